@@ -1,13 +1,13 @@
-"""Durable graph flows: they run, wait for people, survive crashes, and go on.
+"""Durable graph flows that run, wait for approvals, survive crashes, and resume.
 
     import flowengine
 
     with flowengine.Engine() as engine:
-        result = engine.run("review.yaml", {"folder": "reports"})
+        result = engine.run("review.yaml", {"directory": "reports"})
         for wait in result.waits:
             result = engine.approve(wait["id"]).result
 
-Everything is imported when it is first used.
+Everything is imported on first use.
 """
 
 from __future__ import annotations

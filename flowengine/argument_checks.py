@@ -1,4 +1,4 @@
-"""Checks of the arguments of public functions, as the command line checks its own."""
+"""Checks of the arguments of public functions, like those of the command line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from flowengine.errors import UsageError
 
 
 def check_keywords(what: str, given: Mapping[str, object], known: Iterable[str]) -> None:
-    """Check the keywords that a function took by `**`.
+    """Check the keywords that a function received by `**`.
 
     Args:
-        what: What they belong to, for the message: `a decision`.
+        what: Their owner, for the message: `a decision`.
         given: The keywords.
-        known: Those that there are.
+        known: The valid keywords.
 
     Raises:
-        TypeError: One is unknown; the message names the nearest that there is.
+        TypeError: One is unknown. The message names the nearest valid one.
     """
     names = sorted(known)
     for name in given:
@@ -25,10 +25,10 @@ def check_keywords(what: str, given: Mapping[str, object], known: Iterable[str])
 
 
 def check_one_of(name: str, value: str | None, known: Iterable[str]) -> None:
-    """Check an argument that is one of a few words, or left out.
+    """Check an optional argument that must be one of a few words.
 
     Raises:
-        UsageError: It is another.
+        UsageError: It has another value.
     """
     words = list(known)
     if value is not None and value not in words:
@@ -36,10 +36,10 @@ def check_one_of(name: str, value: str | None, known: Iterable[str]) -> None:
 
 
 def milliseconds(name: str, value: float | str) -> int:
-    """Return a span of time that is given in seconds, or as a duration such as `30d`.
+    """Return a time span given in seconds, or as a duration such as `30d`, in milliseconds.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: It has another form.
     """
     from flowengine.kernel.notation.times import parse_duration
 

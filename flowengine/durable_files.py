@@ -1,7 +1,7 @@
-"""Files and folders that are whole or absent, whatever interrupts: a crash, a full disk.
+"""Atomic writes of files and directories, which survive a crash or a full disk.
 
-A file is written under another name, synced, and gets its own name only then. Files are readable
-for this user only, and so are folders, whatever the umask.
+A file is written under another name, synced, and then renamed. Files and directories are accessible
+only to this user, for any umask.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 from contextlib import suppress
 
 DRAFT = ".new"
-"""End of the names of files that are being written."""
+"""Suffix of the names of files that are being written."""
 
 
 def make_folder(path: str, *, synced: bool) -> None:
-    """Create a folder and its missing parents, accessible for this user only.
+    """Create a directory and its missing parents, accessible for this user only.
 
     Args:
         synced: Whether its name must be on disk when this returns.
@@ -23,9 +23,9 @@ def make_folder(path: str, *, synced: bool) -> None:
         return
     above = os.path.dirname(path)
     make_folder(above, synced=synced)
-    with suppress(FileExistsError):  # others may create it at the same time
+    with suppress(FileExistsError):  # another process may create it at the same time
         os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)  # whatever the umask has taken away
+        os.chmod(path, 0o700)  # undo the effect of the umask
     if synced:
         sync_folder(above)
 
@@ -33,19 +33,19 @@ def make_folder(path: str, *, synced: bool) -> None:
 def write_whole(
     path: str | os.PathLike[str], content: bytes, *, replace: bool = True, synced: bool = True
 ) -> bool:
-    """Write a file that is found whole or not at all.
+    """Write a file atomically.
 
     Args:
         path: Its name.
-        content: All that is in it.
-        replace: Whether it takes the place of a file of this name.
+        content: Its content.
+        replace: Whether it replaces an existing file.
         synced: Whether it must be on disk when this returns.
 
     Returns:
-        Whether it was written; False: there is a file of this name, which stays.
+        Whether it was written. False if a file of this name exists and was kept.
 
     Raises:
-        OSError: It cannot be written; nothing is left of it.
+        OSError: It cannot be written. Nothing of it remains.
     """
     path = os.fspath(path)
     draft = draft_of(path)
@@ -70,12 +70,12 @@ def write_whole(
 
 
 def draft_of(path: str) -> str:
-    """Return a name for a file that is being written; it names the process, too."""
+    """Return a name for a file that is being written, which includes the process id."""
     return f"{path}.{os.getpid()}.{os.urandom(4).hex()}{DRAFT}"
 
 
 def give_name(draft: str, path: str) -> bool:
-    """Give a file its name unless another process was faster; return whether it has it now."""
+    """Give a file its name unless another process was faster, and return whether it has it now."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -88,7 +88,7 @@ def give_name(draft: str, path: str) -> bool:
 
 
 def sync_folder(path: str) -> None:
-    """Make sure that the names in a folder are on disk."""
+    """Make sure that the names in a directory are on disk."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -97,7 +97,7 @@ def sync_folder(path: str) -> None:
 
 
 def sync_file(path: str) -> None:
-    """Make sure that what a file holds is on disk."""
+    """Make sure that the content of a file is on disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

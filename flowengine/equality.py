@@ -1,4 +1,4 @@
-"""When two values of plain data are the same."""
+"""Equality of values of plain data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; true is no number, and a whole number may be `1.0`."""
+    """Return whether two values are equal. `true` is not a number, but `1` equals `1.0`."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):

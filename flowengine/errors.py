@@ -1,7 +1,8 @@
-"""The tree of errors: what happened, where, what to do.
+"""The hierarchy of errors: what happened, where, what to do.
 
-Every error that a caller can get is a `FlowEngineError`. Its message says what happened and where;
-`hint` says what to do, if that is known; `exit_code` is the command line's (docs/cli.md).
+Every error that a caller can receive is a `FlowEngineError`. Its message contains the problem and
+its place. `hint` contains the remedy, if it is known, and `exit_code` is the exit code of the
+command line (docs/cli.md).
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from typing import Any, ClassVar
 
 
 class FlowEngineError(Exception):
-    """Base of all errors of the engine; never raised itself.
+    """Base of all errors of the engine. Never raised itself.
 
     Args:
-        message: What happened, and where.
-        hint: What to do, as a sentence or a command.
+        message: The problem, and its place.
+        hint: The remedy, as a sentence or a command.
     """
 
     exit_code: ClassVar[int] = 1
@@ -35,7 +36,7 @@ class UsageError(FlowEngineError):
 
 
 class FlowFileError(FlowEngineError):
-    """A flow file has errors; nothing was run.
+    """A flow file has errors, so nothing was run.
 
     Args:
         message: The rendered report of all errors.
@@ -54,9 +55,9 @@ class InputError(FlowEngineError):
     """Inputs, a form, an edit or the data of a signal do not match their schema.
 
     Args:
-        message: What does not match, naming the field.
+        message: The mismatch, with the name of the field.
         field: The field, as a dotted path.
-        hint: What would match.
+        hint: A matching value.
     """
 
     exit_code = 3
@@ -67,18 +68,18 @@ class InputError(FlowEngineError):
 
 
 class NotFound(FlowEngineError):
-    """There is no such execution, wait, step or file."""
+    """An execution, wait, step or file does not exist."""
 
     exit_code = 9
 
 
 class Conflict(FlowEngineError):
-    """Already decided differently, held by another process, or in the wrong status.
+    """The object is already decided, held by another process, or in the wrong status.
 
     Args:
-        message: What conflicts.
+        message: The conflict.
         standing: The current state, for example the decision that was made.
-        hint: What to do.
+        hint: The remedy.
     """
 
     exit_code = 7
@@ -89,16 +90,16 @@ class Conflict(FlowEngineError):
 
 
 class LeaseLost(Conflict):
-    """Another process owns the execution now; the late writes of this one were not kept."""
+    """Another process owns the execution now. Late writes of this process were not kept."""
 
 
 class NotAllowed(FlowEngineError):
-    """Not an assignee, excluded, or refused by a policy."""
+    """The user is not an assignee, is excluded, or is refused by a policy."""
 
     exit_code = 8
 
 
 class StoreError(FlowEngineError):
-    """The store cannot be read or written. What was committed before is kept."""
+    """The store cannot be read or written. Data that was committed before is kept."""
 
     exit_code = 10

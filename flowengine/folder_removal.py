@@ -1,4 +1,4 @@
-"""Removes folders whatever programs have done in them."""
+"""Removal of directories in any state that programs may have left them in."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: str | Path) -> None:
-    """Remove a folder with all its content; links are not followed.
+    """Remove a directory with all its content, without following links.
 
-    This works at any depth, because nested folders are moved up first, and whatever permissions
-    programs removed. What belongs to others and cannot be removed stays.
+    This works at any depth, because nested directories are moved up first, and with any
+    permissions. Entries of other users that cannot be removed stay.
 
     Args:
-        path: The folder; it may be missing.
+        path: The directory, which may be missing.
     """
     try:
         top = _open(path, None)
@@ -34,7 +34,7 @@ def remove_tree(path: str | Path) -> None:
 
 
 def _clear(name: str, top: int) -> list[str]:
-    """Remove an entry of the top folder; return the new names of folders that were in it."""
+    """Remove an entry of the top directory, and return the new names of its directories."""
     try:
         os.unlink(name, dir_fd=top)
         return []
@@ -50,7 +50,7 @@ def _clear(name: str, top: int) -> list[str]:
                 new = f".{os.urandom(8).hex()}"
                 os.rename(inner, new, src_dir_fd=folder, dst_dir_fd=top)
                 moved.append(new)
-    except OSError:  # somebody else's: what was moved is still removed
+    except OSError:  # another user's: the directories that were moved up are still removed
         return moved
     finally:
         os.close(folder)
@@ -60,7 +60,7 @@ def _clear(name: str, top: int) -> list[str]:
 
 
 def _open(name: str | Path, above: int | None) -> int:
-    """Open a folder, and make it readable and writable for us."""
+    """Open a directory, and make it readable and writable for us."""
     handle = os.open(name, os.O_PATH | _FOLDER, dir_fd=above)
     try:
         # The permissions of such a descriptor can only be changed through this name.

@@ -1,9 +1,9 @@
-"""The search for cyclic garbage waits, such as while executions take turns.
+"""Postponement of the search for cyclic garbage, for example while executions take turns.
 
-Python looks for cycles after every 700 new containers, and a record of 1 KB has a dozen: within a
-few steps it would look through values that the state still holds, and in vain. So it looks once
-after some milliseconds of turns instead; also after what is unpacked or imported, of which all is
-kept. What no cycle holds is freed at once, as ever.
+Python searches for cycles after every 700 new containers, and a record of 1 KB has a dozen. Within
+a few steps it would search values that the state still holds, without finding any garbage. The
+search therefore runs once after some milliseconds of turns, and after unpacking or importing, whose
+results are all kept. Objects outside of cycles are still freed at once.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import gc
 import os
 
 _waiting: list[None] = []
-"""Holds something while the search waits because of this module."""
+"""Not empty while the search is postponed by this module."""
 
 
 class CollectedLater:
-    """A block after which cyclic garbage is searched for; where others turned that off, it stays.
+    """A block after which cyclic garbage is searched for, unless the search was turned off.
 
-    Only for blocks of a few milliseconds, or of seconds where somebody asks for a lot at once: this
-    holds for the whole process.
+    Only for blocks of a few milliseconds, or of seconds for a single large request, because it
+    affects the whole process.
     """
 
     __slots__ = ("_was_on",)
@@ -37,7 +37,7 @@ class CollectedLater:
 
 
 def _search_in_child() -> None:
-    """A child that a step forks does not return from the block."""
+    """Enable the search in a child that a step forks, which does not return from the block."""
     if _waiting:
         _waiting.clear()
         gc.enable()

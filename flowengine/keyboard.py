@@ -1,11 +1,12 @@
-"""Reads answers that a person types at a terminal: only what is typed after the question is shown.
+"""Input from a user at a terminal, limited to keys pressed after the question is shown.
 
     with listening(sys.stdin.fileno()) as keyboard:
         show(question)
         answer = keyboard.line()
 
-What was typed or pasted before was meant for something else, so it is discarded. A paste is one
-text with its line breaks; only Enter ends an answer, and Alt-Enter begins a further line of it.
+Text typed or pasted before was meant for another program or question, so it is discarded. A paste
+is one text with its line breaks. Only Enter ends an answer, and Alt-Enter continues it on a new
+line.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from unicodedata import combining, east_asian_width
 from flowengine.printable import printable
 
 QUIET = 0.1
-"""Seconds without a key before a question is shown. The rest of a long paste comes in pieces, and
-a terminal delivers one only when the piece before it was read."""
+"""Seconds without a key before a question is shown. The rest of a long paste arrives in pieces, and
+a terminal delivers each only after the previous one was read."""
 _PIECE = 65_536
 _PASTES = ("\x1b[?2004h", "\x1b[?2004l")
-"""Make a terminal mark pastes, and make it stop."""
+"""Enable and disable the marking of pastes by the terminal."""
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"
 """The marks of a paste."""
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\[O\x00-\x1f])")
-"""What a key such as an arrow sends."""
+"""Sequence sent by a key such as an arrow."""
 _BEGUN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?")
 _NEXT_LINE = ("\x1b\r", "\x1b\n")
-"""What Alt-Enter sends."""
+"""Sequences sent by Alt-Enter."""
 _BACKSPACE = "\x08\x7f"
 
 
@@ -47,15 +48,15 @@ class Withdrawn(Exception):
 def listening(
     handle: int, *, seconds: float | None = None, withdrawn: int | None = None
 ) -> Iterator[Keyboard]:
-    """Discard what was typed so far, and read keys instead of lines until the end of the block.
+    """Discard pending input, and read keys instead of lines until the end of the block.
 
     Args:
         handle: File descriptor of the terminal.
-        seconds: How long the whole block waits for keys; None: without a limit.
+        seconds: How long the whole block waits for keys. None means without a limit.
         withdrawn: File descriptor that becomes readable when the answer is no longer needed.
 
     Yields:
-        The keyboard; a question that is shown now is answered by what is typed from now on.
+        The keyboard. Keys pressed from now on answer a question that is shown now.
 
     Raises:
         EOFError: The terminal was closed.
@@ -83,12 +84,12 @@ def listening(
 
 
 class Keyboard:
-    """The keys of a terminal that echoes none itself.
+    """The keys of a terminal without echo.
 
     Args:
         handle: File descriptor of the terminal.
-        control: Its control characters, as `termios` has them.
-        seconds: How long to wait for keys; None: without a limit.
+        control: Its control characters, as in `termios`.
+        seconds: How long to wait for keys. None means without a limit.
         withdrawn: File descriptor that becomes readable when the answer is no longer needed.
     """
 
@@ -132,7 +133,7 @@ class Keyboard:
         return bool(select([self._handle], [], [], 0)[0])
 
     def _read(self, seconds: float | None) -> bytes:
-        """Return what was typed; empty: nothing within so many seconds."""
+        """Return the pressed keys, empty if there were none within the given seconds."""
         left = None if self._end is None else max(0.0, self._end - monotonic())
         limits = [one for one in (seconds, left) if one is not None]
         sources = [self._handle, *([] if self._withdrawn is None else [self._withdrawn])]
@@ -153,10 +154,10 @@ class Keyboard:
 
 
 class _Line:
-    """A text that is being typed, shown as far as it has come.
+    """A text that is being typed and shown so far.
 
     Args:
-        terminal: Where it is shown.
+        terminal: The terminal that shows it.
         control: Control characters of the terminal.
     """
 
@@ -175,12 +176,12 @@ class _Line:
         return "".join(self._chars)
 
     def take(self, char: str, *, is_followed: bool) -> bool:
-        """Take a character; return whether it ends the text.
+        """Take a character, and return whether it ends the text.
 
         Args:
             char: The character.
-            is_followed: More has already arrived. Nobody types that fast: it is a paste, also
-                where the terminal marks none.
+            is_followed: Whether more input has already arrived. That is faster than typing, so it
+                is a paste, even if the terminal does not mark pastes.
 
         Raises:
             EOFError: Ctrl-D.
@@ -209,7 +210,7 @@ class _Line:
         return False
 
     def _takes_sequence(self, char: str) -> bool:
-        """Return whether a character belongs to a sequence, which is no text."""
+        """Return whether a character belongs to an escape sequence, not to the text."""
         self._escape += char
         if self._escape in _NEXT_LINE:
             self._escape = ""

@@ -1,4 +1,4 @@
-"""Keeps secrets out of what this process logs, whoever logs it: a library its URLs, for example."""
+"""Masking of secrets in all log records of this process, including those of libraries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @cache
 def mask_logs(mask: Callable[[Any], Any]) -> None:
-    """Mask every record that is logged from now on, for whatever handler.
+    """Mask every record that is logged from now on, for all handlers.
 
-    Records are made in one place, so that is where they are masked: loggers have filters of their
-    own only, and handlers may be added at any time.
+    Records are created in one place, so they are masked there: filters of loggers apply only to
+    that logger, and handlers may be added at any time.
 
     Args:
         mask: Replaces the values of secrets in plain data.
@@ -27,7 +27,7 @@ def mask_logs(mask: Callable[[Any], Any]) -> None:
         try:
             text = record.getMessage()
         except Exception:
-            return record  # the handler says what is wrong with it
+            return record  # the handler reports the error in it
         hidden = mask(text)
         if hidden != text:
             record.msg, record.args = hidden, None

@@ -1,10 +1,10 @@
-"""Finds the values of secrets in texts, bytes and files, and replaces them by `***`.
+"""Masking: replaces the values of secrets in texts, bytes and files by `***`.
 
-A value may show up as it is, line by line, escaped for JSON or HTML, URL encoded, in base64 (also
-as a part of something longer that was encoded, such as `user:password`), in hexadecimal digits.
-What is encoded may be wrapped: whitespace in base64 and hexadecimal digits changes nothing. Parsers
-change capitals, as in the names of hosts, encode some characters of a URL and not others, and write
-hosts in ASCII (Punycode).
+A value may occur verbatim, line by line, escaped for JSON or HTML, URL encoded, in base64 (also as
+part of a longer encoded text, such as `user:password`), or in hexadecimal digits. Encoded values
+may be wrapped: whitespace in base64 and hexadecimal digits is ignored. Parsers change the case of
+letters, as in host names, encode only some characters of a URL, and write hosts in ASCII
+(Punycode).
 
 Where output was cut before it could be masked, the halves of a value on both sides of the cut are
 replaced as well: see `LEFT_OUT`.
@@ -27,17 +27,17 @@ from flowengine.kernel.graph.compiled import Plain
 MASK = b"***"
 
 LEFT_OUT = re.compile(rb"\n\.\.\. \d+ bytes left out[^\n]*\n")
-"""The line that stands for what a sandbox or a process runner has cut out of output."""
+"""The line that replaces output cut by a sandbox or a process runner."""
 
 _SHORT = 4
-"""A shorter value is masked only where it stands as a word: a secret `a` in each `a` of a text
-would tell more than it hides."""
+"""A shorter value is masked only as a whole word. Masking each `a` of a text for a secret `a` would
+reveal more than it hides."""
 _ANY_CASE = 6
-"""A value is also masked in other capitals from this length on."""
+"""From this length on, a value is also masked in other capitalization."""
 _SHORT_LINE = 8
-"""Lines of a secret of several lines are masked by themselves from this length on."""
+"""From this length on, single lines of a secret with several lines are masked."""
 _GAP = re.compile(rb"(?:[ \t\r\n\f\v:]|\\[rnt])+")
-"""What may stand between the characters of an encoded value: wrapping, also as JSON has it."""
+"""Characters that may separate those of an encoded value: wrapping, also in JSON notation."""
 _SPACE = b" \t\r\n\f\v:"
 _ESCAPES = (b"\\r", b"\\n", b"\\t")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
@@ -45,38 +45,38 @@ _PERCENT = re.compile(rb"%[0-9A-Fa-f]{2}")
 _HALF_ESCAPE = re.compile(rb"%[0-9A-Fa-f]?\Z")
 _HOST = re.compile(r"[\w.-]+")
 _BLOCK = 4 * 1024 * 1024
-"""Bytes of a file that are looked at together."""
+"""Bytes of a file that are searched together."""
 _MARGIN = 64 * 1024
-"""Bytes at the end of a block that are looked at again with the next one."""
+"""Bytes at the end of a block that are searched again with the next one."""
 
 
 class _Known(NamedTuple):
-    """What finds the values that a masker knows."""
+    """The search patterns for the values that a masker knows."""
 
     written: list[bytes]
-    """The values as they are, and escaped; the longest first."""
+    """The values verbatim and escaped, the longest first."""
     exact: list[bytes]
-    """Those of them that are too short to be found in other capitals."""
+    """Those that are too short to be searched in other capitalization."""
     small: list[bytes]
-    """The others, in small letters."""
+    """The others, in lower case."""
     words: list[bytes]
-    """The same for values that are masked as words only."""
+    """The same for values that are masked only as words."""
     short: re.Pattern[bytes] | None
-    """Finds them."""
+    """Matches them."""
     base64: list[bytes]
     """In the standard alphabet."""
     hexadecimal: list[bytes]
-    """In small letters."""
+    """In lower case."""
 
     def spans(self, data: bytes) -> list[tuple[int, int]]:
-        """Return where values stand in bytes, in order, none overlapping another."""
+        """Return the positions of values in bytes, in order, without overlaps."""
         found = [span for form in self.exact for span in _each(data, form)]
         found += self._in_any_case(data)
         if self.small and b"%" in data:
             found += _unquoted(data, self._in_any_case)
         if self.short is not None:
             found += [match.span() for match in self.short.finditer(data)]
-        # First without looking where the gaps were: nearly always there is nothing to be found.
+        # The gaps are located only after a match, which is rare.
         compact = data.translate(_STANDARD, _SPACE)
         for escape in _ESCAPES:
             compact = compact.replace(escape, b"")
@@ -85,7 +85,7 @@ class _Known(NamedTuple):
         return _joined(found)
 
     def open_end(self, data: bytes) -> int:
-        """Return where the longest end of bytes begins that may be the beginning of a value."""
+        """Return the start of the longest end of the bytes that may be the beginning of a value."""
         starts = [_open_end(data, form, len(form) - 1) for form in self.exact]
         if self.small:
             starts.append(self._open_end_in_any_case(data))
@@ -93,7 +93,7 @@ class _Known(NamedTuple):
             whole = _HALF_ESCAPE.sub(b"", data)
             ends = _unquoted(whole, lambda each: [(self._open_end_in_any_case(each), len(each))])
             starts.append(min((start for start, _ in ends), default=len(whole)))
-        starts += [_open_end(data, word, len(word)) for word in self.words]  # more may follow
+        starts += [_open_end(data, word, len(word)) for word in self.words]  # more bytes may follow
         compact = _GAP.sub(b"", data.removesuffix(b"\\")).translate(_STANDARD)
         small = compact.lower() if self.hexadecimal else b""
         encoded = [_open_end(compact, form, len(form) - 1) for form in self.base64]
@@ -112,7 +112,7 @@ class _Known(NamedTuple):
         return [span for form in self.small for span in _each(lowered, form)]
 
     def _encoded(self, compact: bytes) -> list[tuple[int, int]]:
-        """Return where values stand encoded in bytes without gaps."""
+        """Return the positions of encoded values in bytes without gaps."""
         found = [span for form in self.base64 for span in _each(compact, form)]
         small = compact.lower() if self.hexadecimal else b""
         return found + [span for form in self.hexadecimal for span in _each(small, form)]
@@ -124,14 +124,14 @@ class Masker:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._made: tuple[dict[str, str], _Known] | None = None
-        """Made when it is first needed, with the names it was made for."""
+        """Built on first use, with the names that it was built for."""
 
     def learn(self, value: str, name: str) -> None:
         """Mask a value from now on.
 
         Args:
-            value: Of a secret; one of whitespace only is not masked.
-            name: Of the secret.
+            value: The value of a secret. A value of whitespace only is not masked.
+            name: The name of the secret.
         """
         if value in self._names or not value.strip():
             return
@@ -139,15 +139,15 @@ class Masker:
 
     @property
     def knows_any(self) -> bool:
-        """Whether there is any value to be masked."""
+        """Whether there are any values to mask."""
         return bool(self._names)
 
     def mask(self, value: Plain) -> Plain:
-        """Return plain data with every known value in it replaced; keys of maps, too."""
+        """Return plain data with every known value in it replaced, including keys of maps."""
         return _mask(value, self._forms()) if self._names else value
 
     def stream(self) -> StreamMasker:
-        """Return what masks a text that arrives in pieces."""
+        """Return a masker for a text that arrives in pieces."""
         return StreamMasker(self)
 
     def _forms(self) -> _Known:
@@ -157,10 +157,10 @@ class Masker:
         return made[1]
 
     def names_in(self, file: IO[bytes]) -> list[str]:
-        """Return the names of the secrets that a file holds.
+        """Return the names of the secrets in a file.
 
         Args:
-            file: Read from where it stands to its end.
+            file: The file, read from its current position to its end.
         """
         names: dict[str, None] = {}
         for data, spans, _ in self._blocks(file):
@@ -172,14 +172,14 @@ class Masker:
         """Copy a file with every known value in it replaced.
 
         Args:
-            source: Read from where it stands to its end.
-            target: Where to write.
+            source: The file, read from its current position to its end.
+            target: The file to write.
         """
         for data, spans, end in self._blocks(source):
             target.write(_replaced(data[:end], [span for span in spans if span[0] < end]))
 
     def _blocks(self, file: IO[bytes]) -> Iterator[tuple[bytes, list[tuple[int, int]], int]]:
-        """Yield a file in blocks: the bytes, where values are in them, and how many are new.
+        """Yield a file in blocks: the bytes, the positions of values, and how many bytes are new.
 
         No value begins in the new part of a block and ends after it.
         """
@@ -199,17 +199,17 @@ class Masker:
             rest = data[end:]
 
     def _names_of(self, found: bytes) -> Iterator[str]:
-        """Yield the names of the secrets that a piece of a file holds."""
+        """Yield the names of the secrets in a piece of a file."""
         for value, name in self._names.items():
             if _known([value]).spans(found):
                 yield name
 
 
 class StreamMasker:
-    """Masks a text that arrives in pieces, also where a value is split over several.
+    """Masks a text that arrives in pieces, including values that are split over several pieces.
 
-    An end that may be the beginning of a value is held back until it is clear what it is. Joined,
-    the masked pieces are the masked text.
+    An end that may be the beginning of a value is held back until this is decided. The masked
+    pieces, joined, are the masked text.
 
     Args:
         masker: Knows the values.
@@ -219,10 +219,10 @@ class StreamMasker:
         self._masker = masker
         self._held = b""
         self._before = b""
-        """The last byte that was passed on: it decides whether a word begins after it."""
+        """The last byte that was passed on, which decides whether a word can begin after it."""
 
     def feed(self, piece: str) -> str:
-        """Take the next piece, and return what can be passed on."""
+        """Take the next piece, and return the text that can be passed on."""
         if not (self._masker.knows_any or self._held):  # replies come in many small pieces
             self._before = piece[-1:].encode(errors="surrogatepass")[-1:] or self._before
             return piece
@@ -230,7 +230,7 @@ class StreamMasker:
         return self._pass_on(self._masker._forms().open_end(self._held))
 
     def close(self) -> str:
-        """Return what was held back: the text has ended."""
+        """Return the text that was held back, because the text has ended."""
         return self._pass_on(len(self._held))
 
     def _pass_on(self, end: int) -> str:
@@ -265,7 +265,7 @@ def _mask_bytes(data: bytes, known: _Known) -> bytes:
 
 
 def _without_halves(data: bytes, forms: list[bytes]) -> bytes:
-    """Return bytes with the halves of values masked that stand where something was cut out."""
+    """Return bytes with partial values masked at the places where output was cut."""
     for cut in reversed(list(LEFT_OUT.finditer(data))):
         head, tail = data[: cut.start()], data[cut.end() :]
         before = max((_overlap(head, form) for form in forms), default=0)
@@ -285,10 +285,12 @@ def _overlap(left: bytes, right: bytes) -> int:
 
 
 def _open_end(data: bytes, form: bytes, longest: int) -> int:
-    """Return where the longest end of bytes begins with which a form begins.
+    """Return the start of the longest end of the bytes that is a beginning of a form.
 
     Args:
-        longest: Bytes of the form that count.
+        data: The bytes.
+        form: The form of a value.
+        longest: Number of bytes of the form that count.
     """
     at = data.find(form[:1], max(0, len(data) - longest))
     while at >= 0 and not form.startswith(data[at:]):
@@ -304,7 +306,7 @@ def _each(data: bytes, form: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _with_gaps(data: bytes, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield spans of bytes whose gaps were taken out as those of the bytes themselves."""
+    """Convert positions in bytes without gaps to positions in the original bytes."""
     places, shifts, removed = [0], [0], 0
     for gap in _GAP.finditer(data):
         removed += gap.end() - gap.start()
@@ -318,7 +320,7 @@ def _with_gaps(data: bytes, spans: list[tuple[int, int]]) -> Iterator[tuple[int,
 def _unquoted(
     data: bytes, find: Callable[[bytes], list[tuple[int, int]]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield what is found in URL encoded bytes when they are decoded, as spans of the bytes."""
+    """Yield the matches in decoded URL-encoded bytes, as positions in the original bytes."""
     escapes = [each.start() - 2 * count for count, each in enumerate(_PERCENT.finditer(data))]
     if escapes:
         decoded = _PERCENT.sub(lambda match: bytes.fromhex(match[0][1:].decode()), data)
@@ -336,7 +338,7 @@ def _replaced(data: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans in order, those that overlap as one."""
+    """Return spans in order, with overlapping ones merged."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if joined and start < joined[-1][1]:
@@ -373,13 +375,13 @@ def _known(values: Iterable[str]) -> _Known:
 
 
 def _texts(secret: str) -> list[str]:
-    """Return a value, and those of its lines that are masked by themselves."""
+    """Return a value, and its lines that are masked separately."""
     lines = (line.strip() for line in secret.splitlines())
     return [secret, secret.strip(), *(line for line in lines if len(line) >= _SHORT_LINE)]
 
 
 def _written(text: str) -> Iterator[str]:
-    """Yield the forms in which a text may be written down."""
+    """Yield the written forms of a text."""
     yield text
     yield json.dumps(text)[1:-1]
     yield json.dumps(text, ensure_ascii=False)[1:-1]
@@ -389,14 +391,15 @@ def _written(text: str) -> Iterator[str]:
         yield _PERCENT.sub(lambda match: match[0].lower(), quoted.encode()).decode()
     if not text.isascii() and _HOST.fullmatch(text):
         yield text.lower()
-        with suppress(UnicodeError):  # it cannot be the name of a host
+        with suppress(UnicodeError):  # it cannot be a host name
             yield text.encode("idna").decode()
 
 
 def _base64(secret: bytes) -> Iterator[bytes]:
-    """Yield what is left of a value in base64, wherever in the encoded bytes it began.
+    """Yield the fixed part of a value in base64, for each offset in the encoded bytes.
 
-    Three bytes make four characters; those that also depend on a neighbour's bytes are left out.
+    Three bytes become four characters. Characters that also depend on neighboring bytes are left
+    out.
     """
     for offset in range(3):
         data = b"\0" * offset + secret

@@ -1,4 +1,4 @@
-"""Checks of paths that a caller gives."""
+"""Checks of paths from a caller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowengine.errors import NotFound, UsageError
 
 
 def check_path(what: str, path: str) -> None:
-    """Check that a path can be written down: what the journal has is UTF-8.
+    """Check that a path can be encoded as UTF-8, as the journal requires.
 
     Raises:
         UsageError: It cannot.
@@ -22,12 +22,14 @@ def check_path(what: str, path: str) -> None:
 
 
 def check_no_pipe(path: str | os.PathLike[str]) -> None:
-    """Check that a file is no named pipe, which may never end. One of a shell, `<(…)`, may be read.
+    """Check that a file is not a named pipe, which may never end.
+
+    A pipe of a shell, `<(…)`, is allowed.
 
     Raises:
-        NotFound: It is one.
-        OSError: It cannot be looked at.
+        NotFound: It is a named pipe.
+        OSError: Its type cannot be determined.
     """
     is_pipe = stat.S_ISFIFO(os.stat(path).st_mode)
-    if is_pipe and os.path.exists(os.path.realpath(path)):  # that of a shell has no name
+    if is_pipe and os.path.exists(os.path.realpath(path)):  # a shell's pipe has no name
         raise NotFound(f"cannot read {os.fspath(path)}: it is a pipe", hint="give a file")

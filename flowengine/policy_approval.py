@@ -1,8 +1,8 @@
-"""Who is asked before an environment is opened, and how the answer is read.
+"""Approval handlers, which decide whether an environment may be opened.
 
-A handler gets a `Question` and answers `{"approved": True}` or `{"approved": False}` with a
-`reason`; it may be a coroutine function. It may narrow the policy (`"policy": {...}`), and it may
-postpone the answer: `{"pending": True}`. Anything else is a no.
+A handler receives a `Question` and returns `{"approved": True}` or `{"approved": False}` with a
+`reason`. It may be a coroutine function. It may narrow the policy (`"policy": {...}`), and it may
+postpone the answer: `{"pending": True}`. Any other result counts as a rejection.
 
     def on_call(question):
         return {"approved": question.kind == "python", "reason": "only Python today"}
@@ -10,8 +10,8 @@ postpone the answer: `{"pending": True}`. Anything else is a no.
     register_handler("on-call", on_call)
     configure_policy_approval(handler="on-call")
 
-The default handler, `input_timeout_fail`, asks on the terminal for 30 seconds; silence means no,
-and a process without a terminal means no at once.
+The default handler, `input_timeout_fail`, asks on the terminal for 30 seconds. Silence rejects, and
+a process without a terminal rejects at once.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from flowengine.errors import UsageError
 from flowengine.printable import printable
 
 SECONDS = 30.0
-"""How long the default handler waits for an answer."""
+"""How long the default handler waits for an answer, in seconds."""
 _DEFAULT = "input_timeout_fail"
 
 
 class Question(NamedTuple):
-    """The question: may this environment be opened?"""
+    """The question whether an environment may be opened."""
 
     id: str
-    """The same question has the same id, in every process."""
+    """Equal questions have the same id, in every process."""
     kind: str
     scope: str
     owner_id: str
     resource_key: str
     provider: str
     policy: Mapping[str, Any]
-    """Plain data: what it may do."""
+    """The policy of the environment, as plain data."""
     reason: str | None
-    """Why it is wanted."""
+    """The reason for the request."""
 
 
 class Answer(NamedTuple):
-    """The answer, read strictly."""
+    """The answer, parsed strictly."""
 
     approved: bool
     reason: str
     """The reason."""
     pending: bool = False
-    """The answer comes later."""
+    """Whether the decision comes later."""
     policy: Mapping[str, Any] | None = None
     """Narrower rules than the spec's."""
     by_policy: bool = False
-    """A rule said no, not a person."""
+    """Whether a rule rejected it, not a person."""
     lasts: bool = True
-    """Whether somebody really answered; otherwise the next attempt asks again."""
+    """Whether the answer is a real decision. Otherwise the next attempt asks again."""
 
 
 Handler = Callable[[Question], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
@@ -90,7 +90,7 @@ def register_handler(name: str, handler: Handler) -> None:
 
 
 def unregister_handler(name: str) -> None:
-    """Unregister a handler; if it was the configured one, the default applies again."""
+    """Unregister a handler. If it was the configured one, the default applies again."""
     global _configured  # noqa: PLW0603 - one a process
     with _lock:
         _handlers.pop(name, None)
@@ -103,10 +103,10 @@ def configure_policy_approval(handler: str = _DEFAULT, *, seconds: float = SECON
 
     Args:
         handler: Name of a registered handler.
-        seconds: How long any handler may take; later means no.
+        seconds: How long any handler may take. A later answer counts as a rejection.
 
     Raises:
-        UsageError: There is no such handler.
+        UsageError: The handler does not exist.
     """
     global _configured, _seconds
     with _lock:
@@ -115,32 +115,34 @@ def configure_policy_approval(handler: str = _DEFAULT, *, seconds: float = SECON
 
 
 def configured() -> str | None:
-    """Return the name of the handler that was configured; None: it is the default one."""
+    """Return the name of the configured handler, or None for the default one."""
     return None if _configured == _DEFAULT else _configured
 
 
 def check_handler(name: str) -> None:
-    """Refuse an unknown name of a handler.
+    """Refuse an unknown handler name.
 
     Raises:
-        UsageError: There is no such handler; the message lists the known ones.
+        UsageError: The handler does not exist. The message lists the known ones.
     """
     if name not in _known():
         raise UsageError(
             f"there is no approval handler '{name}'",
-            hint=f"known: {', '.join(sorted(_known()))}; register_handler(name, handler) adds one",
+            hint=f"known: {', '.join(sorted(_known()))}. register_handler(name, handler) adds one",
         )
 
 
 async def ask(question: Question, handler: str | None = None) -> Answer:
-    """Ask, and read the answer. Runs on any loop; never raises because of a handler.
+    """Ask a handler, and parse its answer.
+
+    Runs on any loop, and never raises because of a handler.
 
     Args:
-        question: What is asked.
-        handler: Name of the handler of the spec; None: the configured one.
+        question: The question.
+        handler: Name of the handler of the spec. None means the configured one.
 
     Returns:
-        The answer; anything but a clear yes is a no.
+        The answer. Any answer but a clear approval is a rejection.
 
     Raises:
         CancelledError: The caller was cancelled.
@@ -166,15 +168,15 @@ async def ask(question: Question, handler: str | None = None) -> Answer:
 
 
 def read_answer(given: Any, who: str, policy: Mapping[str, Any]) -> Answer:
-    """Read an answer strictly.
+    """Parse an answer strictly.
 
     Args:
-        given: What was answered.
-        who: Who answered, for the message.
-        policy: What the spec allows: an answer can only narrow it.
+        given: The answer.
+        who: The answering handler, for the message.
+        policy: The policy of the spec, which an answer can only narrow.
 
     Returns:
-        The answer; an invalid one is a no, with the reason.
+        The answer. An invalid one is a rejection, with the reason.
     """
     if not isinstance(given, Mapping):
         return _misread(who, f"answered with a {type(given).__name__}, which is not a mapping")
@@ -186,7 +188,7 @@ def read_answer(given: Any, who: str, policy: Mapping[str, Any]) -> Answer:
     reason = given.get("reason")
     reason = reason if isinstance(reason, str) else ""
     if not approved:
-        return Answer(False, reason or f"{who} said no", by_policy=given.get("by") == "policy")
+        return Answer(False, reason or f"{who} rejected it", by_policy=given.get("by") == "policy")
     narrower = given.get("policy")
     if narrower is not None:
         wider = _widens(narrower, policy)
@@ -201,7 +203,7 @@ def _misread(who: str, what: str) -> Answer:
 
 
 def _widens(narrower: Any, policy: Mapping[str, Any]) -> str | None:
-    """Return what an answer would allow beyond the spec, if anything."""
+    """Return the part of an answer's policy that exceeds the spec, if any."""
     if not isinstance(narrower, Mapping):
         return "its policy is not a mapping"
     for key, value in narrower.items():
@@ -244,16 +246,16 @@ def _known() -> dict[str, Handler]:
 # The default handler
 
 _terminal = threading.Lock()
-"""One question at a time on the terminal."""
+"""Allows one question at a time on the terminal."""
 
 
 def input_timeout_fail(question: Question) -> dict[str, Any]:
-    """Ask on the terminal; no answer in time means no, as does a process without a terminal.
+    """Ask on the terminal, rejecting without an answer in time.
 
-    Nothing is read if there is no terminal.
+    Without a terminal, it rejects at once, and reads nothing.
 
     Args:
-        question: What is asked.
+        question: The question.
 
     Returns:
         The answer.
@@ -262,7 +264,7 @@ def input_timeout_fail(question: Question) -> dict[str, Any]:
     if not (_is_terminal(source) and _is_terminal(sink)):
         return {
             "approved": False,
-            "reason": "there is no terminal to ask at; register your own handler: "
+            "reason": "there is no terminal to ask at. Register your own handler with "
             "flowengine.policy_approval.register_handler",
         }
     from flowengine.keyboard import listening
@@ -275,7 +277,7 @@ def input_timeout_fail(question: Question) -> dict[str, Any]:
                 answer = keyboard.line()
         except (EOFError, TimeoutError):
             sink.write("\n")
-            return {"approved": False, "reason": f"nobody answered within {_seconds:g} s"}
+            return {"approved": False, "reason": f"no answer within {_seconds:g} s"}
     if answer.strip().lower() == "yes":
         return {"approved": True}
     return {"approved": False, "reason": "refused at the terminal"}
@@ -284,12 +286,12 @@ def input_timeout_fail(question: Question) -> dict[str, Any]:
 def _is_terminal(stream: IO[str] | None) -> bool:
     try:
         return stream is not None and stream.isatty()
-    except ValueError:  # closed
+    except ValueError:  # the terminal was closed
         return False
 
 
 def _text(question: Question) -> str:
-    """Return the question for people; control characters cannot change its appearance."""
+    """Return the question as text, in which control characters cannot change its appearance."""
     whose = f"{question.scope} {question.owner_id}".rstrip()
     text = (
         f"Environment '{question.resource_key}': {question.kind} by {question.provider}, {whose}."

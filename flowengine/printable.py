@@ -1,12 +1,13 @@
-"""Text of others, made fit for a terminal: it can neither control it nor pose as a line of ours."""
+"""Sanitizing of foreign text for a terminal, so that it cannot control it or imitate our output."""
 
 from __future__ import annotations
 
 _INSTEAD = "\N{REPLACEMENT CHARACTER}"
 HARMFUL = dict.fromkeys(
     (
-        *range(0x20), *range(0x7F, 0xA0),  # move the cursor, change colours
-        0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A),  # turn directions
+        *range(0x20), *range(0x7F, 0xA0),  # move the cursor, change colors
+        # change the text direction
+        0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A),
         0x2028, 0x2029, 0xFEFF, *range(0xFFF9, 0xFFFC),
         *range(0xD800, 0xE000),  # cannot be encoded
         *range(0xE0000, 0xE0080),  # hide text
@@ -18,10 +19,10 @@ HARMFUL[ord("\n")] = "\N{SYMBOL FOR NEWLINE}"
 
 
 def printable(text: object) -> str:
-    """Return a text on one line: what could control a terminal is shown as `\ufffd`.
+    """Return a text on one line, with characters that could control a terminal replaced.
 
     Args:
-        text: Anything; a line feed in it is shown as a sign.
+        text: Any object. Control characters become `\ufffd`, and a line feed is shown as a sign.
     """
     shown = str(text)
     return shown if shown.isprintable() else shown.translate(HARMFUL)

@@ -1,12 +1,13 @@
-"""Finds and imports the Python modules that flows name.
+"""Lookup and import of the Python modules that flows name.
 
-Modules beside a flow file come first, then what any program can import. Those beside the file are
-kept apart by folder: two flows with a `tools.py` each get their own, `sys.path` stays as it is, and
-nothing else in the process sees them - unless the program has imported that very file itself.
-Inside such a module `import other` finds `other.py` beside it, at any time and on any thread.
+Modules beside a flow file come first, then those that any program can import. Modules beside a file
+are separated by directory: two flows with a `tools.py` each get their own, `sys.path` is unchanged,
+and the rest of the process does not see them - unless the program has imported that very file
+itself. Inside such a module, `import other` finds `other.py` beside it, at any time and on any
+thread.
 
-How: each folder becomes a package of a name of its own (`_flow_<digest>`), its modules are parts of
-that package, and their `import` statement is told to look there first.
+To achieve this, each directory becomes a package with a unique name (`_flow_<digest>`). Its modules
+belong to that package, and their `import` statement looks there first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _importing = threading.local()
 
 
 class FunctionNotFound(Exception):
-    """There is no such module or function."""
+    """The module or function does not exist."""
 
 
 def import_function(function: str, folder: str | None) -> Callable[..., Any]:
@@ -38,15 +39,15 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
 
     Args:
         function: `package.module:function`.
-        folder: Folder of the flow file: modules there come first.
+        folder: Directory of the flow file: modules there come first.
 
     Returns:
         The function.
 
     Raises:
-        FunctionNotFound: There is no such module or function.
-        ModuleNotFoundError: A module that it imports is not there; whatever else it raises when
-            it is imported goes through as well.
+        FunctionNotFound: The module or function does not exist.
+        ModuleNotFoundError: A module that it imports does not exist. Other exceptions raised during
+            the import propagate as well.
     """
     module_name, _, name = function.partition(":")
     found = getattr(import_module_of(function, folder), name, None)
@@ -56,7 +57,7 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
 
 
 def import_module_of(function: str, folder: str | None) -> ModuleType:
-    """Import the module of a function; arguments and errors are those of `import_function`."""
+    """Import the module of a function, with the arguments and errors of `import_function`."""
     module_name = function.partition(":")[0]
     beside = folder is not None and is_beside(module_name.partition(".")[0], folder)
     full_name = f"{_package(folder)}.{module_name}" if folder and beside else module_name
@@ -64,7 +65,7 @@ def import_module_of(function: str, folder: str | None) -> ModuleType:
         return _running(module_name, folder) or _import(full_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{full_name}.".startswith(f"{error.name}."):
-            raise  # the module is there; it is a module that it imports which is not
+            raise  # the module exists, but a module that it imports does not
         raise FunctionNotFound(f"there is no module '{module_name}'") from None
 
 
@@ -72,17 +73,17 @@ class ModuleSource(NamedTuple):
     """The source of a module."""
 
     text: str | None
-    """None: there is none, or it cannot be read."""
+    """None if there is no source, or it cannot be read."""
     is_imported: bool
-    """Whether this process has imported the module: then it runs what the source was."""
+    """Whether this process has imported the module, and so runs the source of that time."""
 
 
 def module_source(function: str, folder: str | None) -> ModuleSource:
-    """Return the source of the module of a function; nothing is imported.
+    """Return the source of a function's module without importing it.
 
     Args:
         function: `package.module:function`.
-        folder: Folder of the flow file: modules there come first.
+        folder: Directory of the flow file: modules there come first.
     """
     name = function.partition(":")[0]
     spec = find_module(name, folder)
@@ -111,10 +112,10 @@ def importing() -> list[str]:
 
 
 def _running(name: str, folder: str | None) -> ModuleType | None:
-    """Return a module that this program has imported from the very file, or is itself.
+    """Return a module that this program has imported from the same file, or that is the program.
 
-    A program that builds a flow, or imports what a flow calls, has one copy of it then, and a test
-    can replace what is in it.
+    A program that builds a flow, or imports its functions, then shares one copy of the module, and
+    a test can replace its functions.
     """
     imported, main = sys.modules.get(name), sys.modules["__main__"]
     last = name.rpartition(".")[2]
@@ -132,14 +133,14 @@ def _running(name: str, folder: str | None) -> ModuleType | None:
 
 
 def find_module(name: str, folder: str | None) -> ModuleSpec | None:
-    """Find a module as `import_function` does, but import nothing, no parent package either.
+    """Find a module as `import_function` does, without importing it or a parent package.
 
     Args:
         name: Dotted name.
-        folder: Folder of the flow file.
+        folder: Directory of the flow file.
 
     Returns:
-        Where it is (`origin`), or None.
+        Its spec with its location (`origin`), or None.
     """
     top, *rest = name.split(".")
     if folder is not None and is_beside(top, folder):
@@ -156,10 +157,10 @@ def find_module(name: str, folder: str | None) -> ModuleSpec | None:
 
 
 def is_beside(name: str, folder: str) -> bool:
-    """Return whether a top-level name means a module in a folder.
+    """Return whether a top-level name refers to a module in a directory.
 
-    A folder without `__init__.py` does so only if nothing else has that name: `docs` beside a flow
-    is rarely meant as a package.
+    For a directory without `__init__.py`, this requires that nothing else has that name: `docs`
+    beside a flow is rarely meant as a package.
     """
     spec = PathFinder.find_spec(name, [folder])
     if spec is None:
@@ -168,14 +169,14 @@ def is_beside(name: str, folder: str) -> bool:
 
 
 def public_name(name: str) -> str:
-    """Return a module name, or a text with some, as its author knows it."""
+    """Return a module name, or a text with module names, as its author knows it."""
     return _OWN_NAMES.sub("", name) if _PREFIX in name else name
 
 
 def _find_installed(name: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(name)
-    except (ValueError, ImportError):  # a module without a spec, as `__main__` is one
+    except (ValueError, ImportError):  # a module without a spec, such as `__main__`
         return None
 
 
@@ -184,8 +185,8 @@ def _find_in(path: Sequence[str], full_name: str) -> ModuleSpec | None:
         try:
             spec = finder.find_spec(full_name, path)
         except KeyError:
-            # A folder without `__init__.py`: importlib asks `sys.modules` for its parent, which is
-            # not imported. By its own name alone it has none.
+            # For a directory without `__init__.py`, importlib looks up its parent in `sys.modules`,
+            # where it is missing. Its last name alone has no parent.
             spec = PathFinder.find_spec(full_name.rpartition(".")[2], path)
         if spec is not None:
             return spec
@@ -196,7 +197,7 @@ def _find_in(path: Sequence[str], full_name: str) -> ModuleSpec | None:
 
 
 def _package(folder: str) -> str:
-    """Return the name of the package that stands for a folder, making it at first use."""
+    """Return the name of the package for a directory, creating it on first use."""
     import hashlib
 
     folder = os.path.realpath(folder)
@@ -213,7 +214,7 @@ def _package(folder: str) -> str:
 
 
 class _Finder:
-    """Finds modules in the packages that stand for folders."""
+    """Finds modules in the packages for directories."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

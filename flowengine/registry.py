@@ -1,7 +1,7 @@
-"""Finds step kinds, environments and sandboxes by their entry points; imports one when it is used.
+"""Lookup of step kinds, environments and sandboxes by their entry points, imported on use.
 
-Listing names imports nothing of them: an entry point's name is the word in flow files, its value
-the class. Packages from elsewhere are found as the built-in ones are.
+Listing names imports none of them. An entry point's name is the word in flow files, and its value
+is the class. Third-party packages are found in the same way as the built-in ones.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ _classes: dict[tuple[str, str], tuple[EntryPoint, type[Any]]] = {}
 _kinds: dict[str, StepKind] = {}
 _environments: dict[str, Environment] = {}
 registered_providers: dict[str, Provider[Any]] = {}
-"""Kind → provider that a program has registered by itself."""
+"""Kind → provider that a program has registered itself."""
 _providers: dict[str, Provider[Any]] = {}
 
 
 class UnknownKind(FlowEngineError):
-    """No installed package brings this step kind or environment, or it cannot be imported."""
+    """No installed package provides this step kind or environment, or it cannot be imported."""
 
     exit_code = 3
 
 
 def kind_names() -> list[str]:
-    """Return the names of all installed step kinds, sorted; none of them is imported."""
+    """Return the names of all installed step kinds, sorted, without importing them."""
     return sorted(_entry_points(NODES))
 
 
 def has_kind(name: str) -> bool:
-    """Return whether a step kind of this name is installed; it is not imported."""
+    """Return whether a step kind of this name is installed, without importing it."""
     return name in _entry_points(NODES)
 
 
 def label(name: str, task: Mapping[str, Any]) -> str:
-    """Return how a picture names a task: `http`, `python money:convert`, `std.print`.
+    """Return the label of a task in pictures: `http`, `python money:convert`, `std.print`.
 
     Args:
-        name: Its step kind; one that is not installed any more is named alone.
+        name: Its step kind. For one that is no longer installed, the label is its name.
         task: The constant part of the compiled step.
     """
     try:
@@ -70,15 +70,16 @@ def label(name: str, task: Mapping[str, Any]) -> str:
 
 
 def summary(teller: str, output: Any) -> str | None:
-    """Return what the output of a step of a generated flow means, in a line; None: nobody says.
+    """Return a one-line summary of the output of a generated flow's step, or None.
 
     Args:
-        teller: The step kind that generated the flow; one that is not installed any more is silent.
-        output: Of the step.
+        teller: The step kind that generated the flow. One that is no longer installed has no
+            summaries.
+        output: The output of the step.
     """
     try:
         return kind(teller).tell(output)
-    except Exception:  # to show an output as it is always works
+    except Exception:  # an output can always be shown unchanged
         return None
 
 
@@ -88,13 +89,13 @@ def adapted(
     called: tuple[str, Mapping[str, Any], Mapping[str, Any]],
     result: Any,
 ) -> Any:
-    """Return what the adapter of a step makes of the result of its call.
+    """Return the output that the adapter of a step makes from the result of its call.
 
     Args:
-        adapter: As the compiled step has it: `kind` and `task`.
+        adapter: As in the compiled step: `kind` and `task`.
         context: The attempt.
-        called: The step kind that was called, its `task` and its `input`.
-        result: What it returned.
+        called: The called step kind, its `task` and its `input`.
+        result: The result of the call.
     """
     name, task, input = called
     reader = kind(name)
@@ -102,11 +103,11 @@ def adapted(
     def text(value: Any, room: int) -> str | None:
         if type(reader).text_for_model is StepKind.text_for_model:
             return None
-        # What stands between the lines of a secret would hide it from what masks results later.
+        # Text between the lines of a secret would hide it from later masking.
         shown = context.mask(value)
         try:
             return reader.text_for_model(task, input, shown, room)
-        except Exception:  # the call was made: to show its output as JSON always works
+        except Exception:  # the call took effect, and its output can always be shown as JSON
             return None
 
     return kind(adapter["kind"]).adapt(context, adapter["task"], result, text)
@@ -118,12 +119,12 @@ def environment_names() -> list[str]:
 
 
 def kinds_from(module: str) -> list[str]:
-    """Return the kinds of environment that the package of a module brings, the nearest first.
+    """Return the kinds of environment in the package of a module, the nearest first.
 
-    To ask a kind what it opens, it has to be loaded, and some take a while.
+    A kind must be loaded to find out what it opens, and some load slowly.
 
     Args:
-        module: A module, or a package; kinds that lie in its own folders come before others.
+        module: A module, or a package. Kinds in its own directories come before others.
     """
     modules = {point.name: point.module for point in _entry_points(ENVIRONMENTS).values()}
     modules |= {kind: type(one).__module__ for kind, one in registered_providers.items()}
@@ -133,18 +134,18 @@ def kinds_from(module: str) -> list[str]:
 
 
 def _shared_packages(one: str, other: str) -> int:
-    """Return how many packages around two modules are the same, themselves included."""
+    """Return how many enclosing packages two modules share, including themselves."""
     pairs = zip(one.split("."), other.split("."), strict=False)
     return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def kind_class(name: str) -> type[StepKind]:
-    """Return the class of a step kind; `UnknownKind` says why there is none."""
+    """Return the class of a step kind. `UnknownKind` contains the reason if there is none."""
     return _load(NODES, name, StepKind)
 
 
 def kind(name: str) -> StepKind:
-    """Return the one object of a step kind; errors as in `kind_class`."""
+    """Return the single object of a step kind, with the errors of `kind_class`."""
     found = _kinds.get(name)
     if found is None:
         found = _kinds[name] = kind_class(name)()
@@ -152,7 +153,7 @@ def kind(name: str) -> StepKind:
 
 
 def environment(name: str) -> Environment:
-    """Return the one object of a kind of environment; errors as in `kind_class`."""
+    """Return the single object of a kind of environment, with the errors of `kind_class`."""
     found = _environments.get(name)
     if found is None:
         found = _environments[name] = _load(ENVIRONMENTS, name, Environment)()
@@ -165,14 +166,14 @@ def sandbox_names() -> list[str]:
 
 
 def provider_class(kind: str) -> type[Provider[Any]]:
-    """Return the class of the provider of a kind of environment; errors as in `kind_class`."""
+    """Return the provider class of a kind of environment, with the errors of `kind_class`."""
     from flowengine.sdk.environments import Provider
 
     return _load(ENVIRONMENTS, kind, Provider)
 
 
 def provider(kind: str) -> Provider[Any]:
-    """Return the one provider of a kind of environment; errors as in `kind_class`."""
+    """Return the single provider of a kind of environment, with the errors of `kind_class`."""
     found = registered_providers.get(kind) or _providers.get(kind)
     if found is None:
         found = _providers.setdefault(kind, provider_class(kind)())
@@ -180,7 +181,7 @@ def provider(kind: str) -> Provider[Any]:
 
 
 def sandbox_class(name: str) -> type[Sandbox]:
-    """Return the class of a sandbox; errors as in `kind_class`."""
+    """Return the class of a sandbox, with the errors of `kind_class`."""
     from flowengine.sdk.environments import Sandbox
 
     return _load(SANDBOXES, name, Sandbox)
@@ -208,7 +209,7 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
     if point is None:
         raise UnknownKind(
             f"there is no {what} '{name}'",
-            hint=f"installed are {', '.join(sorted(points))}; other packages can add more",
+            hint=f"installed are {', '.join(sorted(points))}. Other packages can add more",
         )
     known = _classes.get((group, name))
     if known is not None and known[0] is point:
@@ -217,7 +218,7 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
         loaded = point.load()
     except ModuleNotFoundError as error:
         raise _missing(what, point, error) from error
-    except Exception as error:  # the package of somebody else: whatever its modules raise
+    except Exception as error:  # a third-party package, whose modules may raise any exception
         said = f"{type(error).__name__}: {error}"
         raise UnknownKind(f"{what} '{name}' cannot be imported: {said}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
@@ -227,7 +228,7 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
 
 
 def _path(base: type) -> str:
-    """Return where plug-ins import a base class from."""
+    """Return the import path of a base class for plug-ins."""
     from flowengine import sdk
 
     home = sdk.__name__ if base.__name__ in sdk.__all__ else base.__module__
@@ -235,7 +236,7 @@ def _path(base: type) -> str:
 
 
 def _missing(what: str, point: EntryPoint, error: ModuleNotFoundError) -> UnknownKind:
-    """Say which package is missing, and which extra of the plug-in's distribution brings it."""
+    """Return an error with the missing package, and the extra of the plug-in that contains it."""
     package = (error.name or "").partition(".")[0]
     if point.dist is None or package == point.module.partition(".")[0]:
         return UnknownKind(f"{what} '{point.name}' cannot be imported: {error}")
@@ -248,7 +249,7 @@ def _missing(what: str, point: EntryPoint, error: ModuleNotFoundError) -> Unknow
 
 
 def _extra_with(point: EntryPoint, package: str) -> str | None:
-    """Return the extra of the plug-in's distribution that brings an import package."""
+    """Return the extra of the plug-in's distribution that contains an import package."""
     import re
 
     wanted = package.replace("_", "-").lower()

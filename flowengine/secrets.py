@@ -1,7 +1,7 @@
-"""Secrets: resolved in the process that needs them, and masked in everything that leaves a step.
+"""Secrets, resolved in the process that needs them and masked in everything that leaves a step.
 
-A flow holds references only. `Secrets` reads their values when a step needs one; `masking` knows
-how each may show up. What the process logs is masked from the first value on.
+A flow contains only references. `Secrets` reads their values when a step needs one, and `masking`
+knows the forms in which they may occur. The logs of the process are masked from the first value on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from flowengine.sdk import SecretMissing, ValidationError
 _process = Masker()
 """Knows the values that this process has read, for its logs."""
 _LOGGED = 4
-"""Logs of a process show more than one flow: shorter values stand in them by chance."""
+"""Minimum length of values masked in logs. Logs of a process contain more than one flow, in which
+shorter values occur by chance."""
 
 
 class Secrets:
@@ -30,23 +31,23 @@ class Secrets:
 
     def __init__(self, references: Mapping[str, Plain]) -> None:
         self.references = references
-        """Name → where it comes from, as the flow declares it."""
+        """Name → its source, as the flow declares it."""
         self._masker = Masker()
         self._looked = not references
         self.names = frozenset(references)
         self.variables = frozenset(
             reference["env"] for reference in references.values() if "env" in reference
         )
-        """Environment variables that hold secrets: a command gets them only by asking."""
+        """Environment variables that contain secrets. A command receives them only on request."""
 
     def reveal(self, value: Plain) -> Plain:
-        """Return a value with every text that names secrets turned into that text.
+        """Return a value with the references to secrets in its texts resolved.
 
-        What holds no secret comes back as the same object. A secret that is not there is a
-        `SecretMissing` that names its reference.
+        Parts without secrets are returned as the same objects. A missing secret raises
+        `SecretMissing` with its reference.
 
         Args:
-            value: Plain data that may hold `SecretText`.
+            value: Plain data that may contain `SecretText`.
 
         Returns:
             Plain data.
@@ -66,38 +67,39 @@ class Secrets:
     def mask(self, value: Plain) -> Plain:
         """Return plain data with every secret in it replaced by `***`.
 
-        Those that no step has used yet are masked too, as far as they can be read here: a command
-        may have found one by itself.
+        Secrets that no step has used yet are masked too, as far as they can be read here, because a
+        command may have found one by itself.
         """
         self._look()
         return self._masker.mask(value)
 
     def stream(self) -> StreamMasker:
-        """Return what masks a text that arrives in pieces."""
+        """Return a masker for a text that arrives in pieces."""
         self._look()
         return self._masker.stream()
 
     def mask_file(self, source: IO[bytes], target: IO[bytes], name: str) -> bool:
-        """Copy a file that is to be kept, if it holds secrets, with these masked.
+        """Copy a file that is to be kept, with secrets masked, if it contains any.
 
         Args:
             source: The file, at its beginning.
-            target: Where to write.
-            name: Of the file, for messages.
+            target: The file to write.
+            name: The file's name, for messages.
 
         Returns:
-            Whether it holds any; if not, nothing was written.
+            Whether it contains any. If not, nothing was written.
 
         Raises:
-            ValidationError: It holds one that is not declared with `in_files: mask`.
+            ValidationError: It contains a secret that is not declared with `in_files: mask`.
         """
         self._look()
         found = self._masker.names_in(source)
         for secret in found:
             if self.references[secret].get("in_files") != "mask":
                 raise ValidationError(
-                    f"the file '{name}' holds the secret {secret}, so it is not kept; leave the "
-                    f"secret out of it, or declare '{secret}' with 'in_files: mask'"
+                    f"the file '{name}' contains the secret {secret}, so it is not kept. "
+                    f"Leave the secret out of it, or declare '{secret}' with 'in_files: "
+                    "mask'"
                 )
         if found:
             source.seek(0)
@@ -136,10 +138,10 @@ def resolve(name: str, reference: Mapping[str, Plain]) -> str:
         reference: `{"env": VARIABLE}` or `{"file": PATH}`.
 
     Returns:
-        The value; of a file without the line end at its end.
+        The value. For a file, without the final line break.
 
     Raises:
-        SecretMissing: It is not there.
+        SecretMissing: The secret does not exist.
     """
     if "env" in reference:
         value = os.environ.get(reference["env"])
@@ -162,7 +164,7 @@ def resolve(name: str, reference: Mapping[str, Plain]) -> str:
 
 
 def has_secret(value: Any) -> bool:
-    """Return whether a compiled value (`["map", ...]`, ...) can give a text with secrets."""
+    """Return whether a compiled value (`["map", ...]`, ...) can produce a text with secrets."""
     if not isinstance(value, list) or not value:
         return False
     match value[0]:

@@ -1,10 +1,10 @@
-"""Settings of the host: what a user and a project decide for every flow.
+"""Settings of the host, by which a user and a project configure all flows.
 
-`settings.yaml` is looked for in the user's configuration folder, then in the project's
-`.flowengine` folder, the nearest one. Where both say something, the stricter wins: the greater
-durability, `strict` if one of them says so, and nobody acts for somebody else if one of them
-forbids it. Who is in a group is said by the user's file. The project's may only restrict: its
-members are those whom both name, and whom either names where a group is excluded.
+`settings.yaml` is read from the user's configuration directory, then from the nearest `.flowengine`
+directory of a project. If both set a value, the stricter one wins: the greater durability, `strict`
+if either sets it, and no acting for other users if either forbids it. The user's file defines the
+members of groups. The project's file can only restrict them: members are the users named by both,
+or by either where a group is excluded.
 
     durability: process
     strict: true
@@ -24,25 +24,25 @@ from flowengine.configuration_folders import user_folder
 from flowengine.errors import NotFound, UsageError
 
 DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
-"""From the weakest promise to the strongest: none, a killed process, a power cut."""
+"""From the weakest guarantee to the strongest: none, a killed process, a power cut."""
 
 _NAME = "settings.yaml"
 _KEYS = ("durability", "groups", "strict", "act_for_others")
 
 
 class Settings(NamedTuple):
-    """What the settings files say, merged."""
+    """The merged content of the settings files."""
 
     durability: Literal["power", "process", "none"] | None = None
     groups: dict[str, frozenset[str]] = {}  # noqa: RUF012 - never mutated
-    """Group → its users (`user:NAME`), groups in it resolved."""
+    """Group → its users (`user:NAME`), with nested groups resolved."""
     excluded_groups: dict[str, frozenset[str]] = {}  # noqa: RUF012 - never mutated
-    """The same where a group may not do something: also those whom only the project names."""
+    """The same for exclusions, including users named only by the project."""
     strict: bool = False
-    """Whether a step fails that leaves a process or a listening socket behind; else it is warned
-    of."""
+    """Whether a step that leaves a process or a listening socket behind fails. Otherwise there is a
+    warning."""
     act_for_others: bool = True
-    """Whether a user may act in another's name: `--as`, `by=`."""
+    """Whether a user may act in another user's name: `--as`, `by=`."""
 
     def is_one_of(self, user: str, named: list[str]) -> bool:
         """Return whether a user is named in a list of `user:NAME` and `group:NAME`."""
@@ -52,7 +52,7 @@ class Settings(NamedTuple):
         )
 
     def is_excluded(self, user: str, named: list[str]) -> bool:
-        """Return whether a user is named in a list of those who may not do something."""
+        """Return whether a user is named in a list of excluded users."""
         return self.is_one_of(user, named) or any(
             name.startswith("group:") and user in self.excluded_groups.get(name[6:], ())
             for name in named
@@ -66,10 +66,10 @@ class Settings(NamedTuple):
 def load_settings(folder: str) -> Settings:
     """Read the host's settings.
 
-    A file that cannot be read, or that says something that no setting is, is a `UsageError`.
+    A file that cannot be read, or contains an unknown setting, raises `UsageError`.
 
     Args:
-        folder: The project's `.flowengine` folder, or one without a settings file.
+        folder: The project's `.flowengine` directory, or one without a settings file.
 
     Returns:
         The settings of the user's and the project's file.
@@ -78,9 +78,9 @@ def load_settings(folder: str) -> Settings:
 
 
 def current_user() -> str:
-    """Return who runs this process, as `user:NAME`; of a uid without a name, `user:UID`.
+    """Return the user that runs this process: `user:NAME`, or `user:UID` for a nameless uid.
 
-    The system is asked, never the environment: `LOGNAME` is whatever somebody sets it to.
+    The system is queried, not the environment, because `LOGNAME` can be set to anything.
     """
     import pwd
 
@@ -114,7 +114,7 @@ def _read(path: str) -> Settings:
         raise UsageError(f"{path} must be a mapping", hint="durability: power")
     unknown = [key for key in data if key not in _KEYS]
     if unknown:
-        # A file in which no setting stands may be another one, behind a link: it is not quoted.
+        # A file without any setting may be a different file, behind a link, so it is not quoted.
         quoted = len(unknown) < len(data)
         what = f"there is no setting '{unknown[0]}'" if quoted else "its keys are not settings"
         raise UsageError(f"{path}: {what}", hint=f"known: {', '.join(_KEYS)}")
@@ -128,10 +128,10 @@ def _read(path: str) -> Settings:
 
 
 def _data(path: str) -> Any:
-    """Return what a settings file says; None if there is none, or nothing in it.
+    """Return the content of a settings file, or None if it does not exist or is empty.
 
     Raises:
-        UsageError: It cannot be read. Nothing of its text is told: it may be a link to any other.
+        UsageError: It cannot be read. Its text is not quoted, because it may be a link to any file.
     """
     try:
         kind = os.stat(path).st_mode
@@ -167,7 +167,7 @@ def _durability(path: str, value: Any) -> Literal["power", "process", "none"] | 
 
 
 def _groups(path: str, value: Any) -> dict[str, frozenset[str]]:
-    """Resolve groups in groups; a circle of groups adds nobody."""
+    """Resolve groups in groups. A cycle of groups adds no members."""
     value = {} if value is None else value
     if not isinstance(value, dict) or not all(
         isinstance(members, list) and all(isinstance(member, str) for member in members)
@@ -182,7 +182,7 @@ def _groups(path: str, value: Any) -> dict[str, frozenset[str]]:
 
 def _members(groups: dict[Any, list[str]], names: list[str]) -> set[str]:
     users: set[str] = set()
-    for name in names:  # grows while it is walked
+    for name in names:  # the list grows during the loop
         for member in groups.get(name, ()):
             if not member.startswith("group:"):
                 users.add(member if member.startswith("user:") else f"user:{member}")

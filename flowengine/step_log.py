@@ -1,4 +1,4 @@
-"""Loggers of attempts and environments: lines say where they come from, and show no secret."""
+"""Loggers of attempts and environments, whose lines have an origin and masked secrets."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class MaskedLog(logging.LoggerAdapter[logging.Logger]):
-    """Writes to a logger, with a place in front of each line.
+    """Writes to a logger, with a prefix in front of each line.
 
     Args:
-        name: Of the logger.
-        place: Put in front.
+        name: The name of the logger.
+        place: The prefix.
         extra: Attributes of each record.
         mask: Replaces the values of secrets in plain data.
     """
@@ -27,12 +27,15 @@ class MaskedLog(logging.LoggerAdapter[logging.Logger]):
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
     ) -> tuple[str, MutableMapping[str, Any]]:
-        """Put the place in front."""
+        """Add the prefix."""
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return f"{self._place}: {msg}", kwargs
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Write a line; arguments are put in first, so that a secret in one is masked as well."""
+        """Write a line.
+
+        Arguments are inserted first, so that secrets in them are masked as well.
+        """
         if self.isEnabledFor(level):
             text = str(msg) % args if args else str(msg)
             kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1

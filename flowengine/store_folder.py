@@ -1,18 +1,18 @@
-"""Where a store is, and whether it is the user's own.
+"""The location of a store, and whether it is the user's own.
 
-By default it is the nearest `.flowengine`, in the current folder or above it, as Git finds `.git`.
-A project may come from a stranger, with a store in it that leads elsewhere. So what is found there
-by default is used only if this user made it, at this place. The proof lies where no project can put
-anything, in the user's state folder:
+By default it is the nearest `.flowengine`, in the current directory or above it, as Git finds
+`.git`. A project from a third party may contain a store that steers executions. A store found by
+default is therefore used only if this user created it in this place. The proof is in the user's
+state directory, where no project can write:
 
     PROJECT/.flowengine/id             a random id
     STATE/stores/ID/paths              the places where a store with this id is the user's own
-    STATE/stores/ID/environments/      what is open, and workspaces: see `execution_environment`
-    STATE/last_cleanup                 when unused stores were last looked for
-    STATE/key                          signs what is believed later; see `proofs`
+    STATE/stores/ID/environments/      open environments and workspaces: see `execution_environment`
+    STATE/last_cleanup                 time of the last search for unused stores
+    STATE/key                          signs records that are trusted later. See `proofs`
 
 STATE is `$XDG_STATE_HOME/flowengine`, or `~/.local/state/flowengine`. A store that the user names
-(`--store`, `$FLOWENGINE_STORE`, `Engine(path)`) is the user's own by that.
+(`--store`, `$FLOWENGINE_STORE`, `Engine(path)`) counts as the user's own.
 """
 
 from __future__ import annotations
@@ -37,29 +37,31 @@ APPLICATION_ID = 0x666C6F77
 """`flow` in ASCII: distinguishes a store's database from other SQLite files."""
 
 in_use: dict[tuple[int, int], str] = {}
-"""The databases that this process has open: device and number → path. Nothing else of the process
-may open one of them, or the files beside it: closing that would end the locks of SQLite."""
+"""The databases that this process has open: device and number → path. No other code of the process
+may open one of them, or the files beside it, because closing such a file releases the locks of
+SQLite."""
 
 _ID = "id"
 _PATHS = "paths"
 STORED = (_ID, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "artifacts")
-"""What a store is read from."""
+"""The files of a store."""
 _LENGTH = 32
 _DAY = 24 * 3600
 _UNUSED = 90 * _DAY
-"""Seconds after which a store that is nowhere any more is forgotten: its disk may be away."""
+"""Seconds after which a store in none of its places is forgotten. Until then, its disk may be
+offline."""
 IGNORED = "# What belongs to this machine.\nflowengine.db*\nartifacts/\nid\n"
 """Text of a store's `.gitignore`."""
 
 
 def find_store(given: str | os.PathLike[str] = "") -> tuple[str, bool]:
-    """Return where the store is, and whether somebody named it.
+    """Return the directory of the store, and whether it was named explicitly.
 
     Args:
-        given: By the caller; empty: not at all.
+        given: The directory from the caller, empty if there is none.
 
     Returns:
-        The folder; and False where it is only the default.
+        The directory, and False if it is only the default.
     """
     path = os.fspath(given) or os.environ.get(SETTING)
     return (path, True) if path else (project_folder(), False)
@@ -76,10 +78,11 @@ def remote_store(given: str | os.PathLike[str] = "") -> str | None:
 
 
 def project_folder() -> str:
-    """Return the nearest `.flowengine`; if there is none, where one would be made.
+    """Return the nearest `.flowengine`, or the place for a new one.
 
-    It may be anybody's: `claim` tells. Not looked at are folders from which others could reach into
-    this user's projects, and the home folder, which is no project: see `folders_above`.
+    It may belong to any user, which `claim` checks. Directories through which other users could
+    reach into this user's projects are not searched, and neither is the home directory, which is
+    not a project: see `folders_above`.
     """
     current = os.getcwd()
     for folder in (current, *folders_above(current)):
@@ -90,10 +93,10 @@ def project_folder() -> str:
 
 
 def folders_above(folder: str) -> Iterator[str]:
-    """Yield the folders above one that can belong to the same project.
+    """Yield the directories above one that can belong to the same project.
 
-    They end below the home folder, at the edge of the file system, and at a folder that belongs to
-    another user or can be written by all.
+    They end below the home directory, at the boundary of the file system, and at a directory that
+    belongs to another user or is world-writable.
     """
     home = os.path.realpath(os.path.expanduser("~"))
     device = os.stat(folder).st_dev
@@ -112,7 +115,7 @@ def folders_above(folder: str) -> Iterator[str]:
 
 
 def state_folder() -> str:
-    """Return the user's folder for what programs keep."""
+    """Return the user's directory for persistent program state."""
     base = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(base):
         base = os.path.join(os.path.expanduser("~"), ".local", "state")
@@ -120,24 +123,25 @@ def state_folder() -> str:
 
 
 def claim(path: str | os.PathLike[str], *, by_name: bool) -> str:
-    """Make sure that a store's folder is the user's own; make it if it is not there.
+    """Make sure that a store's directory is the user's own, creating it if it does not exist.
 
     Args:
-        by_name: Whether the user named it, so that it is the user's own whatever is in it.
+        path: The directory.
+        by_name: Whether the user named it, so that it counts as the user's own with any content.
 
     Returns:
-        The folder of this store in the user's state folder.
+        The directory of this store in the user's state directory.
 
     Raises:
         StoreError: It is not the user's own.
-        OSError: It cannot be written down that it is.
+        OSError: The ownership cannot be recorded.
     """
     folder = os.path.abspath(path)
     if not by_name:
         _check_folder(folder)
     private = known(folder)
     if private is None and not by_name and _has_store(folder):
-        private = known(folder)  # another process may have made it at this moment
+        private = known(folder)  # another process may have created it at this moment
         if private is None:
             _refuse(folder, _why_unknown(folder))
     if private is None:
@@ -151,20 +155,20 @@ def claim(path: str | os.PathLike[str], *, by_name: bool) -> str:
 
 
 def environments_of(path: str | os.PathLike[str]) -> str:
-    """Return the folder of what is open for a store that was found to be the user's own.
+    """Return the directory of the open environments of a store that is the user's own.
 
     Raises:
-        OSError: It cannot be written down whose it is.
+        OSError: The ownership cannot be recorded.
     """
     return os.path.join(claim(path, by_name=True), "environments")
 
 
 def make_private(folder: str) -> None:
-    """Make a folder below the user's state folder, and refuse one that is another user's.
+    """Create a directory below the user's state directory, and refuse one of another user.
 
     Raises:
-        PermissionError: It belongs to somebody else.
-        OSError: It cannot be made.
+        PermissionError: It belongs to another user.
+        OSError: It cannot be created.
     """
     make_folder(folder, synced=True)
     state = state_folder()
@@ -174,7 +178,7 @@ def make_private(folder: str) -> None:
 
 
 def fault_of(folder: str | os.PathLike[str]) -> str | None:
-    """Return why a folder is not this user's alone to write; None: it is."""
+    """Return the reason why other users can write to a directory, or None."""
     found = os.lstat(folder)
     if stat.S_ISLNK(found.st_mode):
         return "is a link"
@@ -188,7 +192,7 @@ def fault_of(folder: str | os.PathLike[str]) -> str | None:
 
 
 def known(folder: str) -> str | None:
-    """Return what belongs to a store that is the user's own at this place; None: it is not."""
+    """Return the state directory of a store that is the user's own in this place, or None."""
     id = _read_id(folder)
     if id is None or os.path.realpath(folder) not in _paths(_private(id)):
         return None
@@ -203,13 +207,13 @@ def _check_folder(folder: str) -> None:
     except OSError as error:
         raise StoreError(f"the store {folder} cannot be opened: {error.strerror}") from None
     if reason == "can be written by other users" and not _has_store(folder):
-        os.chmod(folder, 0o700)  # it has nothing yet that anybody could have changed
+        os.chmod(folder, 0o700)  # it is still empty, so there is nothing to tamper with
     elif reason is not None:
         _refuse(folder, f"it {reason}")
 
 
 def _check_parts(folder: str) -> None:
-    """Refuse links in the place of what a store is read from."""
+    """Refuse links in place of a store's files."""
     for name in STORED:
         if os.path.islink(os.path.join(folder, name)):
             _refuse(folder, f"'{name}' in it is a link")
@@ -220,7 +224,7 @@ def _has_store(folder: str) -> bool:
 
 
 def _adopt(folder: str, id: str | None) -> str:
-    """Write down that a store is the user's own; make the folder if it is not there."""
+    """Record that a store is the user's own, creating the directory if it does not exist."""
     if not os.path.isdir(folder):
         make_folder(folder, synced=True)
         write_whole(os.path.join(folder, ".gitignore"), IGNORED.encode(), replace=False)
@@ -232,8 +236,9 @@ def _adopt(folder: str, id: str | None) -> str:
             return private  # another process was faster
         new = os.urandom(_LENGTH // 2).hex()
         try:
-            _note_path(new, folder)  # it is there before anybody can read the id
-            write_whole(os.path.join(folder, _ID), f"{new}\n".encode())  # over one not this user's
+            _note_path(new, folder)  # recorded before another process can read the id
+            # over one that is not this user's
+            write_whole(os.path.join(folder, _ID), f"{new}\n".encode())
         finally:
             if _read_id(folder) != new:
                 with suppress(OSError):
@@ -243,7 +248,7 @@ def _adopt(folder: str, id: str | None) -> str:
 
 
 def _note_path(id: str, folder: str) -> None:
-    """Note that a store is the user's own at this place; all that was noted before stays."""
+    """Record that a store is the user's own in this place, in addition to earlier places."""
     private, place = _private(id), os.path.realpath(folder)
     make_private(private)
     with _alone(private):
@@ -253,7 +258,7 @@ def _note_path(id: str, folder: str) -> None:
 
 
 def _note_use(private: str) -> None:
-    """Note that a store is in use, once a day; that it cannot be noted is no reason to stop."""
+    """Record once a day that a store is in use. Failures are ignored."""
     path = os.path.join(private, _PATHS)
     with suppress(OSError):
         if os.stat(path).st_mtime < time.time() - _DAY:
@@ -261,10 +266,10 @@ def _note_use(private: str) -> None:
 
 
 def _forget_unused() -> None:
-    """Remove what is kept of stores that are nowhere any more, and were not used for long.
+    """Remove the state of stores that are in none of their places and were not used for long.
 
-    What may still be open for one stays, so that it can be ended. At most once a day: it looks at
-    all stores, of which a machine that runs tests has thousands.
+    State of environments that may still be open is kept, so that they can be ended. It runs at most
+    once a day because it examines all stores, of which a machine that runs tests has thousands.
     """
     state, now = state_folder(), time.time()
     if not _begin_cleanup(os.path.join(state, "last_cleanup"), now):
@@ -280,13 +285,13 @@ def _forget_unused() -> None:
             if not is_open and all(_read_id(place) != id for place in _paths(private) if place):
                 from flowengine.folder_removal import remove_tree
 
-                remove_tree(private)  # of any depth: workspaces are in it
+                remove_tree(private)  # workspaces in it may be nested to any depth
 
 
 def _begin_cleanup(note: str, now: float) -> bool:
-    """Return whether the last cleanup was a day ago or more, and note that one begins."""
+    """Return whether the last cleanup was at least a day ago, and record that one begins."""
     try:
-        if abs(now - os.stat(note).st_mtime) < _DAY:  # one in the future is not waited for
+        if abs(now - os.stat(note).st_mtime) < _DAY:  # a time in the future is ignored
             return False
     except OSError:
         pass
@@ -297,7 +302,7 @@ def _begin_cleanup(note: str, now: float) -> bool:
 
 @contextmanager
 def _alone(folder: str) -> Iterator[None]:
-    """Change something in a folder, as no other process does meanwhile."""
+    """Hold a lock on a directory, so that no other process changes it at the same time."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -311,7 +316,7 @@ def _private(id: str) -> str:
 
 
 def _read_id(folder: str) -> str | None:
-    """Return the id of a store, if there is one, and it is whole."""
+    """Return the id of a store, if it has a complete one."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(os.path.join(folder, _ID), flags)
@@ -323,7 +328,7 @@ def _read_id(folder: str) -> str | None:
 
 
 def _paths(private: str) -> list[str]:
-    """Return the places where a store of an id is the user's own."""
+    """Return the places in which a store with an id is the user's own."""
     try:
         path = os.path.join(private, _PATHS)
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
@@ -333,15 +338,16 @@ def _paths(private: str) -> list[str]:
 
 
 def _why_unknown(folder: str) -> str:
-    """Return why a store is not known as the user's own."""
+    """Return the reason why a store is not known as the user's own."""
     if _read_id(folder) is None and os.path.lexists(os.path.join(folder, _ID)):
         return f"'{_ID}' in it is damaged, which would show that it was created here by you"
-    return "it was not created here by you; it may have come with other files"
+    return "it was not created here by you. It may have come with other files"
 
 
 def _refuse(folder: str, why: str) -> NoReturn:
     raise StoreError(
         f"the store {folder} was not used: {why}",
-        hint="if you moved, copied or restored it yourself, confirm it once by naming it: "
-        f"flowengine --store {folder} list; otherwise delete it, or name another with --store",
+        hint="if you moved, copied or restored it yourself, confirm it once by naming "
+        f"it: flowengine --store {folder} list. Otherwise delete it, or name another "
+        "with --store",
     )

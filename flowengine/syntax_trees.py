@@ -10,10 +10,10 @@ _lock = allocate_lock()
 
 
 def parse(source: str | bytes, filename: str = "<unknown>", mode: str = "exec") -> Any:
-    """Return the syntax tree of Python source; arguments and errors are those of `ast.parse`.
+    """Return the syntax tree of Python source, with the arguments and errors of `ast.parse`.
 
-    CPython 3.11 counts how deeply trees are nested for all threads together, so that two of them
-    which parse at once raise a `SystemError` (https://github.com/python/cpython/issues/106905).
+    CPython 3.11 counts the nesting depth of trees for all threads together, so two threads that
+    parse at once raise a `SystemError` (https://github.com/python/cpython/issues/106905).
     """
     with _lock:
         return ast.parse(source, filename, mode)

@@ -1,8 +1,8 @@
-"""Checks values against JSON Schemas (draft 2020-12), with the field named in the error.
+"""Validation of values against JSON Schemas (draft 2020-12), with the field named in errors.
 
-The verdict is always jsonschema-rs's. Before it is asked - and imported, which takes as long as
-starting a small flow - plain Python looks whether a value is plainly right: of the simple schemas
-that most inputs and arguments have, with a value that fits.
+The verdict is always that of jsonschema-rs. Importing it takes as long as starting a small flow, so
+plain Python first tries to prove that a value fits. This succeeds for valid values of the simple
+schemas that most inputs and arguments have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _Proof = Callable[[Any], bool]
 
 SMALLEST, LARGEST = -(2**63), 2**64 - 1
-"""The integers that are stored."""
+"""The range of integers that can be stored."""
 _INFINITE = {inf: "infinity", -inf: "minus infinity"}
 _SHOWN = 60
 _TOLD = 5
@@ -58,25 +58,25 @@ _WORDS = {
 
 
 class SchemaError(InputError):
-    """A schema is itself wrong."""
+    """A schema is itself invalid."""
 
 
 class Validator:
-    """A JSON Schema made ready; made once, it checks a small value in a microsecond.
+    """A prepared JSON Schema, which validates a small value in a microsecond.
 
-    `$ref` leads only inside the schema: nothing is ever fetched. Formats are checked, `path` too: a
-    file or folder of that name exists.
+    `$ref` is resolved only inside the schema, and nothing is ever fetched. Formats are checked,
+    including `path`: a file or directory of that name exists.
 
     Args:
         schema: The schema.
-        folder: Where relative paths are looked for; default: the current one.
+        folder: Base of relative paths. Default: the current directory.
 
     Attributes:
-        proof: Says whether a value plainly fits, by the value alone; None: the schema is not that
-            simple. A value that it does not prove right may still be right.
+        proof: Returns whether a value certainly fits. None if the schema is not simple enough. A
+            value that it does not prove may still be valid.
 
     Raises:
-        SchemaError: The schema is wrong.
+        SchemaError: The schema is invalid.
     """
 
     __slots__ = ("_folder", "_full", "_schema", "_whole", "proof")
@@ -86,20 +86,20 @@ class Validator:
         self._folder = folder
         self._full: jsonschema_rs.Draft202012Validator | None = None
         self._whole: Callable[[Any], Any] | None = None
-        """What makes integers of the floats that are declared as such."""
+        """Converts floats to integers where the schema declares integers."""
         self.proof = _proof(schema)
         if self.proof is None:
             self._validator()
 
     def check(self, value: Any, what: str) -> Any:
-        """Check a value, and return it; 2.0 comes back as 2 where an integer is declared.
+        """Validate a value, and return it with 2.0 as 2 where an integer is declared.
 
         Args:
             value: Plain data.
-            what: What the value is, to begin the message with: `input 'amount'`.
+            what: Description of the value, which begins the message: `input 'amount'`.
 
         Raises:
-            InputError: The value does not fit. `field` is the dotted path of what does not.
+            InputError: The value does not fit. `field` is the dotted path of the invalid part.
         """
         if self.proof is not None and self.proof(value):
             return value
@@ -117,7 +117,7 @@ class Validator:
         return value
 
     def _misfit(self, errors: list[jsonschema_rs.ValidationError]) -> tuple[str, str, str | None]:
-        """Say what is wrong, each error with its field; which field is first; and a mend."""
+        """Return the errors with their fields, the first field, and a suggested fix."""
         told = []
         hint = None
         for error in errors[:_TOLD]:
@@ -160,7 +160,7 @@ class Validator:
 
 
 def _is_time(text: str) -> bool:
-    """Say whether a text is a time as flow files and expressions read it."""
+    """Return whether a text is a time in the notation of flow files and expressions."""
     from flowengine.kernel.notation.times import parse_microseconds
 
     try:
@@ -171,14 +171,14 @@ def _is_time(text: str) -> bool:
 
 
 def shared(schema: Any, folder: str | None = None) -> Validator:
-    """Return the validator of a schema; the same one for every schema that says the same.
+    """Return the validator of a schema, shared by all equal schemas.
 
     Args:
         schema: The schema.
-        folder: Where relative paths are looked for; default: the current one.
+        folder: Base of relative paths. Default: the current directory.
 
     Returns:
-        A validator, made once.
+        A validator, created once.
     """
     return _made(dumps(schema), folder)
 
@@ -189,24 +189,24 @@ def _made(schema: str, folder: str | None) -> Validator:
 
 
 def validate(schema: Any, value: Any, what: str, *, folder: str | None = None) -> Any:
-    """Check a value against a JSON Schema, and return it; see `Validator.check`.
+    """Validate a value against a JSON Schema, and return it. See `Validator.check`.
 
     Args:
         schema: The schema.
         value: Plain data.
-        what: What the value is, to begin the message with: `input 'amount'`.
-        folder: Where relative paths (`format: path`) are looked for; default: the current one.
+        what: Description of the value, which begins the message: `input 'amount'`.
+        folder: Base of relative paths (`format: path`). Default: the current directory.
     """
     check_numbers(value, what)
     return shared(schema, folder).check(value, what)
 
 
 def check_numbers(value: Any, what: str) -> None:
-    """Check that the numbers in a value from outside can be stored, and be written as JSON.
+    """Check that the numbers in an external value can be stored, and be written as JSON.
 
     Args:
         value: Plain data.
-        what: What the value is, to begin the message with: `input 'amount'`.
+        what: Description of the value, which begins the message: `input 'amount'`.
 
     Raises:
         InputError: One is infinite, is not a number, or is an integer beyond 64 bits.
@@ -229,15 +229,15 @@ def check_numbers(value: Any, what: str) -> None:
             raise InputError(
                 f"{what}{path} is an integer {'below -2^63' if part < 0 else 'above 2^64-1'}",
                 field=path.lstrip("."),
-                hint="integers from -2^63 to 2^64-1 are stored; give a larger one as text",
+                hint="only integers from -2^63 to 2^64-1 can be stored. Pass a larger one as text",
             )
 
 
-# The short way
+# Fast path
 
 
 def _proof(schema: Any) -> _Proof | None:
-    """Return what proves that a value fits, or None if the schema is not simple."""
+    """Return a function that proves that a value fits, or None if the schema is not simple."""
     if schema is True or schema == {}:
         return lambda value: True
     if type(schema) is not dict:
@@ -326,7 +326,7 @@ _PROOFS: dict[str, Callable[[Any, Any], _Proof | None]] = {
 
 
 def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, str | None]:
-    """Return what is wrong with a value, and how to fix it where that can be guessed."""
+    """Return the error in a value, and how to fix it if that can be guessed."""
     kind = error.kind.as_dict()
     match error.kind.name:
         case "type":
@@ -359,7 +359,8 @@ def _unexpected(
     from flowengine.sdk.near_words import did_you_mean
 
     text = f"has no {', '.join(repr(name) for name in names)}"
-    for step in list(error.schema_path)[:-1]:  # a way through `$ref` leads nowhere: no suggestion
+    # a path through `$ref` leads nowhere, so there is no suggestion
+    for step in list(error.schema_path)[:-1]:
         schema = schema.get(step, {}) if isinstance(schema, dict) else {}
     return text, did_you_mean(names[0], schema.get("properties", {})) if names else None
 
@@ -372,7 +373,7 @@ def _shown(value: Any) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """Return a copy with bytes as base64 text, as JSON has them."""
+    """Return a copy with bytes as base64 text, as in JSON."""
     if isinstance(value, bytes):
         from base64 import b64encode
 

@@ -1,4 +1,4 @@
-"""The digest of what a flow was compiled from: it tells whether a file or folder has changed."""
+"""The digest of what a flow was compiled from: it tells whether a file or directory has changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def source_digest(path: str) -> str | None:
-    """Return the SHA-256 of a file, or of the names in a folder; None if it cannot be read."""
+    """Return the SHA-256 of a file, or of the names in a directory; None if it cannot be read."""
     try:  # `hashlib` loads OpenSSL, which takes longer than reading all files of a flow
         from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
     except ImportError:

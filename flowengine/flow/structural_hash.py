@@ -8,8 +8,8 @@ The hash is that of the compiled form without places, with keys sorted, and with
 place of its number: numbers follow the order of the file.
 
 A store has to tell more apart, since executions run what it gives them. The same text in two
-folders means the same but runs the Python modules of its own folder, and rules of a host go by the
-names that a file gives its tools. `form_hash` tells these apart too.
+directories means the same but runs the Python modules of its own directory, and rules of a host go
+by the names that a file gives its tools. `form_hash` tells these apart too.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _state(spec: Any) -> Any:
     reducer = spec.get("reducer")
     if not isinstance(reducer, dict):
         return spec
-    return {**spec, "reducer": {"python": reducer["python"]}}  # as of tasks, without the folder
+    return {**spec, "reducer": {"python": reducer["python"]}}  # as of tasks, without the directory
 
 
 def _spec(node: Any, expressions: list[str]) -> Any:

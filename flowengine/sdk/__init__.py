@@ -2,15 +2,16 @@
 
 A *step kind* implements an action key of a flow file (`http`, `run`, ...): a class with `execute`,
 found by its entry point in the group `flowengine.nodes`. An *environment* is a place where commands
-run (`host`, ...): a class with `run`, found in the group `flowengine.envs`; the interface of
-managed environments is in `flowengine.sdk.environments`. The built-in ones use nothing else.
+run (`host`, ...): a class with `run`, found in the group `flowengine.envs`. The interface of
+managed environments is in `flowengine.sdk.environments`. The built-in ones are written against this
+package alone.
 
     class Greeting(StepKind):
         async def execute(self, context, task, input):
             return f"Hello, {input['name']}!"
 
-Functions called by `python` steps need nothing from here. To get more than their arguments, they
-take a parameter annotated with `StepContext`; they may raise `StepError`.
+Functions called by `python` steps need nothing from here. To receive more than their arguments,
+they take a parameter annotated with `StepContext`. They may raise `StepError`.
 
 Everything is imported when it is first used.
 """
@@ -194,8 +195,8 @@ def __dir__() -> list[str]:
 def quick(function: _Function) -> _Function:
     """Mark a plain function that only computes briefly and never waits.
 
-    It is called directly on the engine's thread, which saves a thread switch. While it runs, no
-    other step makes progress: don't read files, send requests or compute for long in it.
+    The engine calls it directly on its own thread, which saves a thread switch. While it runs, no
+    other step makes progress, so it must not read files, send requests or compute for long.
 
     Args:
         function: A function that is not `async`.
@@ -208,11 +209,11 @@ def quick(function: _Function) -> _Function:
 
 
 def module_source(function: str, folder: str | None) -> ModuleSource:
-    """Return the source of the module of a function; nothing is imported.
+    """Return the source of a function's module without importing it.
 
     Args:
         function: `package.module:function`.
-        folder: Folder of the flow file.
+        folder: Directory of the flow file.
 
     Returns:
         Its text, if it can be read, and whether this process has imported the module.
@@ -225,18 +226,18 @@ def module_source(function: str, folder: str | None) -> ModuleSource:
 def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     """Import a function that a flow names.
 
-    Modules next to the flow file come first, separately for each folder. Exceptions raised by
-    importing the module are passed on; a missing module or function is a `ToolError`.
+    Modules next to the flow file come first, separately for each directory. Exceptions raised by
+    importing the module propagate. A missing module or function raises `ToolError`.
 
     Args:
         function: `package.module:function`.
-        folder: Folder of the flow file.
+        folder: Directory of the flow file.
 
     Returns:
         The function.
 
     Raises:
-        ToolError: There is no such module or function.
+        ToolError: The module or function does not exist.
     """
     from flowengine import python_modules
 
@@ -251,7 +252,7 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
 def import_module_of(function: str, folder: str | None) -> ModuleType:
     """Return the module that `import_function` imported a function from.
 
-    Tests put something else into it, so what was imported may be out of date.
+    Tests replace functions in it, so a function that was imported earlier may be out of date.
     """
     from flowengine import python_modules
 

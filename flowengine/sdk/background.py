@@ -1,9 +1,9 @@
-"""The one thread on which the live environments of a process do their input and output.
+"""The background thread that does the input and output of a process's live environments.
 
-A connection, a pipe or a child process belongs to the event loop it was opened in. Environments are
-opened in one task, used in another and released in a third, under whatever loops the program has,
-or none. So all of this happens on one separate loop, which starts on first use. Models are asked
-there, too: their connections outlive the loop of an execution.
+A connection, a pipe or a child process belongs to the event loop that opened it. Environments are
+opened in one task, used in another and released in a third, under any of the program's loops or
+none. All of this therefore happens on one separate loop, which starts on first use. Requests to
+models are sent there too, because their connections outlive the loop of an execution.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Background:
             instead: Name of the coroutine function to call if a loop is running.
 
         Returns:
-            What it returns.
+            The coroutine's result.
 
         Raises:
             RuntimeError: The thread runs an event loop, which this would block.
@@ -74,7 +74,7 @@ class Background:
             raise
 
     async def wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run a coroutine, and await it in the caller's loop, whichever it is.
+        """Run a coroutine and await it in the caller's loop, which may be any loop.
 
         Cancelling the awaiting task cancels the coroutine.
 
@@ -82,7 +82,7 @@ class Background:
             work: The coroutine.
 
         Returns:
-            What it returns.
+            The coroutine's result.
         """
         import asyncio
 
@@ -91,14 +91,14 @@ class Background:
         return await asyncio.wrap_future(self.submit(work))
 
     async def see_through(self, work: Coroutine[Any, Any, _Result], bound: float) -> _Result:
-        """Run a coroutine like `wait`; cancellation waits until it has ended.
+        """Run a coroutine like `wait`, but let cancellation wait until it has ended.
 
         Args:
             work: The coroutine.
-            bound: Seconds that it has to end once cancelled.
+            bound: Seconds within which it must end once cancelled.
 
         Returns:
-            What it returns.
+            The coroutine's result.
 
         Raises:
             CancelledError: The awaiting task was cancelled.
@@ -136,7 +136,7 @@ class Background:
 
 
 def background() -> Background:
-    """Return the background loop of this process; it starts on first use."""
+    """Return the background loop of this process, which starts on first use."""
     global _current  # noqa: PLW0603 - one a process
     found = _current
     if found is not None and found.pid == os.getpid():
@@ -151,7 +151,7 @@ def refuse_in_loop(work: Coroutine[Any, Any, Any] | None, instead: str) -> None:
     """Refuse to block a thread that runs an event loop.
 
     Args:
-        work: The coroutine that would be waited for; it is closed.
+        work: The coroutine that would be awaited. It is closed.
         instead: The name of the coroutine function to call.
 
     Raises:
@@ -181,7 +181,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _forked() -> None:
-    """Reset in the child of a fork, which has neither the thread nor what the lock guards."""
+    """Reset in the child of a fork, where the thread does not exist and the lock guards nothing."""
     global _lock, _current  # noqa: PLW0603 - one a process
     _lock = threading.Lock()
     if _current is not None:

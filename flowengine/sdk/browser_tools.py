@@ -1,4 +1,4 @@
-"""Single verbs of a browser as tools: for steps and agents of flows, and for agents in Python."""
+"""Browser actions as tools, for steps and agents of flows and for agents in Python."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from flowengine.sdk.step_kind import Effect, Tool
 
 BROWSER = "browser"
-"""The kind of environment, and the name of the one that is used."""
+"""The kind of environment, and the default name of the environment used."""
 _SHOWN = 4000
-"""Characters of the text, and of the tree, that a model is shown at once."""
+"""Characters of the text, and of the tree, shown to a model at once."""
 _BESIDE_PICTURE = 500
-"""Characters of the text that go with a picture."""
+"""Characters of text that accompany a picture."""
 _TEXT: dict[str, Plain] = {"type": "string"}
 _WHOLE: dict[str, Plain] = {"type": "integer"}
 _FLAG: dict[str, Plain] = {"type": "boolean"}
@@ -34,7 +34,7 @@ class _Verb(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """What a tool gives a model: text, and an image for one that sees."""
+    """The result of a tool for a model: text, and an image for a model with vision."""
 
     value: str
     image: bytes | None
@@ -51,14 +51,14 @@ async def call(
         browser: The browser.
         tool: Its name.
         args: Its arguments.
-        found: What people have approved: the `found` of an earlier `NeedsApproval`.
-        picture: Whether what asks can look at a picture.
+        found: The approved action: the `found` of an earlier `NeedsApproval`.
+        picture: Whether the caller can see pictures.
 
     Returns:
-        What a model reads, and a picture if it asked for one.
+        The text for the model, with a picture if one was requested.
 
     Raises:
-        NeedsApproval: People have to approve the action; it was not done.
+        NeedsApproval: The action requires approval and was not performed.
     """
     if tool == "browser_read":
         seen = await browser.async_observe()
@@ -84,7 +84,7 @@ async def call(
 
 
 def _step(tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the action that a call of a verb is."""
+    """Return the action that a call of a tool performs."""
     action, fields = _VERBS[tool].action, dict(args)
     if tool == "browser_go":
         action = fields.pop("to")
@@ -150,7 +150,7 @@ _VERBS: dict[str, _Verb] = {
         "Scrolls the page, or the list or area that an element is in, and shows what has come.",
         {
             "direction": {"type": "string", "enum": ["down", "up", "left", "right"]},
-            "ref": {**_TEXT, "description": "Reference of an element in what is to be scrolled."},
+            "ref": {**_TEXT, "description": "Reference of an element in the area to scroll."},
         },
         ("direction",),
         "idempotent",
@@ -160,8 +160,8 @@ _VERBS: dict[str, _Verb] = {
     ),
     "browser_dialog": _Verb(
         "answer_dialog",
-        "Says how dialogs (confirm, prompt) of the next action are answered; without it, they are "
-        "dismissed.",
+        "Sets how dialogs (confirm, prompt) of the next action are answered. Without it, "
+        "they are dismissed.",
         {"accept": _FLAG, "text": {**_TEXT, "description": "The answer to a prompt."}},
         ("accept",),
         "idempotent",
@@ -187,8 +187,12 @@ _VERBS: dict[str, _Verb] = {
     ),
 }
 _ANEW = frozenset({"browser_open", "browser_go", "browser_tab"})
-"""Verbs that show a page from its beginning."""
-_OFFSET: dict[str, Plain] = {**_WHOLE, "minimum": 0, "description": "As the last answer says."}
+"""Tools that show a page from its beginning."""
+_OFFSET: dict[str, Plain] = {
+    **_WHOLE,
+    "minimum": 0,
+    "description": "As given in the last answer.",
+}
 _WITHIN: dict[str, Plain] = {**_TEXT, "description": "Reference of an element to look in."}
 
 
@@ -230,7 +234,7 @@ TOOLS: dict[str, Tool] = {
         "offset",
     ),
     "browser_look": _reader(
-        "Shows a picture of the page, for what its text does not say.",
+        "Shows a picture of the page, for content that its text does not contain.",
         {"full_page": {**_FLAG, "description": "Whether of all of it, not only the window."}},
     ),
     "browser_find": _reader(

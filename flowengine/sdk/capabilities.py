@@ -1,4 +1,4 @@
-"""What a sandbox holds, and a program that runs in one."""
+"""Capabilities of sandboxes, and the interface of a program that runs in one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ Axis = Literal[
     "total_time",
     "output",
 ]
-"""What can be enforced: what a program sees of files, network, users and environment variables,
-which system calls it can make; and the limits."""
+"""Aspects that a sandbox can enforce: a program's view of files, network, users and environment
+variables, the system calls that it can make, and the limits."""
 AXES: tuple[Axis, ...] = get_args(Axis)
 """All values of `Axis`."""
 
 
 class Capabilities(NamedTuple):
-    """What is enforced on this machine, and how; what is not named is not enforced."""
+    """Aspects that are enforced on this machine, with their mechanisms.
+
+    Aspects not listed are not enforced.
+    """
 
     isolation: Isolation = "none"
     holds: Mapping[Axis, str] = {}
@@ -51,12 +54,12 @@ class Capabilities(NamedTuple):
         return Capabilities(self.isolation, held, {**self.defaults, **(defaults or {})})
 
     def without(self, axis: Axis) -> Capabilities:
-        """Return these without one that is not enforced."""
+        """Return these capabilities without an axis that is not enforced."""
         return self._replace(holds={name: by for name, by in self.holds.items() if name != axis})
 
 
 class Program(Protocol):
-    """A process inside a sandbox, with its streams; `asyncio.subprocess.Process` is one."""
+    """A process inside a sandbox, with its streams. `asyncio.subprocess.Process` is one."""
 
     stdin: StreamWriter | None
     stdout: StreamReader | None
@@ -64,11 +67,14 @@ class Program(Protocol):
 
     @property
     def pid(self) -> int:
-        """Process id on the host: of the program, or of the client that stands for it."""
+        """Process id on the host: of the program, or of the client that represents it."""
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code; negative: the signal that ended it; None: it is running."""
+        """The exit code, or the negative number of the signal that ended the process.
+
+        None while it runs.
+        """
 
     async def wait(self) -> int:
         """Wait until it has ended, and return the exit code."""

@@ -1,8 +1,9 @@
-"""Which commands rules allow: by their words, as they will be run, never by their text.
+"""Rules for allowed commands, applied to the words of a command as it will run, not to its text.
 
-A command is split into words here, and what would mean something to a shell beyond words - another
-command, a redirection, an expansion - is refused. So a shell that reads what is left runs one
-program with just these words, and nothing can be hidden in a text that the check reads otherwise.
+A command is split into words here. Any syntax with another meaning to a shell - a second command, a
+redirection, an expansion - is refused. A shell that reads the remaining text therefore runs one
+program with exactly these words, and a text cannot hide anything by being read differently than the
+check reads it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MEANS_MORE = {
     "!": "the history",
 }
 _DOUBLE = '$`\\"\n'
-"""What means something between double quotes."""
+"""Characters with a special meaning between double quotes."""
 
 _RUN_OR_WRITE: dict[str, tuple[str, ...]] = {
     "awk": ("-f", "--file", "-i", "--include", "-l", "--load", "-e", "--source", "-o", "-d", "-p"),
@@ -45,14 +46,15 @@ _RUN_OR_WRITE: dict[str, tuple[str, ...]] = {
     "file": ("-C", "--compile", "-m", "--magic-file"),
     "uniq": (),
 }
-"""Options by which programs that look harmless write files or run others: a rule must name them."""
+"""Options by which programs that look harmless write files or run other programs. A rule must name
+them."""
 
 
 def check(command: str | Sequence[str], allow: Sequence[str], who: str) -> list[str]:
     """Return the words of a command, if the policy allows it.
 
     Args:
-        command: A text, or its words.
+        command: Text, or a list of words.
         allow: First words of commands that are allowed.
         who: Names the environment in messages.
 
@@ -60,8 +62,8 @@ def check(command: str | Sequence[str], allow: Sequence[str], who: str) -> list[
         Program and arguments.
 
     Raises:
-        Refused: It is not allowed; the message names the word and the rule.
-        ValidationError: It is no command.
+        Refused: The command is not allowed. The message names the word and the rule.
+        ValidationError: The text or list is not a command.
     """
     words = split(command, who) if isinstance(command, str) else list(command)
     if not words or not all(isinstance(word, str) for word in words):
@@ -81,7 +83,7 @@ def check(command: str | Sequence[str], allow: Sequence[str], who: str) -> list[
 
 
 def split(command: str, who: str) -> list[str]:
-    """Split a text into words as a shell does, if words are all that it has.
+    """Split a text into words as a shell does, if it consists of nothing but words.
 
     Args:
         command: The text.
@@ -91,7 +93,7 @@ def split(command: str, who: str) -> list[str]:
         The words.
 
     Raises:
-        Refused: A shell would do more with it than split it.
+        Refused: A shell would do more with the text than split it.
     """
     if any(sign < " " and sign not in "\t\n\r" for sign in command):
         raise Refused(f"{who}: {command!r} has a control character")  # which some shells drop
@@ -107,7 +109,7 @@ def split(command: str, who: str) -> list[str]:
         elif quote == "'":
             word = (word or "") + sign
         elif sign == "\\" and at < len(command) and (not quote or command[at] in _DOUBLE):
-            if command[at] != "\n":  # a line that goes on: as if neither were there
+            if command[at] != "\n":  # a continued line: the shell removes both characters
                 word = (word or "") + command[at]
             at += 1
         elif sign in "\"'" and not quote:
@@ -133,13 +135,14 @@ def split(command: str, who: str) -> list[str]:
 def _why(command: str, at: int, who: str) -> str:
     sign = command[at]
     return (
-        f"{who}: {sign!r} in {command!r} begins {_MEANS_MORE[sign]}: with policy 'allow' a command "
-        "is one program and its words; put it in single quotes if it is meant as text"
+        f"{who}: {sign!r} in {command!r} begins {_MEANS_MORE[sign]}. With policy 'allow', "
+        "a command is one program and its words. Put it in single quotes if it is meant "
+        "as text"
     )
 
 
 def _beyond(rule: Sequence[str], words: Sequence[str]) -> str | None:
-    """Return a word that goes beyond what a rule allows."""
+    """Return a word that exceeds a rule, or None."""
     options = _RUN_OR_WRITE.get(words[0], ())
     for word in words[len(rule) :]:
         for option in options:

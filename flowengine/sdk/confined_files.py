@@ -1,8 +1,8 @@
-"""Access to files below a folder, never outside it, and never to those of the engine itself.
+"""Access to files below a directory, never outside it, and never to the engine's own files.
 
-Every path is walked one name at a time from an open folder, and the operating system never follows
-links: a link is read, and its target walked in the same way. So what was checked is what is opened,
-even while somebody replaces a folder by a link.
+Every path is walked one name at a time from an open directory. The operating system never follows
+links: a link is read, and its target is walked in the same way. The opened file is therefore the
+one that was checked, even if another process replaces a directory by a link in between.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _LINKS = 40
 
 
 class _Place(NamedTuple):
-    """An open folder, and a name in it that is not a link."""
+    """An open directory, and a name in it that is not a link."""
 
     folder: int
     name: str
 
 
 class Below:
-    """A folder that contains all paths.
+    """A directory that contains all paths.
 
     Args:
         root: Its path.
-        rule: The message about a path that leads out of it.
+        rule: The message for a path that leads out of the directory.
         outside: The type of that error.
-        no_file: The type of the error for a folder, device or pipe instead of a file.
+        no_file: The type of the error for a directory, device or pipe instead of a file.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Below:
             Its bytes.
 
         Raises:
-            ToolError: There is no such file, or it is too large.
+            ToolError: The file does not exist or is too large.
         """
         with self._walk(path) as place, _naming(path):
             info = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
@@ -94,7 +94,7 @@ class Below:
                 if is_store(os.pread(file, 100, 0)):  # by another name, such as a hard link
                     raise self._own(path)
                 with os.fdopen(file, "rb", closefd=False) as stream:
-                    # It may be nothing but holes, or grow while it is read.
+                    # A sparse file may have no data at all, and a file may grow while it is read.
                     data = b"" if info.st_size > limit else stream.read(limit + 1)
             finally:
                 os.close(file)
@@ -106,14 +106,14 @@ class Below:
         return data
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file as a whole or not at all; missing folders are created.
+        """Write a file atomically. Missing directories are created.
 
         Args:
             path: Relative path.
-            data: Its new content.
+            data: The new content.
 
         Raises:
-            ToolError: There is a folder at this path.
+            ToolError: The path is a directory.
         """
         with self._walk(path, make=True) as place, _naming(path):
             before = None
@@ -126,9 +126,9 @@ class Below:
             try:
                 with os.fdopen(os.open(new, flags, 0o666, dir_fd=place.folder), "wb") as stream:
                     if before is not None:
-                        with suppress(PermissionError):  # root does not take users' files
+                        with suppress(PermissionError):  # root does not take over users' files
                             os.fchown(stream.fileno(), before.st_uid, before.st_gid)
-                        # not setuid with other content
+                        # new content must not inherit the setuid bit
                         os.fchmod(stream.fileno(), before.st_mode & 0o777)
                     stream.write(data)
                     stream.flush()
@@ -147,40 +147,40 @@ class Below:
             path: Relative path.
 
         Raises:
-            ToolError: It is a folder.
+            ToolError: It is a directory.
         """
         with self._walk(path) as place, _naming(path), suppress(FileNotFoundError):
             os.unlink(place.name, dir_fd=place.folder)
 
     def folder(self, path: str) -> str:
-        """Return where a folder is, without links.
+        """Return the path of a directory, with links resolved.
 
         Args:
-            path: Relative path; its links are followed as far as they stay below.
+            path: Relative path. Links are followed if they stay below the root.
 
         Raises:
-            PathEscape: It leads out.
-            ToolError: There is no such folder.
+            PathEscape: The path leads out of the root.
+            ToolError: The directory does not exist.
         """
         with self._walk(path, enter=True) as place, _naming(path):
             return os.readlink(f"/proc/self/fd/{place.folder}")
 
     def glob(self, path: str, pattern: str) -> list[str]:
-        """Return the files below a folder that match a pattern.
+        """Return the files below a directory that match a pattern.
 
-        `*`, `?` and `[...]` stand for parts of a name, `**` for any number of folders; names that
-        begin with a dot are found only if the pattern names the dot. Links are followed if they
-        stay below the working folder; `**` does not go through them.
+        `*`, `?` and `[...]` stand for parts of a name, `**` for any number of directories. Names
+        that begin with a dot match only if the pattern names the dot. Links are followed if they
+        stay below the working directory, except by `**`.
 
         Args:
-            path: Relative path of the folder.
+            path: Relative path of the directory.
             pattern: Relative pattern.
 
         Returns:
-            Paths relative to the working folder, sorted.
+            Paths relative to the working directory, sorted.
 
         Raises:
-            PathEscape: The pattern leads out of the folder.
+            PathEscape: The pattern leads out of the directory.
         """
         parts: list[str] = []
         for part in pattern.split("/"):
@@ -193,7 +193,10 @@ class Below:
         return sorted(set(self._matches(start, parts)))
 
     def _matches(self, start: list[str], parts: list[str]) -> Iterator[str]:
-        """Yield what a pattern names, perhaps twice; no folder is read twice for one part of it."""
+        """Yield the paths that match a pattern, possibly twice.
+
+        No directory is read twice for the same part of the pattern.
+        """
         if parts[-1:] == ["**"]:
             parts = [*parts, "*"]
         pending = [(start, 0)]
@@ -219,7 +222,7 @@ class Below:
                     yield "/".join(found)
 
     def _entries(self, folder: list[str]) -> list[tuple[str, int]]:
-        """Return names and modes (of links themselves) in a folder."""
+        """Return names and modes (of links themselves) in a directory."""
         path = "/".join(folder) or "."
         with self._walk(path, enter=True) as place, _naming(path):
             names = os.listdir(place.folder)
@@ -232,7 +235,10 @@ class Below:
         return entries
 
     def _resolved(self, found: list[str], mode: int) -> int:
-        """Return the mode of an entry; for a link, that of its target inside or 0."""
+        """Return the mode of an entry.
+
+        For a link, return the mode of its target inside the root, or 0.
+        """
         if not stat.S_ISLNK(mode):
             return mode
         try:
@@ -255,7 +261,7 @@ class Below:
 
     @contextmanager
     def _walk(self, path: str, *, make: bool = False, enter: bool = False) -> Iterator[_Place]:
-        """Open the folder that contains a path's last name; with `enter`, the folder named."""
+        """Open the directory that contains a path's last name, or with `enter` that directory."""
         self._check_names(path)
         with ExitStack() as opened, _naming(path):
             folders = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
@@ -310,7 +316,7 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def _link(name: str, folder: int) -> str | None:
-    """Return where a name leads if it is a link."""
+    """Return the target of a name if it is a link."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:
@@ -320,7 +326,7 @@ def _link(name: str, folder: int) -> str | None:
 
 
 def _enter(name: str, folder: int, *, make: bool) -> int:
-    """Open a folder in a folder; if it has become a link since it was checked, this fails."""
+    """Open a directory inside a directory, failing if it has become a link since the check."""
     if make:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
@@ -329,7 +335,7 @@ def _enter(name: str, folder: int, *, make: bool) -> int:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Report errors of the operating system with the path from the flow."""
+    """Report errors of the operating system with the path as written in the flow."""
     try:
         yield
     except OSError as error:

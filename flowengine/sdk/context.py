@@ -1,4 +1,4 @@
-"""What a step may use while it runs: its context, files, processes, and environments."""
+"""Interfaces that a running step can use: its context, files, processes, and environments."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _Result = TypeVar("_Result")
 
 
 class File(TypedDict):
-    """A kept file as data: what steps hand to one another."""
+    """A kept file as data, the form in which steps pass files to each other."""
 
     path: str
-    """Where it can be read."""
+    """Path from which it can be read."""
     name: str
     size: int
     sha256: str
@@ -34,7 +34,7 @@ class Artifacts(Protocol):
         """Keep bytes or a copy of a file under a name, and return it as data."""
 
     def path(self, sha256: str) -> str:
-        """Return where a kept file can be read; it must not be changed there.
+        """Return the path of a kept file, which must not be modified.
 
         Raises:
             KeyError: No file of this digest is kept.
@@ -48,17 +48,18 @@ class Completed(NamedTuple):
     """A process that ended."""
 
     exit_code: int
-    """128 + the number of the signal, if one ended it, as shells say it."""
+    """128 plus the number of the signal if a signal ended it, as in shells."""
     stdout: str
     stderr: str
-    """Up to 64 KiB each: beginning and end, with a line that says how much is missing between."""
+    """Up to 64 KiB each: beginning and end, with a line between that contains the number of omitted
+    bytes."""
     stdout_file: File | None = None
     stderr_file: File | None = None
-    """All of it, if it was more than that."""
+    """The complete output, if it was longer."""
 
 
 class Processes(Protocol):
-    """Starts processes, and ends them with all that they started."""
+    """Starts processes, and ends them with all their descendants."""
 
     async def run(
         self,
@@ -68,22 +69,22 @@ class Processes(Protocol):
         cwd: str,
         stdin: bytes | None = None,
     ) -> Completed:
-        """Run a program to its end; nothing it started outlives it.
+        """Run a program to its end. No process that it started outlives it.
 
         When the awaiting task is cancelled, the processes get SIGTERM and, after a grace period,
-        SIGKILL; the cancellation goes on when they are gone.
+        SIGKILL. The cancellation continues once they have ended.
 
         Args:
-            argv: Program and arguments; no shell.
-            env: Its whole environment.
+            argv: Program and arguments, run without a shell.
+            env: All of its environment variables.
             cwd: Its working directory.
-            stdin: What it reads; None: nothing.
+            stdin: Its standard input. None means empty.
 
         Returns:
             Exit code and output.
 
         Raises:
-            FileNotFoundError: There is no such program or directory.
+            FileNotFoundError: The program or directory does not exist.
             OSError: It cannot be started.
         """
 
@@ -92,31 +93,34 @@ class Processes(Protocol):
 
 
 class Command(NamedTuple):
-    """What a `run` step or a shell tool asks of an environment. All values are evaluated."""
+    """The request of a `run` step or a shell tool to an environment. All values are evaluated."""
 
     script: str | None
-    """Text for the environment's interpreter; None: `argv`."""
+    """Text for the environment's interpreter. None means that `argv` is run."""
     argv: Sequence[str] | None
     env: Mapping[str, Plain]
     stdin: Plain
-    """Text, or a value that is passed as JSON; None: nothing."""
+    """Text, or a value that is passed as JSON. None means no input."""
     cwd: str | None
     files: Mapping[str, str]
     """Name → path or glob, kept when the command ends."""
     timeout: float | None = None
-    """Seconds after which it is stopped; the most is what the environment allows. None: only that
-    holds. A command that was stopped is a result, too: `stderr` says so."""
+    """Seconds after which it is stopped, at most the limit of the environment. None means that only
+    that limit applies. A stopped command is also a result, and its `stderr` reports the reason."""
 
 
 class Environment:
-    """A place where commands run. One object per process; `run` may be entered many times."""
+    """A place where commands run.
+
+    Each process has one object, and `run` may be called concurrently.
+    """
 
     async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:
         """Run one command to its end, whatever its exit code.
 
         Args:
             context: The attempt.
-            command: What to run.
+            command: The command to run.
 
         Returns:
             `{exit_code, stdout, stderr, value, files}`.
@@ -131,30 +135,35 @@ class Environment:
 
 
 class ExecutionContext(NamedTuple):
-    """What steps may know of the execution they belong to; one object per execution."""
+    """Properties of the execution that steps may use. Each execution has one object."""
 
     id: str
     flow: str
     version: str
     workdir: str
-    """Folder below which the file tools work; absolute."""
+    """Absolute path of the directory below which the file tools work."""
     artifacts: Artifacts
     say: Callable[[str, str], None]
     """Shows a text to the user: address of the activation, text."""
     resources: Mapping[str, Any] = {}
-    """Objects that the program which runs the engine brought; nobody checks or closes them."""
+    """Objects brought by the program that runs the engine. They are not checked or closed."""
     warn: Callable[[str, Mapping[str, Plain]], None] = lambda text, parts: None
-    """Tells whoever watches the engine of something that is not valid: text, and its parts."""
+    """Reports something invalid to observers of the engine: text, and its parts."""
     strict: bool = False
-    """Whether a step fails that leaves something running."""
+    """Whether a step that leaves something running fails."""
     environments: Mapping[str, Plain] = {}
-    """What it was given beside what its flow declares: name → spec; for the engine."""
+    """Environments that the execution received besides those of its flow, as name → spec. For the
+    engine."""
     missing: tuple[str, ...] = ()
-    """Names of `resources` that it began with and that are not in this process; for the engine."""
+    """Names of `resources` that existed at the start of the execution but not in this process. For
+    the engine."""
 
 
 class StepContext(Protocol):
-    """What an attempt may use beside its input; a function takes it by its annotation."""
+    """The context of an attempt besides its input.
+
+    A function receives it through an annotated parameter.
+    """
 
     @property
     def execution(self) -> ExecutionContext:
@@ -162,7 +171,7 @@ class StepContext(Protocol):
 
     @property
     def address(self) -> str:
-        """Address of the activation, for people: `each[inv_07.pdf]/extract`."""
+        """Address of the activation, as shown to users: `each[inv_07.pdf]/extract`."""
 
     @property
     def attempt(self) -> int:
@@ -174,7 +183,7 @@ class StepContext(Protocol):
 
     @property
     def timed(self) -> bool:
-        """Whether the step says its own `timeout`, so that the kind needs none."""
+        """Whether the step declares its own `timeout`, so that the kind needs none."""
 
     @property
     def resources(self) -> Mapping[str, Any]:
@@ -182,33 +191,33 @@ class StepContext(Protocol):
 
     @property
     def approval(self) -> Mapping[str, Any] | None:
-        """The yes to this call, if people were asked: `by`, and perhaps `edits` and a `comment`."""
+        """The approval of this call, if there was one: `by`, and possibly `edits` and `comment`."""
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """State of the flow by key, as it was when the attempt began: what the kind `reads`.
+        """State of the flow at the start of the attempt: the keys that the kind `reads`.
 
-        Lists and maps in it are read-only, however deep; `copy.deepcopy` of a part gives plain data
-        that may be changed. Nothing is copied before it is looked at.
+        Lists and maps in it are read-only at every depth. `copy.deepcopy` of a part returns plain
+        data that may be changed. Values are copied only when they are accessed.
         """
 
     @property
     def fallback(self) -> bool:
-        """Whether a budget has reached its `fallback_at`: use less of it, such as a cheaper model.
+        """Whether a budget has reached its `fallback_at`: use less of it.
 
-        It is asked when the attempt begins, of those meters that the kind has; an attempt that runs
-        again after a crash sees the same.
+        It is determined when the attempt begins, for the meters of the kind. An attempt that is
+        repeated after a crash sees the same value.
         """
 
     @property
     def for_model(self) -> bool:
-        """Whether this is a tool call of an agent, so that a model reads what comes of it."""
+        """Whether this is a tool call of an agent, so that a model reads its result."""
 
     @property
     def granted(self) -> Mapping[str, float] | None:
-        """What budgets let the attempt use: meter → amount, of those that the kind `needs`.
+        """Amounts that budgets allow the attempt to use: meter → amount.
 
-        None: it is not bounded.
+        They cover the meters that the kind `needs`. None means that the attempt is not limited.
         """
 
     @property
@@ -221,46 +230,48 @@ class StepContext(Protocol):
 
     @property
     def cancelled(self) -> threading.Event:
-        """Set when the attempt is withdrawn: a function on a thread has to look by itself."""
+        """Set when the attempt is withdrawn. A function on a thread has to check it itself."""
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Logger of the attempt: it says where a line comes from and masks secrets."""
+        """Logger of the attempt, which records the origin of each line and masks secrets."""
 
     def say(self, text: str) -> None:
-        """Show a text to the user, secrets masked."""
+        """Show a text to the user, with secrets masked."""
 
     def printed(self, stream: str, text: str) -> None:
-        """Take a piece of what the step's programs print: `run -v` shows it, secrets masked.
+        """Receive a piece of the output of the step's programs, for `run -v`.
 
-        Its end is kept if the attempt fails. May be called on any thread.
+        Secrets are masked.
+
+        The end of the output is kept if the attempt fails. May be called on any thread.
 
         Args:
             stream: `stdout` or `stderr`.
-            text: The piece; need not end with a line.
+            text: The piece, which may end in the middle of a line.
         """
 
     def part(self, part: str, text: str | None = None, **data: Plain) -> None:
-        """Pass on a part of a reply, or other data, while it arrives; it is never stored.
+        """Pass on a part of a reply, or other data, while it arrives. It is never stored.
 
-        Subscribers that follow output get an update `part` for each, secrets masked, also those
-        that are split over several pieces. What counts is the output of the step. May be called on
-        any thread.
+        Subscribers that follow output receive an update `part` for each, with secrets masked,
+        including secrets that are split over several pieces. Only the output of the step is its
+        result. May be called on any thread.
 
         Args:
-            part: Its kind. `start` begins a reply, `end` completes it, `restart` takes back what
-                came so far; the other kinds are the step kind's own, such as `text`.
-            text: The next piece; pieces of the same kind and data are one text.
-            **data: What the piece belongs to, such as the id of a call; without a text, any plain
-                data.
+            part: Its kind. `start` begins a reply, `end` completes it, and `restart` discards the
+                parts received so far. Other kinds, such as `text`, are defined by the step kind.
+            text: The next piece. Pieces of the same kind and data form one text.
+            **data: The object that the piece belongs to, such as the id of a call. Without a text,
+                any plain data.
 
         Raises:
-            ValidationError: `data` is no plain data.
+            ValidationError: `data` is not plain data.
         """
 
     @property
     def followed(self) -> bool:
-        """Whether somebody is told of output and parts as they come."""
+        """Whether a subscriber receives output and parts as they arrive."""
 
     def mask(self, value: Plain) -> Plain:
         """Return plain data with the values of secrets replaced by `***`."""
@@ -269,13 +280,13 @@ class StepContext(Protocol):
         """Return an environment by its name in the flow or its kind, or raise a `StepError`."""
 
     async def on_thread(self, function: Callable[[], _Result], *, settles: bool = False) -> _Result:
-        """Call a function that may block on a thread, and return what it returns.
+        """Call a function that may block on a thread, and return its result.
 
-        When the awaiting task is cancelled the function runs on, and its result is dropped.
+        When the awaiting task is cancelled, the function continues and its result is dropped.
 
         Args:
-            function: What to call.
-            settles: It is all that the attempt does, so its result tells whether a cancelled
-                attempt acted. If that has to be known, because the step may have to be undone, a
-                function that has ended, or ends soon, still counts: its result is returned.
+            function: The function to call.
+            settles: The function is all that the attempt does, so its result shows whether a
+                cancelled attempt took effect. If the step may have to be compensated, the result of
+                a function that has ended, or ends soon, is still returned.
         """

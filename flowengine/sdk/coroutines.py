@@ -1,4 +1,4 @@
-"""Coroutines that were handed to a task of their own."""
+"""Coroutines that were handed to a separate task."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def close_unbegun(work: Awaitable[Any]) -> None:
-    """Close a coroutine that nobody will await: its task was cancelled before its first step.
+    """Close a coroutine whose task was cancelled before its first step.
 
-    A loop that ends does that to all tasks. Python would warn of such a coroutine.
+    A loop that ends does that to all tasks. Python would warn about such a coroutine.
 
     Args:
-        work: Anything awaitable; only a coroutine that has not begun is closed.
+        work: Any awaitable. Only a coroutine that has not begun is closed.
     """
     if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
         work.close()
@@ -24,7 +24,7 @@ async def uncut(work: Awaitable[Any]) -> None:
     """Await something that a cancellation must not cut short.
 
     Args:
-        work: What is awaited to its end.
+        work: The awaitable, which is awaited to its end.
 
     Raises:
         CancelledError: The awaiting task was cancelled meanwhile.

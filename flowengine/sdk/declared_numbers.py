@@ -1,8 +1,8 @@
-"""Numbers as a schema declares them.
+"""Conversion of numbers to the types that a schema declares.
 
-In JSON, `80` and `80.0` are the same number. In Python and in expressions they are not: a parameter
-annotated `float` gets a float, and a value declared `integer` is an integer, however it was
-written.
+In JSON, `80` and `80.0` are the same number. In Python and in expressions they differ: a parameter
+annotated `float` receives a float, and a value declared `integer` is an integer, regardless of its
+notation.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ Convert = Callable[[Any], Any]
 
 
 def floats(schema: Any) -> Convert | None:
-    """Return what converts integers to floats where a schema declares numbers.
+    """Return a function that converts integers to floats where a schema declares numbers.
 
     Args:
         schema: A JSON Schema.
 
     Returns:
-        A function from a value that fits the schema to one with floats in it; None if the schema
+        A function from a value that fits the schema to one with floats in it. None if the schema
         declares no number.
     """
     return _conversion(schema, _to_float)
 
 
 def integers(schema: Any) -> Convert | None:
-    """Return what converts floats to integers where a schema declares integers: 2.0 is 2.
+    """Return a function that converts floats such as 2.0 where a schema declares integers.
 
     Args:
         schema: A JSON Schema.
 
     Returns:
-        A function from a value that fits the schema to one with integers in it; None if the schema
+        A function from a value that fits the schema to one with integers in it. None if the schema
         declares no integer.
     """
     return _conversion(schema, _to_integer)

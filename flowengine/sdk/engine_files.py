@@ -1,8 +1,9 @@
-"""Which files are the engine's own: no tool, environment or copy of a folder reads or writes them.
+"""Detection of the engine's own files, which tools, environments and copies must not touch.
 
-A store has all that executions know; the folders of configuration have the rules of the host. Who
-can write there decides what runs. They are told by name, by what lies beside them and by what they
-are, since a project can have several stores, and links and other names for the same file.
+A store contains the data of all executions, and the configuration directories contain the host
+policies. Write access to them decides which code runs. They are recognized by name, by the files
+beside them and by content, because a project can have several stores, and links or other names for
+the same file.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _STORED = frozenset(STORED)
 
 
 def is_own_name(name: str, folder: int) -> bool:
-    """Return whether a name in an open folder is one of the engine's files or folders.
+    """Return whether a name in an open directory is one of the engine's files or directories.
 
     Args:
-        name: As it is written; capitals make no difference, as on some file systems.
-        folder: The descriptor of the folder.
+        name: The name as written, compared case-insensitively because some file systems are.
+        folder: The descriptor of the directory.
     """
     folded = name.casefold()
     if folded == DEFAULT or folded.startswith(DATABASE):
@@ -43,12 +44,12 @@ def is_own_name(name: str, folder: int) -> bool:
 
 
 def holds_store(names: Iterable[str]) -> bool:
-    """Return whether a folder is a store, by the names in it."""
+    """Return whether a directory is a store, by the names in it."""
     return any(name.casefold() == DATABASE for name in names)
 
 
 def own_names(folder: str, names: Iterable[str]) -> set[str]:
-    """Return which names in a folder are the engine's; as `ignore` of `shutil.copytree`."""
+    """Return the engine's names in a directory. Suitable as `ignore` of `shutil.copytree`."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return {name for name in names if is_own_name(name, opened) or _is_own_entry(name, opened)}
@@ -57,7 +58,7 @@ def own_names(folder: str, names: Iterable[str]) -> set[str]:
 
 
 def _is_own_entry(name: str, folder: int) -> bool:
-    """Return whether an entry of a folder is a folder of the engine, or a store's database."""
+    """Return whether an entry of a directory is the engine's, or a store's database."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode):
@@ -77,7 +78,7 @@ def _is_own_entry(name: str, folder: int) -> bool:
 def is_in_use(found: os.stat_result) -> bool:
     """Return whether a file belongs to a database that this process has open.
 
-    It must not be opened to find out: see `flowengine.store_folder.in_use`.
+    The check must not open the file: see `flowengine.store_folder.in_use`.
     """
     identity = (found.st_dev, found.st_ino)
     if identity in in_use:
@@ -92,12 +93,12 @@ def is_in_use(found: os.stat_result) -> bool:
 
 
 def is_own_path(path: str) -> bool:
-    """Return whether a path leads into a project's folder of the engine."""
+    """Return whether a path leads into an engine directory of a project."""
     return DEFAULT in (part.casefold() for part in os.path.realpath(path).split(os.sep))
 
 
 def configuration_near(path: Path) -> Path | None:
-    """Return the user's configuration folder if a path without links contains it or is in it."""
+    """Return the user's configuration directory if a path without links contains it or is in it."""
     own = Path(os.path.realpath(user_folder()))
     is_near = own.is_relative_to(path) or path.is_relative_to(own)
     return own if is_near and own.is_dir() else None
@@ -117,7 +118,7 @@ def is_own_file(path: str) -> bool:
 
 
 def is_own_folder(found: os.stat_result) -> bool:
-    """Return whether a folder has the engine's configuration or state; whatever its name is."""
+    """Return whether a directory, under any name, contains the engine's configuration or state."""
     return (found.st_dev, found.st_ino) in _folders_of_user()
 
 

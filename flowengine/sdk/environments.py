@@ -1,8 +1,8 @@
 """The interface of managed environments.
 
 A *provider* opens live resources of one *kind* (`python`, `sqlite`, `mcp`, ...). It is found by its
-entry point in the group `flowengine.envs`, whose name is the kind. The manager decides when
-something is opened, checked, reused or released; a provider only knows how.
+entry point in the group `flowengine.envs`, whose name is the kind. The manager decides when a
+resource is opened, checked, reused or released. A provider implements these operations.
 
     class Counters(Provider):
         kind = "counter"
@@ -79,30 +79,29 @@ _Live = TypeVar("_Live")
 
 
 class Provider(Generic[_Live]):
-    """Opens live resources of one kind. One object per process; calls may overlap."""
+    """Opens live resources of one kind. Each process has one object, and calls may overlap."""
 
     kind: ClassVar[str]
     """The word in `kind:`."""
     sandbox: ClassVar[str | None] = None
-    """The sandbox that is used if the spec names none; None: the kind needs no sandbox."""
+    """The sandbox used if the spec names none. None if the kind needs no sandbox."""
     only_in: ClassVar[tuple[str, ...]] = ()
-    """The sandboxes that it can run in; empty: all."""
+    """The sandboxes that it can run in. Empty means all."""
     live: ClassVar[bool] = False
-    """Whether its state is lost when it is closed, so that it is kept while an execution waits."""
+    """Whether closing it loses its state. If so, it stays open while an execution waits."""
     runs_programs: ClassVar[bool] = False
     """Whether `run` takes a program with its arguments (`argv`), not only text."""
     leaves_traces: ClassVar[bool] = True
-    """Whether something can be left over when this process dies, so that a registry on disk is
-    needed."""
+    """Whether something can remain when this process dies, so that a registry on disk is needed."""
 
     sample: ClassVar[Mapping[str, Plain]] = {}
     """The smallest `config:`, with which `flowengine envs doctor` probes the kind."""
 
     @classmethod
     def resource_types(cls) -> tuple[type, ...]:
-        """Return the classes of its resources: functions in flows may use them as type hints.
+        """Return the classes of its resources, which functions in flows may use as type hints.
 
-        Default: the argument of `Provider[...]`; each member of a union.
+        Default: the argument of `Provider[...]`, or each member of a union.
         """
         for base in cls.__mro__:
             for generic in base.__dict__.get("__orig_bases__", ()):
@@ -114,37 +113,38 @@ class Provider(Generic[_Live]):
         return ()
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`; default: nothing can be configured."""
+        """Return the model of `config:`. By default nothing can be configured."""
         from flowengine.sdk.models import Config
 
         return Config
 
     def default_sandbox(self, config: Mapping[str, Any]) -> str | None:
-        """Return the sandbox that is used if the spec names none; default: `sandbox`.
+        """Return the sandbox used if the spec names none. Default: `sandbox`.
 
         Args:
-            config: As it was written, not checked; a text that is not known yet is empty, and
-                what else is not known is missing.
+            config: The configuration as written, unchecked. Texts that are not known yet are empty,
+                and other unknown values are missing.
 
         Returns:
-            Its name; None: with this configuration, the kind needs no sandbox.
+            Its name, or None if the kind needs no sandbox with this configuration.
         """
         return self.sandbox
 
     def policy_model(self) -> type[BaseModel]:
-        """Return the model of `policy:`; default: the common vocabulary."""
+        """Return the model of `policy:`. Default: the common vocabulary."""
         from flowengine.sdk.models import Policy
 
         return Policy
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what is enforced, and how.
+        """Return the enforced aspects and their mechanisms.
 
         Args:
-            sandbox: What the sandbox enforces; nothing for kinds without one.
+            sandbox: Capabilities of the sandbox. Empty for kinds without one.
 
         Returns:
-            These, and what the provider enforces itself, such as the time of a call.
+            These, and the aspects that the provider enforces itself, such as the time limit of a
+            call.
         """
         return sandbox
 
@@ -154,10 +154,11 @@ class Provider(Generic[_Live]):
         The sandbox has been probed before.
 
         Args:
-            spec: What is requested; secrets are references.
+            spec: The requested environment. Secrets are references.
 
         Raises:
-            EnvironmentUnavailable: It cannot; the message says why and how to fix that.
+            EnvironmentUnavailable: The machine cannot provide it. The message contains the reason
+                and the remedy.
         """
         raise NotImplementedError
 
@@ -167,13 +168,13 @@ class Provider(Generic[_Live]):
         It must leave nothing behind when it raises or is cancelled.
 
         Args:
-            request: What to open.
+            request: The opening.
 
         Returns:
             The resource: a separate object for every request, preferably a `Resource`.
 
         Raises:
-            EnvironmentStartFailed: It did not start.
+            EnvironmentStartFailed: The resource did not start.
         """
         raise NotImplementedError
 
@@ -181,7 +182,7 @@ class Provider(Generic[_Live]):
         """Return whether the resource still works, preferably as a plain value at once.
 
         Args:
-            resource: What `ensure` returned.
+            resource: The result of `ensure`.
 
         Returns:
             The answer, or an awaitable for it, to be awaited on the background loop.
@@ -189,30 +190,32 @@ class Provider(Generic[_Live]):
         raise NotImplementedError
 
     async def release(self, resource: _Live) -> None:
-        """End the resource and everything it started; the workspace stays.
+        """End the resource and everything that it started. The workspace stays.
 
         Args:
-            resource: What `ensure` returned; it may be broken.
+            resource: The result of `ensure`, which may be broken.
         """
         raise NotImplementedError
 
     async def suspend(self, resource: _Live) -> None:
-        """Release the resource for a wait; by default the same as `release`.
+        """Release the resource for a wait. Default: the same as `release`.
 
         Args:
-            resource: What `ensure` returned.
+            resource: The result of `ensure`.
         """
         await self.release(resource)
 
     async def reap(self, leftover: Leftover) -> None:
-        """End what a dead process left, except processes, folders and what its sandbox reaps.
+        """End the remains of a dead process that the manager and the sandbox do not reap.
+
+        The manager reaps processes and directories.
 
         Args:
-            leftover: What was recorded about it.
+            leftover: The record of the remains.
         """
 
     async def sweep(self, is_dead: Callable[[Owner], bool]) -> None:
-        """End what carries the labels of a dead owner and has no entry in the registry.
+        """End objects that carry the labels of a dead owner and have no entry in the registry.
 
         Args:
             is_dead: Returns whether an owner, as named in `Request.labels`, is certainly dead.
@@ -224,9 +227,9 @@ class Provider(Generic[_Live]):
         """Run the command of a `run` step with `in:` to its end, whatever its exit code.
 
         Args:
-            resource: What `ensure` returned.
+            resource: The result of `ensure`.
             context: The attempt.
-            command: What to run.
+            command: The command to run.
 
         Returns:
             `{exit_code, stdout, stderr, value, files}`.

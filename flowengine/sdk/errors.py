@@ -1,7 +1,7 @@
-"""The errors that steps and environments raise: their names are the types of the language.
+"""Errors that steps and environments raise. Their names are error types of the flow language.
 
-A class's `type` is a stable name: `on_error` of a flow file, logs and events use it. What goes
-wrong with an environment is an `EnvironmentFailure`, whichever it is.
+The attribute `type` of a class is a stable name, used by `on_error` in flow files, logs and events.
+All failures of environments derive from `EnvironmentFailure`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from flowengine.kernel.graph.compiled import Plain
 
 
 class StepError(Exception):
-    """A step failed. Subclasses without a module of their own are the types of the language.
+    """A step failed. Subclasses outside of user modules are the error types of the language.
 
     Args:
         message: What happened, where, and what to do.
-        data: Plain data for handlers: a status, an exit code, what is left to do.
-        type: Name that handlers see; default: the class.
-        retryable: Whether trying again may help; default: what the type says.
-        retry_after: Seconds that the other side asked to wait before another try.
+        data: Plain data for handlers, such as a status, an exit code, or the remaining work.
+        type: Name that handlers see. Default: the `type` of the class.
+        retryable: Whether another attempt may help. Default: depends on the type.
+        retry_after: Seconds that the other side requested to wait before another attempt.
     """
 
     type: ClassVar[str | None] = None
-    """Name in flow files; None: `module.Class`."""
+    """Name in flow files. None means `module.Class`."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class StepError(Exception):
         self.retryable = retryable
         self.retry_after = retry_after
         self.environment: str | None = None
-        """Id of the spec of the environment that could not be had, where the manager says so."""
+        """Id of the spec of the unavailable environment, if the manager reported one."""
 
 
 class Timeout(StepError):
@@ -58,28 +58,29 @@ class HttpError(StepError):
 
 
 class ToolError(StepError):
-    """A tool failed in a way that another try may mend."""
+    """A tool failed in a way that another attempt may fix."""
 
     type = "ToolError"
 
 
 class ToolChanged(ToolError):
-    """A tool is not what it was when it was offered; it was not called."""
+    """A tool has changed since it was offered, so it was not called."""
 
     type = "ToolChanged"
 
 
 class NeedsApproval(StepError):
-    """People have to say yes to what a call would do, which it only found out at the last moment.
+    """A running call found that its action requires approval.
 
-    Raise it before that is done. The call then waits for an approval that shows `action` and
-    `target`; with a yes it is made again, and `context.approval["found"]` is what was found. Do it
-    if the same is found then, else raise this anew: a yes is for exactly one call and one target.
+    Raise it before the action is performed. The call then waits for an approval that shows `action`
+    and `target`. Once approved, it is made again, and `context.approval["found"]` contains the
+    approved action. Perform the action only if the same action and target are found again,
+    otherwise raise this error anew: an approval covers exactly one call and one target.
 
     Args:
-        found: `action`: what the call would do, in a few words; `target`: to what, as plain data
-            that people can judge. What else it holds is not shown.
-        before: What the next attempt has to know besides.
+        found: `action`: a short description of the action. `target`: its target, as plain data that
+            an approver can judge. Other keys are not shown.
+        before: Further data that the next attempt needs.
     """
 
     type = "NeedsApproval"
@@ -88,7 +89,7 @@ class NeedsApproval(StepError):
         self, found: Mapping[str, Plain], before: Mapping[str, Plain] | None = None
     ) -> None:
         kept = {**found} if before is None else {**found, "before": {**before}}
-        message = f"people have to approve it first: {found['action']}"
+        message = f"it requires approval: {found['action']}"
         super().__init__(message, data={"found": kept}, retryable=False)
 
 
@@ -99,7 +100,7 @@ class ExitCode(StepError):
 
 
 class OutOfMemory(StepError):
-    """A command or code failed because memory was at the limit of its environment."""
+    """A command or code failed because it reached the memory limit of its environment."""
 
     type = "OutOfMemory"
 
@@ -111,35 +112,35 @@ class ValidationError(StepError):
 
 
 class Refused(StepError):
-    """A policy forbids it."""
+    """A policy forbids the call."""
 
     type = "Refused"
 
 
 class Rejected(StepError):
-    """Somebody was asked and said no, or nobody answered in time."""
+    """An approver rejected the call, or the approval expired."""
 
     type = "Rejected"
 
 
 class SecretMissing(StepError):
-    """A secret that the step needs is not there."""
+    """A secret that the step needs is missing."""
 
     type = "SecretMissing"
 
 
 class EnvironmentFailure(StepError):
-    """Something is wrong with an environment; never raised itself."""
+    """Base of all failures of environments. Never raised itself."""
 
 
 class EnvironmentUnavailable(EnvironmentFailure):
-    """This machine cannot give the environment; the message says what can be done."""
+    """This machine cannot provide the environment. The message contains the remedy."""
 
     type = "EnvironmentUnavailable"
 
 
 class ImageUnavailable(EnvironmentUnavailable):
-    """The image of a container is not here and could not, or must not, be fetched."""
+    """The image of a container is missing and could not, or must not, be fetched."""
 
     type = "ImageUnavailable"
 
@@ -151,36 +152,42 @@ class EnvironmentStartFailed(EnvironmentFailure):
 
 
 class EnvironmentLost(EnvironmentFailure):
-    """The environment ended, or was cut off, while it was used; the next use opens a new one."""
+    """The environment ended, or the connection to it broke, during use.
+
+    The next use opens a new one.
+    """
 
     type = "EnvironmentLost"
 
 
 class EnvironmentClosed(EnvironmentFailure):
-    """The environment was given back, or belongs to another process."""
+    """The environment was released, or belongs to another process."""
 
     type = "EnvironmentClosed"
 
 
 class EnvironmentBusy(EnvironmentFailure):
-    """No place was free in time, or the environment does something else."""
+    """No place became free in time, or the environment is busy."""
 
     type = "EnvironmentBusy"
 
 
 class PathEscape(EnvironmentFailure):
-    """A path leads out of the folders that the environment may use."""
+    """A path leads out of the directories that the environment may use."""
 
     type = "PathEscape"
 
 
 class NotAFile(EnvironmentFailure):
-    """A path names something that cannot be read or written as a file: a folder, device, pipe."""
+    """A path names a directory, device or pipe, which cannot be read or written as a file."""
 
     type = "NotAFile"
 
 
 class LimitExceeded(EnvironmentFailure):
-    """A limit of an environment or of a tool was reached; `data` names limit and value."""
+    """A limit of an environment or of a tool was reached.
+
+    `data` contains the limit and its value.
+    """
 
     type = "LimitExceeded"

@@ -1,4 +1,4 @@
-"""Text in flows that is no expression, whatever it looks like: `$${{` stands for `${{`."""
+"""Text in flows that looks like an expression but is none: `$${{` stands for `${{`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def literal_text(value: Any) -> Any:
-    """Return data as a flow has it: what looks like an expression in a text is none."""
+    """Return data as written in a flow, with text that looks like an expression escaped."""
     return _replaced(value, "${{", "$${{")
 
 
 def plain_text(value: Any) -> Any:
-    """Return the data that a constant of a flow means: nothing evaluates those."""
+    """Return the data that a constant of a flow stands for. Constants are not evaluated."""
     return _replaced(value, "$${{", "${{")
 
 

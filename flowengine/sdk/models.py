@@ -36,7 +36,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s?([kMGT]B|[KMGT]iB|B|)\Z", re.ASCII)
 
 
 def parse_size(value: Any) -> Any:
-    """Return the bytes of a size such as `512MiB`; a number is bytes already.
+    """Return the bytes of a size such as `512MiB`. A number is already in bytes.
 
     Args:
         value: Text or a number.
@@ -45,7 +45,7 @@ def parse_size(value: Any) -> Any:
         Bytes, or the value itself if it is not text.
 
     Raises:
-        PydanticCustomError: It is not a size.
+        PydanticCustomError: The text is not a size.
     """
     if not isinstance(value, str):
         return value
@@ -56,7 +56,7 @@ def parse_size(value: Any) -> Any:
 
 
 def parse_seconds(value: Any) -> Any:
-    """Return the seconds of a duration such as `1m30s`; a number is seconds already.
+    """Return the seconds of a duration such as `1m30s`. A number is already in seconds.
 
     Args:
         value: Text or a number.
@@ -65,7 +65,7 @@ def parse_seconds(value: Any) -> Any:
         Seconds, or the value itself if it is not text.
 
     Raises:
-        PydanticCustomError: It is not a duration.
+        PydanticCustomError: The text is not a duration.
     """
     if not isinstance(value, str):
         return value
@@ -126,12 +126,13 @@ def has_reference(text: str) -> bool:
 
 
 class Secret:
-    """A field that holds a secret: a spec may contain only its reference, never the value.
+    """A field that holds a secret. A spec may contain only its reference, never the value.
 
-    While the environment is opened, `reveal()` returns the value; text, `repr` and JSON never do.
+    While the environment is being opened, `reveal()` returns the value. Text, `repr` and JSON never
+    contain it.
 
     Args:
-        text: The reference, or what it was resolved to.
+        text: The reference, or the value that it was resolved to.
         revealed: Whether it was resolved.
     """
 
@@ -177,7 +178,7 @@ class Secret:
 
     @staticmethod
     def _written(value: Any) -> Any:
-        """Return a secret in a form that may be shown; other values are unchanged."""
+        """Return a secret in a form that may be shown, and other values unchanged."""
         return repr(value) if isinstance(value, Secret) else value
 
     @classmethod
@@ -201,7 +202,10 @@ class Secret:
 
 
 class Config(BaseModel):
-    """Base of what `config:` of a kind is: unknown fields are errors, objects are immutable."""
+    """Base of the `config:` models of kinds.
+
+    Unknown fields are errors, and objects are immutable.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -213,7 +217,7 @@ _PLACE = re.compile(
 
 
 def _place(value: str) -> str:
-    """Refuse what is not a network destination."""
+    """Refuse a text that is not a network destination."""
     match = _PLACE.fullmatch(value)
     if match is not None and (match[1] is None or 0 < int(match[1]) < 65536):
         return value
@@ -230,23 +234,24 @@ NetworkPlace = Annotated[str, AfterValidator(_place)]
 
 
 class Policy(Config):
-    """What programs in an environment may do. Kinds derive from it and add their own rules.
+    """Permissions of programs in an environment. Kinds derive from it and add further rules.
 
-    What is missing has the provider's default; what is given must be enforced, or the environment
-    is refused.
+    Omitted rules have the provider's default. Rules that are set must be enforced, otherwise the
+    environment is refused.
     """
 
     network: Literal["none", "any", "public"] | list[NetworkPlace] | None = None
-    """`none`; `any`; `public`: every host at a public address; or a list of what may be reached:
-    `host:port`, `host`, `*.host` and `public`."""
+    """`none`, `any`, `public` (every host with a public address), or a list of allowed
+    destinations: `host:port`, `host`, `*.host` and `public`."""
     deny_network: list[NetworkPlace] | None = None
-    """What may not be reached all the same: `host`, `host:port`, `*.host`."""
+    """Destinations that are forbidden even if `network` allows them: `host`, `host:port`,
+    `*.host`."""
     writable: list[str] | None = None
-    """Folders inside that may be written in addition to the workspace."""
+    """Directories inside that may be written in addition to the workspace."""
 
 
 class Limits(Config):
-    """Limits, with the same keys for all kinds. Missing ones have the provider's default."""
+    """Limits, with one vocabulary for all kinds. Omitted limits have the provider's default."""
 
     cpus: Annotated[float, BeforeValidator(_number), Field(gt=0)] | None = None
     """Processors, also fractions."""
@@ -263,4 +268,4 @@ class Limits(Config):
     output: Size | None = None
     """Bytes that are kept of the output of one call."""
     best_effort: bool = False
-    """Open it even if some of these cannot be enforced; the handle lists them."""
+    """Open it even if some of these limits cannot be enforced. The handle lists them."""

@@ -1,4 +1,4 @@
-"""Words that were most likely meant in place of ones that do not exist, for hints of errors."""
+"""Suggestions of known words for misspelled ones, used in hints of errors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that was most likely meant.
 
     Args:
-        word: What stands there.
-        known: What could stand there.
+        word: The word that was written.
+        known: The valid words.
 
     Returns:
         The nearest one by edit distance, or None if none is near.
@@ -24,16 +24,16 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def plausible(word: str, meant: str) -> bool:
-    """Say whether a word may be another one misspelt: most slips leave the first letter alone.
+    """Return whether a word may be a misspelling of another: most leave the first letter alone.
 
     `switch` is not `with`, though they share most letters.
 
     Args:
-        word: What stands there.
-        meant: What may be meant.
+        word: The word that was written.
+        meant: The word that may be meant.
 
     Returns:
-        Whether it is worth a question.
+        Whether to suggest it.
     """
     from difflib import SequenceMatcher
 

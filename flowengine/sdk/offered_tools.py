@@ -1,4 +1,4 @@
-"""`OfferedTool`: what a server says of one of its tools, as it can be offered to a model."""
+"""`OfferedTool`: a server's description of one of its tools, in the form offered to a model."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from flowengine.kernel.graph.compiled import Plain
 
 
 class OfferedTool(NamedTuple):
-    """A tool of a server, as it can be offered to a model."""
+    """A tool of a server, in the form offered to a model."""
 
     name: str
-    """By which it is called on the server."""
+    """Name by which it is called on the server."""
     description: str
     schema: Plain
-    """What the server says is the JSON Schema of its arguments: nobody has looked at it."""
+    """The JSON Schema of its arguments according to the server, unchecked."""
     digest: str
-    """Of description and schema: the name is that of the call, and may have another in front."""
+    """Digest of description and schema. The name is not included, because the name in a call may
+    have a prefix."""
 
     @classmethod
     def of(cls, listed: Mapping[str, Plain]) -> Self:
-        """Return what can be offered of a tool.
+        """Return the offer of a tool.
 
         Args:
             listed: The tool as its server lists it.

@@ -1,4 +1,4 @@
-"""Previews: what a call would do, as its tool says, for people who are asked about it."""
+"""Previews of tool calls: the effect of a call, described by its tool for the approver."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 SECONDS = 2.0
-"""How long a preview is waited for."""
+"""Maximum time for a preview, in seconds."""
 LONGEST = 20_000
-"""Characters of a preview: more than that nobody reads before a decision."""
+"""Maximum characters of a preview. An approver would not read more."""
 LONGEST_NOTE = 300
 
 
 class PreviewContext(NamedTuple):
-    """What a tool may look at for a preview: nothing is opened for the call before it is made."""
+    """Data available to a preview. No resource is opened for a call before it runs."""
 
     workdir: str
-    """The working folder of the execution."""
+    """The working directory of the execution."""
     environments: Collection[str]
-    """Names of the environments that the call will get."""
+    """Names of the environments that the call will receive."""
     resources: Mapping[str, Any]
     """Objects that the program gave the execution, by name."""
     opened: Mapping[str, Any] = {}
-    """Those of the environments that are open, for calls before this one, by the same names."""
+    """Environments of the call that earlier calls have opened, by the same names."""
 
 
 class Shown(NamedTuple):
-    """What people are shown: a preview, or why there is none."""
+    """Information for the approver: a preview, or the reason why there is none."""
 
     preview: str | None = None
     note: str | None = None
 
 
 def call_preview(function: Callable[..., Any], args: dict[str, Any]) -> Any:
-    """Return what a function says about a call; runs a coroutine to its end.
+    """Return the preview of a call by a function, running a coroutine to its end.
 
     Args:
         function: Takes the arguments as one dict.
-        args: Those of the call, secrets masked.
+        args: Arguments of the call, with secrets masked.
     """
     found = function(args)
     if not hasattr(found, "__await__"):
@@ -51,10 +51,10 @@ def call_preview(function: Callable[..., Any], args: dict[str, Any]) -> Any:
 
 
 def shown(found: Any, mask: Callable[[Any], Any]) -> Shown:
-    """Return what people are shown of what a preview gave.
+    """Return the information shown to an approver for the result of a preview.
 
     Args:
-        found: Anything; None: the tool has nothing to show.
+        found: Any value. None means that the tool has nothing to show.
         mask: Replaces secrets.
     """
     if found is None:
@@ -68,10 +68,10 @@ def shown(found: Any, mask: Callable[[Any], Any]) -> Shown:
 
 
 def failed(error: BaseException, mask: Callable[[Any], Any]) -> Shown:
-    """Return what people are shown if a preview raised an error."""
+    """Return the information shown to an approver if a preview raised an error."""
     try:
         message = str(error)
-    except Exception:  # code of somebody else, as everything about it
+    except Exception:  # the exception is foreign code, and so are its methods
         message = ""
     text = _storable(
         mask(f"{type(error).__name__}: {message}" if message else type(error).__name__)
@@ -80,7 +80,7 @@ def failed(error: BaseException, mask: Callable[[Any], Any]) -> Shown:
 
 
 def too_slow() -> Shown:
-    """Return what people are shown if a preview did not end in time."""
+    """Return the information shown to an approver if a preview did not end in time."""
     return Shown(note=f"no preview: it took longer than {SECONDS:g} s")
 
 

@@ -1,4 +1,4 @@
-"""What is closed when the process ends: managers, and environments that are opened without one."""
+"""Cleanup at the end of the process, for managers and environments opened without one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Closable(Protocol):
-    """What is closed when the process ends."""
+    """An object that is closed when the process ends."""
 
     @property
     def pid(self) -> int:
@@ -19,17 +19,17 @@ class Closable(Protocol):
 
 
 _opened: dict[int, Closable] = {}
-"""What has opened something, by identity."""
+"""Objects that have opened something, by identity."""
 _registered: list[bool] = []
 
 
 def close_at_exit(opened: Closable) -> None:
     """Close something when the interpreter ends, while threads can still be started.
 
-    `atexit` comes too late for that: it runs after the pools of threads were closed.
+    `atexit` is too late for that: it runs after the thread pools are closed.
 
     Args:
-        opened: It has opened something; it is kept alive until `forget`.
+        opened: An object that has opened something. It is kept alive until `forget`.
     """
     import concurrent.futures.thread  # noqa: F401 - its own hook has to come after this one
 
@@ -40,7 +40,7 @@ def close_at_exit(opened: Closable) -> None:
 
 
 def forget(closed: Closable) -> None:
-    """Leave something alone: it was closed."""
+    """Forget an object that has been closed."""
     _opened.pop(id(closed), None)
 
 

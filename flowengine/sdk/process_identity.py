@@ -1,7 +1,7 @@
-"""Which process something belongs to, and whether that process is certainly dead.
+"""Identity of processes, and detection of processes that are certainly dead.
 
-A pid alone says little, because it is reused. Pid, start time, boot of the machine and pid
-namespace together identify one process for ever.
+A pid alone is ambiguous because it is reused. Pid, start time, boot of the machine and pid
+namespace together identify one process permanently.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 
 class Owner(NamedTuple):
-    """A process; no other one ever has the same four facts."""
+    """The identity of a process. No other process ever has the same four values."""
 
     pid: int
     started: int
@@ -54,7 +54,7 @@ def as_text(owner: Owner) -> str:
 
 
 def from_text(text: str) -> Owner | None:
-    """Return the process of this machine that a text of `as_text` names; None if there is none."""
+    """Return the process of this machine that a text of `as_text` names, or None."""
     try:
         pid, began, boot_ = text.split(".", 2)
         return Owner(int(pid), int(began), boot_, os.uname().nodename)
@@ -91,11 +91,11 @@ def boot() -> str:
 
 
 def started(pid: int) -> int | None:
-    """Return when a process started, in ticks since boot; None if it has ended or is a zombie."""
+    """Return the start of a process in ticks since boot, or None if it ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name of the program, in parentheses, may contain anything; what follows it is
-            # regular.
+            # The program's name, in parentheses, may contain any character. The remaining fields
+            # are regular.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None

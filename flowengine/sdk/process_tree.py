@@ -1,9 +1,9 @@
 """Finds the processes that belong to an attempt or an environment, and kills them.
 
 A process is found by three marks, since a program may lose any one of them: its session (each
-program is started as the leader of one), its parents, and an environment variable that names what
-it belongs to (which finds daemons that changed session and parent). Only a process that loses all
-three - `env -i setsid ...` whose parent has ended - escapes.
+program is started as the leader of one), its parents, and an environment variable that names its
+attempt or environment (which finds daemons that changed session and parent). Only a process that
+loses all three - `env -i setsid ...` whose parent has ended - escapes.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from flowengine.sdk.process_identity import as_text, from_text, is_dead, this_pr
 MARK = "FLOWENGINE_ATTEMPT"
 """The environment variable by which a process is found: `execution:unit@owner`."""
 VARIABLE = "FLOWENGINE_ENVIRONMENT"
-"""The environment variable that marks every process of an environment; its value is
-`Request.mark`. By it the processes of a dead owner are found."""
+"""The environment variable that marks every process of an environment, with the value of
+`Request.mark`. It identifies the processes of a dead owner."""
 ROUNDS = 250
-"""How often the search for processes to kill is repeated: one may just have forked."""
+"""How often the search for processes to kill is repeated, because a process may have just
+forked."""
 
 
 class Family:
-    """All processes that belong together: those of a session, those marked, and their descendants.
+    """A group of related processes: those of a session, those marked, and their descendants.
 
     Args:
-        mark: Value of the marking variable; one that ends in `:` is a prefix. None: marks do not
-            count.
-        leader: Process that leads the session, if there is one. It counts as long as its id is
-            not that of a process which started at another time.
+        mark: Value of the marking variable. A value that ends in `:` is a prefix. None means that
+            marks are ignored.
+        leader: Process that leads the session, if there is one. It counts as long as its id has not
+            been reused by a process with another start time.
         variable: Name of the marking variable.
     """
 
@@ -61,7 +62,7 @@ class Family:
         return [pid for pid in alive if _descends(pid, found, alive)]
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to all processes; return whether there was one."""
+        """Send a signal to all processes, and return whether there was any."""
         members = self.members()
         for pid in members:
             with suppress(ProcessLookupError, PermissionError):
@@ -69,7 +70,10 @@ class Family:
         return bool(members)
 
     def kill(self) -> None:
-        """Kill all processes and those that they start meanwhile; then all are dead or dying."""
+        """Kill all processes, including those that they start meanwhile.
+
+        Afterwards all of them are dead or dying.
+        """
         for _ in range(ROUNDS):
             if not self.signal(signal.SIGKILL):
                 return
@@ -84,7 +88,7 @@ class Family:
 
 
 def end_marked(execution: str) -> None:
-    """Kill what a dead engine process left running of an execution.
+    """Kill the processes of an execution that a dead engine process left running.
 
     Call it before interrupted attempts are run again: a script whose engine was killed keeps
     running, and its second run must not overlap the first.
@@ -96,7 +100,7 @@ def end_marked(execution: str) -> None:
 
 
 def mark_of(execution: str, unit: int) -> str:
-    """Return the mark of an attempt's processes; it names the process that runs the attempt."""
+    """Return the mark of an attempt's processes. It names the process that runs the attempt."""
     return f"{execution}:{unit}@{as_text(this_process())}"
 
 
@@ -123,13 +127,13 @@ def marked(variable: str) -> dict[int, str]:
         variable: Its name.
 
     Returns:
-        Pid → value; this process is not among them.
+        Pid → value, without this process.
     """
     start = f"{variable}=".encode()
     found = {}
     for pid in _pids():
         if pid != os.getpid():
-            for entry in _environment(pid):  # of a zombie: none
+            for entry in _environment(pid):  # a zombie has none
                 if entry.startswith(start):
                     found[pid] = entry[len(start) :].decode(errors="replace")
     return found
@@ -213,7 +217,7 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def _read(path: str) -> bytes:
-    """Return what a file of the kernel holds; in a third of the time that a file object takes."""
+    """Return the content of a kernel file, three times as fast as through a file object."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = more = os.read(fd, 65536)

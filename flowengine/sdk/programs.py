@@ -1,11 +1,11 @@
-"""What kinds of environments that run programs in a sandbox build on.
+"""Base classes for kinds of environments that run programs in a sandbox.
 
 `SupervisedProvider` opens a sandbox and starts a supervisor in it, which runs programs within the
-limits of the spec, ends all that they have started, and moves files in and out. `Supervised` is the
-base of the resource, `Programs` that of the model of `config:`. `StepFiles` hands files of other
+limits of the spec, ends all their descendants, and moves files in and out. `Supervised` is the base
+of the resource, and `Programs` that of the model of `config:`. `StepFiles` copies files of other
 steps in, and keeps those that a step names.
 
-The classes come with the built-in environments, and are loaded when they are first named.
+The classes belong to the built-in environments and are loaded on first use.
 """
 
 from __future__ import annotations

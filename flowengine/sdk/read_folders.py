@@ -1,4 +1,4 @@
-"""Folders that become part of a flow, as those of skills: found by a path or glob, read whole."""
+"""Directories that become part of a flow, such as skills, found by path or glob."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import os
 from collections.abc import Iterator
 
 LEFT_OUT = "__pycache__"
-"""What programs leave behind; names that begin with a dot are left out, too."""
+"""Left behind by Python. Names that begin with a dot are left out, too."""
 
 
 class UnreadableFolder(Exception):
-    """A folder cannot be taken over.
+    """A directory cannot be read.
 
     Args:
-        message: What is wrong, with the path as the author knows it.
-        hint: What to do.
+        message: The problem, with the path as the author knows it.
+        hint: The remedy.
     """
 
     def __init__(self, message: str, hint: str) -> None:
@@ -25,10 +25,10 @@ class UnreadableFolder(Exception):
 
 
 def find_folders(base: str, pattern: str) -> list[str]:
-    """Return the folders that a path or glob means, absolute and sorted.
+    """Return the directories that a path or glob matches, absolute and sorted.
 
     Args:
-        base: The folder that it is relative to.
+        base: The directory that it is relative to.
         pattern: The path or glob.
     """
     found = glob.glob(os.path.join(glob.escape(base), pattern))
@@ -37,7 +37,7 @@ def find_folders(base: str, pattern: str) -> list[str]:
 
 
 def glob_root(base: str, pattern: str) -> str:
-    """Return the folder in which a glob looks: what is new there may fit it."""
+    """Return the directory that a glob searches, where new entries may match it."""
     parts = []
     for part in pattern.split("/"):
         if glob.has_magic(part):
@@ -47,14 +47,15 @@ def glob_root(base: str, pattern: str) -> str:
 
 
 def read_folder(folder: str, largest: int) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files of a folder by relative path, and all files and folders that were read.
+    """Return the files of a directory by relative path, and all paths that were read.
 
     Args:
         folder: Absolute path.
         largest: Bytes of all files together.
 
     Raises:
-        UnreadableFolder: Something cannot be read, leads out of the folder, or is too large.
+        UnreadableFolder: A file cannot be read, a path leads out of the directory, or the directory
+            is too large.
     """
     root = os.path.realpath(folder)
     found: dict[str, bytes] = {}

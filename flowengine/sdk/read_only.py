@@ -1,8 +1,8 @@
-"""Plain data that can be read and not changed: real dicts and lists, wrapped as they are looked at.
+"""Read-only views of plain data: real dicts and lists whose contents are wrapped on access.
 
-Each is a shallow copy of the container it stands for, and gives its inner containers wrapped too.
-So nothing that is done to one reaches the original, and only what is looked at is copied. Where
-CPython would hand out the inner containers of a `dict` or `list` itself, a method is overridden.
+Each is a shallow copy of its container, and returns inner containers wrapped as well. Changes to a
+view therefore never reach the original, and only accessed parts are copied. Methods by which
+CPython would return the inner containers of a `dict` or `list` directly are overridden.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NoReturn
 
-# What is overridden has other types than in the base class on purpose: it refuses.
+# Overridden methods refuse, so their types differ from the base class on purpose.
 # mypy: disable-error-code="override,misc"
 
 
 def read_only(value: Any) -> Any:
-    """Return a value that cannot be changed: a dict or list wrapped, anything else as it is."""
+    """Return a read-only view of a dict or list, and any other value unchanged."""
     if type(value) is dict:
         return ReadOnlyDict(value)
     return ReadOnlyList(value) if type(value) is list else value
@@ -33,7 +33,7 @@ def unwrapped(values: Iterable[Any]) -> Iterator[Any]:
     """Iterate over items without wrapping them, for a quick look at many.
 
     Args:
-        values: Read-only or not. Whoever looks at the items must not change them.
+        values: Read-only or not. The caller must not change the items.
 
     Returns:
         The items themselves.
@@ -48,7 +48,7 @@ def _refuse(*_: object, **__: object) -> NoReturn:
 
 
 class ReadOnlyDict(dict[str, Any]):
-    """A dict that cannot be changed, nor can what is in it."""
+    """A dict that is read-only at every depth."""
 
     __slots__ = ()
 
@@ -94,7 +94,7 @@ class ReadOnlyDict(dict[str, Any]):
 
 
 class ReadOnlyList(list[Any]):
-    """A list that cannot be changed, nor can what is in it."""
+    """A list that is read-only at every depth."""
 
     __slots__ = ()
 
@@ -136,12 +136,7 @@ class ReadOnlyList(list[Any]):
 
 
 class Joined(Sequence[Any]):
-    """Two lists one after the other, read-only; unlike in the others here, neither is copied.
-
-    Args:
-        first: The one.
-        rest: The other. It may be long.
-    """
+    """Two lists one after the other, read-only. Unlike the other views, it copies neither list."""
 
     __slots__ = ("first", "rest")
 

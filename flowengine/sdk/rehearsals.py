@@ -1,4 +1,4 @@
-"""Attempts in test cases of flows: nothing outside is asked, its answers stand in the case."""
+"""Attempts in test cases of flows, where replies from outside are part of the case."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from flowengine.kernel.graph.compiled import Plain
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """One attempt of a kind that makes its output from what somebody outside replies.
+    """An attempt of a kind whose output is made from a reply from outside.
 
-    A case has the replies below `agents`, by the id of the step.
+    A case contains the replies below `agents`, by the id of the step.
     """
 
     output: Callable[[Mapping[str, Plain]], Plain]
-    """Makes the output from a reply, as the case has it."""
+    """Makes the output from a reply, as written in the case."""
     asked: Mapping[str, Plain] | None = None
-    """What would be asked, for cases that say it. None: nobody is asked, and there is no reply."""
+    """The request, for cases that check it. None if nothing is requested, so that there is no
+    reply."""
     reply: Callable[[Plain], Mapping[str, Plain]] | None = None
     """Makes from an output the reply that it came from, as far as that is known."""
     names_tools: bool = False
-    """Whether the reply has `tools` besides: the names of the tools that the case answers for."""
+    """Whether the reply also has `tools`: the names of the tools whose results are in the case."""
     error_data: Mapping[str, Plain] = field(default_factory=dict)
-    """Type of an error → its `data`, where the case gives none."""
+    """Type of an error → its `data`, if the case has none."""

@@ -1,4 +1,4 @@
-"""Live resources: each verb twice, once blocking and once as a coroutine for any loop.
+"""Live resources, with each verb in a blocking form and as a coroutine for any loop.
 
     class Counter(Resource):
         async def _add(self, n: int = 1) -> int:
@@ -8,8 +8,8 @@
         add = blocking(_add)
         async_add = awaitable(_add)
 
-The body of `_add` runs on the background loop. A call that is running when the resource is released
-ends first, or is interrupted after a time limit; later calls are refused.
+The body of `_add` runs on the background loop. When the resource is released, a running call ends
+first or is interrupted after a time limit. Later calls are refused.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Resource:
     """Base of live resources.
 
     Args:
-        request: What was requested.
+        request: The opening that it belongs to.
     """
 
     def __init__(self, request: Request) -> None:
         self.name = str(request.spec)
         """Names the environment in messages."""
         self.generation = request.generation
-        """1 for the first one of its spec; higher after each time it was opened anew."""
+        """1 for the first opening of its spec, increased each time it is opened again."""
         self._pid = os.getpid()
         self._calls: dict[Task[Any], None] = {}
         self._cut = False
@@ -51,11 +51,11 @@ class Resource:
 
     @property
     def given_back(self) -> bool:
-        """Whether the manager has closed it: it is no longer used, and not healthy."""
+        """Whether the manager has closed it, so that it is unused and not healthy."""
         return self._closed
 
     def check_open(self) -> None:
-        """Refuse use after the end, and in another process than the one that opened it.
+        """Refuse use after the end, and in a process other than the one that opened it.
 
         Raises:
             EnvironmentClosed: It was released, or belongs to the parent of this process.
@@ -75,7 +75,7 @@ class Resource:
 
         Args:
             bound: Seconds that running calls have.
-            lost: Whether there are holders left: their next use raises `EnvironmentLost`.
+            lost: Whether holders remain. Their next use raises `EnvironmentLost`.
         """
         import asyncio
 
@@ -89,7 +89,7 @@ class Resource:
             await asyncio.wait(list(self._calls), timeout=bound)
 
     async def cancelled_calls_ended(self) -> None:
-        """Wait until cancelled calls have ended; their callers may already have moved on.
+        """Wait until cancelled calls have ended. Their callers may already have continued.
 
         A verb that refuses to run concurrently awaits this first.
         """
@@ -101,7 +101,7 @@ class Resource:
             await asyncio.wait(ending)
 
     async def _call(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Run one call in a task of its own."""
+        """Run one call in a separate task."""
         import asyncio
 
         self.check_open()
@@ -113,7 +113,7 @@ class Resource:
         except asyncio.CancelledError:
             if self._cut:
                 raise EnvironmentLost(
-                    f"{self.name} was released while in use; the call was interrupted"
+                    f"{self.name} was released while in use, and the call was interrupted"
                 ) from None
             raise
         finally:
@@ -123,7 +123,9 @@ class Resource:
 def blocking(
     verb: Callable[Concatenate[_Kind, _Args], Coroutine[Any, Any, _Result]],
 ) -> Callable[Concatenate[_Kind, _Args], _Result]:
-    """Return a verb that blocks; refused inside a running loop, naming the other one.
+    """Return the blocking form of a verb.
+
+    Inside a running loop it refuses and names the other form.
 
     Args:
         verb: A coroutine method, named with a leading underscore.

@@ -1,8 +1,8 @@
-"""Openings of environments: what is requested, and the sandboxes in which programs run.
+"""Requests for environments, and the sandboxes in which their programs run.
 
-A sandbox is found by its entry point in the group `flowengine.sandboxes`; the entry point's name is
-what `provider:` of an environment says (`namespace`, `docker`, `host`). Kinds that run programs are
-written once, against `Sandbox`, and so work in each.
+A sandbox is found by its entry point in the group `flowengine.sandboxes`. The entry point's name is
+the value of `provider:` of an environment (`namespace`, `docker`, `host`). Kinds that run programs
+are implemented once, against `Sandbox`, and so work in each sandbox.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from flowengine.sdk.models import Limits
 
 Scope = Literal["action_call", "region", "execution", "session", "agent", "request", "global"]
-"""How far an environment is shared."""
+"""How widely an environment is shared."""
 
 
 class Spec(NamedTuple):
-    """What is requested, checked and with all defaults; a copy, which may be kept."""
+    """A validated request with all defaults. It is a copy, which may be kept."""
 
     id: str
     """The same for equal specs."""
@@ -38,14 +38,14 @@ class Spec(NamedTuple):
     resource_key: str
     """The name under which steps and tools find the resource."""
     provider: str
-    """The sandbox; for kinds without one, the kind itself."""
+    """The sandbox, or for kinds without one the kind itself."""
     config: Any
-    """An object of the provider's `config_model`; secrets are references here."""
+    """An object of the provider's `config_model`. Secrets are references here."""
     policy: Any
     """An object of the provider's `policy_model`."""
     limits: Limits
     requires: Mapping[str, str]
-    """What must be provable on this machine: axis → how it must be enforced, or `isolation`."""
+    """Properties that this machine must provably enforce: axis → mechanism, or `isolation`."""
     folder: str = "."
     """Base of relative paths in the configuration."""
 
@@ -54,28 +54,28 @@ class Spec(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Scope and owner, for people."""
+        """Scope and owner, as shown to users."""
         return f"{self.scope} {self.owner_id}" if self.owner_id else self.scope
 
 
 class Tracer(Protocol):
-    """Records what may be left over if this process dies."""
+    """Records resources that may remain if this process dies."""
 
     def __call__(self, **facts: Plain) -> None:
-        """Add facts to the entry on disk; they are stored when this returns.
+        """Add facts to the entry on disk, which is stored when this returns.
 
-        Call it *before* the thing is started, or right after if its name is only known then:
-        `trace(container="...")`, `trace(pid=program.pid)`. Process ids under `pid` or `pids` are
-        kept with their start time, and folders under `folder` or `folders`; the reaper removes
-        those by itself. Anything else is for `Provider.reap` and `Sandbox.reap`.
+        Call it *before* the resource is started, or directly afterwards if its name is only known
+        then: `trace(container="...")`, `trace(pid=program.pid)`. Process ids under `pid` or `pids`
+        are kept with their start time, and directories under `folder` or `folders`. The reaper
+        removes these itself. All other facts are for `Provider.reap` and `Sandbox.reap`.
 
         Args:
-            facts: Plain data by name; never a secret.
+            facts: Plain data by name, never a secret.
         """
 
 
 class Changes(Protocol):
-    """Reports changes in what an environment offers."""
+    """Reports changes in the tools or resources that an environment offers."""
 
     def __call__(
         self,
@@ -87,41 +87,41 @@ class Changes(Protocol):
         """Send the event `changed` to subscribers.
 
         Args:
-            added: New names. Of each list the first 100, cut to 200 characters.
-            changed: Names of what has changed.
-            removed: Names of what was removed.
+            added: New names. Of each list, the first 100 are sent, cut to 200 characters.
+            changed: Changed names.
+            removed: Removed names.
         """
 
 
 def _untold(
     *, added: Sequence[str] = (), changed: Sequence[str] = (), removed: Sequence[str] = ()
 ) -> None:
-    """Do nothing: an environment opened without a manager has no subscribers."""
+    """Do nothing, because an environment opened without a manager has no subscribers."""
 
 
 class Request(NamedTuple):
-    """One opening of an environment: what is requested, and what belongs to it."""
+    """One opening of an environment: its spec and the objects that belong to it."""
 
     spec: Spec
     id: str
     """Id of the handle, unique on all machines."""
     generation: int
-    """1 for the first opening of its spec; higher each time it is opened again."""
+    """1 for the first opening of its spec, increased each time it is opened again."""
     config: Any
-    """An object of the provider's `config_model` with the values of secrets: for this opening only,
-    never to be shown, kept or passed on."""
+    """An object of the provider's `config_model` with the values of secrets. It is for this opening
+    only, and must not be shown, kept or passed on."""
     policy: Any
     limits: Limits
     workspace: Path
-    """A folder on the host that belongs to the environment. It is created and removed by the
+    """A directory on the host that belongs to the environment. It is created and removed by the
     manager, and available again when the environment is reopened after a wait."""
     home: Path
-    """The home folder of its programs on the host, which lasts as long as the workspace. It holds
-    everything that is not the user's, to keep that out of the workspace. The manager creates it."""
+    """The home directory of its programs on the host, which lasts as long as the workspace. It
+    keeps all files that are not the user's out of the workspace. The manager creates it."""
     sandbox: type[Sandbox] | None
-    """Where programs run; None for kinds that need no sandbox."""
+    """The sandbox for its programs. None for kinds that need no sandbox."""
     mounts: Mapping[str, Path]
-    """Folders of other environments on the host: path inside → folder."""
+    """Directories of other environments on the host: path inside → directory."""
     owner: Owner
     manager: str
     """Id of the manager, for labels."""
@@ -129,28 +129,29 @@ class Request(NamedTuple):
     """Value of the environment variable `VARIABLE`, to be set for every process."""
     trace: Tracer
     deadline: float
-    """When it must be ready: seconds of the background loop's clock (`loop.time()`)."""
+    """Time when it must be ready, in seconds of the background loop's clock (`loop.time()`)."""
     log: logging.LoggerAdapter[logging.Logger]
     """Names the environment, and masks its secrets."""
     changed: Changes = _untold
-    """Tells subscribers that what it offers has changed, while it is open."""
+    """Reports to subscribers that its offers have changed, while it is open."""
     read_only: Set[str] = frozenset()
     """The `mounts` whose own environment is read-only."""
     mask: Callable[[Any], Any] = lambda value: value
     """Replaces the values of its secrets in plain data that leaves the environment."""
     guarded: Sequence[Path] = ()
-    """Folders of the engine's own on the host, such as its store: no sandbox may see them."""
+    """Directories on the host that belong to the engine, such as its store. No sandbox may see
+    them."""
     prepared: Any = None
-    """What the sandbox's `prepare` returned; None if it was not called."""
+    """The result of the sandbox's `prepare`. None if it was not called."""
 
     def may_write(self, inside: str) -> bool:
-        """Return whether programs may write a folder of `mounts`, by its path inside."""
+        """Return whether programs may write a directory of `mounts`, by its path inside."""
         writable = self.policy.writable
         return inside not in self.read_only and (writable is None or inside in writable)
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels for things that can have them, such as containers; they name the owner."""
+        """Labels for objects that can have them, such as containers. They name the owner."""
         return {
             "flowengine": "1",
             "flowengine.environment": self.id,
@@ -166,7 +167,7 @@ class Request(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """What the registry on disk knows of an environment whose owner is dead."""
+    """The record on disk of an environment whose owner is dead."""
 
     id: str
     kind: str
@@ -183,7 +184,7 @@ class Sandbox:
     """One opened place where programs run. All its coroutines run on the background loop.
 
     Args:
-        request: What is to be opened.
+        request: The opening.
     """
 
     name: ClassVar[str]
@@ -191,14 +192,14 @@ class Sandbox:
     own_processes: ClassVar[bool] = False
     """Whether only its own processes are visible inside (a PID namespace)."""
     same_files: ClassVar[bool] = False
-    """Whether folders of this machine have the same device and number inside."""
+    """Whether directories of this machine have the same device and inode number inside."""
     image: str = ""
-    """Digest of the image that runs (`sha256:...`), if there is one; known once it is open."""
+    """Digest of the running image (`sha256:...`), if there is one. Set once it is open."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.workspace = request.workspace
-        """The folder of the environment on the host; programs read and write it."""
+        """The directory of the environment on the host, which programs read and write."""
 
     @property
     def workdir(self) -> str:
@@ -207,12 +208,12 @@ class Sandbox:
 
     @property
     def scratch(self) -> str:
-        """Path inside of a folder that is removed with the sandbox."""
+        """Path inside of a directory that is removed with the sandbox."""
         return "/tmp"
 
     @property
     def home(self) -> str:
-        """Path of the home folder (`request.home`) inside; it is writable."""
+        """Path of the home directory (`request.home`) inside. It is writable."""
         return "/home/flow"
 
     @classmethod
@@ -226,18 +227,21 @@ class Sandbox:
 
     @classmethod
     def capabilities(cls) -> Capabilities:
-        """Return what this sandbox enforces on this machine; called often, so it must be fast."""
+        """Return the aspects that this sandbox enforces on this machine.
+
+        It is called often, so it must be fast.
+        """
         raise NotImplementedError
 
     @classmethod
     def capabilities_of(cls, spec: Spec) -> Capabilities:
-        """Return what it enforces for one spec, which may have opened some of it.
+        """Return the aspects that it enforces for one spec, which may have lifted some of them.
 
         Args:
-            spec: What is asked for.
+            spec: The requested environment.
 
         Returns:
-            The same as `capabilities`, but no network where the policy says `network: any`.
+            The same as `capabilities`, but without the network if the policy is `network: any`.
         """
         held = cls.capabilities()
         opened = getattr(spec.policy, "network", None) == "any"
@@ -248,21 +252,22 @@ class Sandbox:
         """Find out, before anything starts, whether this machine can provide the sandbox.
 
         Args:
-            spec: What is asked for.
+            spec: The requested environment.
 
         Raises:
-            EnvironmentUnavailable: It cannot; the message says why and what mends it.
+            EnvironmentUnavailable: The machine cannot provide it. The message contains the reason
+                and the remedy.
         """
         raise NotImplementedError
 
     @classmethod
     async def prepare(cls, spec: Spec) -> Any:
-        """Prepare what may take long and outlasts an opening, such as an image; default: nothing.
+        """Prepare resources that take long and outlast an opening, such as an image.
 
-        It has more time than `open`. It may be cancelled.
+        It has more time than `open`, and may be cancelled. Default: nothing.
 
         Args:
-            spec: What is asked for.
+            spec: The requested environment.
 
         Returns:
             The value of `request.prepared`.
@@ -273,12 +278,13 @@ class Sandbox:
         return None
 
     async def open(self) -> None:
-        """Make everything ready, calling `request.trace` before each thing that could be left over.
+        """Open the sandbox, calling `request.trace` before creating anything that could remain.
 
         It must leave nothing behind when it raises or is cancelled.
 
         Raises:
-            EnvironmentStartFailed: It did not start; the message has the last lines of its log.
+            EnvironmentStartFailed: It did not start. The message contains the last lines of its
+                log.
         """
         raise NotImplementedError
 
@@ -286,8 +292,8 @@ class Sandbox:
         """Start a program inside, in the workspace, with pipes for its streams.
 
         Args:
-            argv: Program and arguments; no shell.
-            env: Its whole environment, apart from the marks of the sandbox.
+            argv: Program and arguments, run without a shell.
+            env: All of its environment variables, apart from the marks of the sandbox.
 
         Returns:
             The running program.
@@ -299,14 +305,14 @@ class Sandbox:
         raise NotImplementedError
 
     async def start_supervisor(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
-        """Start the program that starts all others; as `start`, which is the default.
+        """Start the supervisor, which starts all other programs. Default: `start`.
 
         A sandbox may start it outside the limits of the programs, so that it stays responsive when
         they reach them. It must then put each program that it starts under these limits.
 
         Args:
-            argv: Program and arguments; no shell.
-            env: Its whole environment, apart from the marks of the sandbox.
+            argv: Program and arguments, run without a shell.
+            env: All of its environment variables, apart from the marks of the sandbox.
 
         Returns:
             The running program.
@@ -322,12 +328,12 @@ class Sandbox:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Environment variables that every program inside gets; default: none."""
+        """Environment variables for every program inside. Default: none."""
         return {}
 
     @property
     def forwards(self) -> Sequence[Mapping[str, Any]]:
-        """The connections that the supervisor inside forwards out of the sandbox; default: none.
+        """The connections that the supervisor forwards out of the sandbox. Default: none.
 
         For each allowed destination: the addresses at which it listens inside (`listen`: host and
         port), and the path inside of the Unix socket to which each connection is forwarded
@@ -356,32 +362,34 @@ class Sandbox:
 
     @property
     def proxies(self) -> Sequence[str]:
-        """Addresses inside of its proxies; a kind has several by `proxies` of its configuration.
+        """Addresses of its proxies inside.
 
-        They lead to the same places. What is refused is counted for each. Default: none.
+        A kind has several with `proxies` in its configuration.
+
+        All lead to the same destinations. Refused connections are counted per proxy. Default: none.
         """
         return ()
 
     def refused_connections(self, after: int = 0, proxy: int = 0) -> Sequence[tuple[int, str]]:
-        """Return the connections that the policy has forbidden, as far as programs asked a proxy.
+        """Return the connections through a proxy that the policy has refused.
 
         Args:
             after: The number of the last one that is known.
-            proxy: Which one was asked, from 0.
+            proxy: Number of the proxy, from 0.
 
         Returns:
-            Their numbers, from 1, and what was asked for and why it was refused; only the latest
-            are kept. Default: none.
+            Their numbers, from 1, each with the destination and the reason. Only the latest are
+            kept. Default: none.
         """
         return ()
 
     def judge_connections(self, judge: Callable[[str, int], str] | None, proxy: int = 0) -> None:
-        """Have a proxy ask about each connection that the policy allows.
+        """Have a proxy submit each connection that the policy allows to a further check.
 
         Args:
-            judge: Takes host and port, and returns why they may not be reached; empty: they may.
-                None: it asks no more.
-            proxy: Which one, from 0.
+            judge: Takes host and port, and returns the reason for a refusal, or an empty text to
+                allow. None removes the check.
+            proxy: Number of the proxy, from 0.
 
         Raises:
             NotImplementedError: This sandbox has no proxies.
@@ -393,23 +401,23 @@ class Sandbox:
         raise NotImplementedError
 
     async def close(self) -> None:
-        """End everything inside, wait until it has ended, and remove the sandbox."""
+        """End all programs inside, wait until they have ended, and remove the sandbox."""
         raise NotImplementedError
 
     @classmethod
     async def reap(cls, leftover: Leftover) -> None:
-        """End what a dead process left of such a sandbox, in addition to its processes and folders.
+        """End the remains of a dead process's sandbox, except processes and directories.
 
         Args:
-            leftover: What was recorded of it.
+            leftover: The record of the remains.
         """
 
     @classmethod
     async def sweep(cls, is_dead: Callable[[Owner], bool]) -> None:
-        """End what carries the labels of a dead owner, for what has no entry in the registry.
+        """End objects that carry the labels of a dead owner and have no entry in the registry.
 
         Args:
-            is_dead: Says of an owner, as `Request.labels` name it, whether it is certainly gone.
+            is_dead: Returns whether an owner, as named in `Request.labels`, is certainly dead.
         """
 
     def inside(self, path: str | Path) -> str:
@@ -457,11 +465,11 @@ def _plain(parts: Sequence[str], path: str) -> Sequence[str]:
 
 
 def with_sandboxes(model: type[BaseModel], sandboxes: Iterable[type[Sandbox]]) -> type[BaseModel]:
-    """Return the model of `config:` of a kind and of the sandboxes it may run in.
+    """Return the model of `config:` of a kind with the fields of its sandboxes.
 
     Args:
         model: The model of the kind.
-        sandboxes: Those that a spec names.
+        sandboxes: The sandboxes that a spec can name.
 
     Returns:
         A model with the fields of all.

@@ -1,7 +1,8 @@
-"""Temporary folders that are removed after the process that created them, even if it was killed.
+"""Temporary directories that are removed even if their process is killed.
 
-Each is locked by that process, and the kernel releases a lock with its holder. So a folder that can
-be locked was left by a dead process, and the next process that creates a folder removes it.
+Each is locked by that process, and the kernel releases the lock when its holder ends. A directory
+that can be locked was therefore left by a dead process. The next process that creates a directory
+removes it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _swept: set[str] = set()
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Create a temporary folder for a `with` block; folders of dead processes are removed."""
+    """Create a temporary directory for a `with` block, and remove those of dead processes."""
     path = make_scratch()
     try:
         yield path
@@ -40,7 +41,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def make_scratch() -> Path:
-    """Create a temporary folder; remove it with `remove_scratch`."""
+    """Create a temporary directory, to be removed by `remove_scratch`."""
     place = tempfile.gettempdir()
     if place not in _swept:
         _swept.add(place)
@@ -50,14 +51,15 @@ def make_scratch() -> Path:
         with suppress(FileNotFoundError):
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.path.exists(path):  # no sweep was faster than the lock
+            # another process's sweep may have removed it before it was locked
+            if os.path.exists(path):
                 _locks[path] = handle
                 return Path(path)
             os.close(handle)
 
 
 def remove_scratch(path: Path) -> None:
-    """Remove a temporary folder with all its content."""
+    """Remove a temporary directory with all its content."""
     remove_tree(path)
     handle = _locks.pop(str(path), None)
     if handle is not None:
@@ -65,10 +67,10 @@ def remove_scratch(path: Path) -> None:
 
 
 def sweep_scratch() -> list[Path]:
-    """Remove the folders of dead processes, and end the programs that ran in them.
+    """Remove the directories of dead processes, and end the programs that ran in them.
 
     Returns:
-        What was removed.
+        The removed directories.
     """
     left = [(path, handle) for path in _existing() if (handle := _locked(path)) is not None]
     if left:
@@ -82,7 +84,7 @@ def sweep_scratch() -> list[Path]:
 
 
 def _locked(path: Path) -> int | None:
-    """Return the lock on a folder of ours, or None if it is in use or somebody else's."""
+    """Return the lock on a directory of this user, or None if it is in use or another user's."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""`StepKind`: what an action key of a flow file does, and what the checker knows of it."""
+"""`StepKind`: the implementation of an action key, and its properties for the checker."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 Effect = Literal["pure", "idempotent", "once"]
 """How a call may be repeated: freely, with the same idempotency key, or never."""
 AsText = Callable[[object, int], str | None]
-"""What a call returned and the characters that a model is shown → how the model reads it."""
+"""Result of a call and maximum number of characters → text for the model."""
 KindPlace = Literal["step", "tool", "generated"]
 
 
 class SignatureError(Exception):
-    """What a step calls, or its signature, cannot be read.
+    """The target of a step, or its signature, cannot be read.
 
     Args:
-        message: What is wrong.
-        hint: What to do.
+        message: The problem.
+        hint: The remedy.
         path: The module's file, if it was found.
         line: Line in it.
     """
@@ -55,65 +55,68 @@ class SignatureError(Exception):
 
 
 class CallSignature(NamedTuple):
-    """What a kind that takes arguments calls: known from the flow file, before anything runs."""
+    """The target of a call with arguments, known from the flow file before anything runs."""
 
     args: dict[str, Plain] | None = None
-    """JSON Schema of the arguments, an object; None: unknown."""
+    """JSON Schema of the arguments, an object. None means unknown."""
     returns: dict[str, Plain] | None = None
-    """JSON Schema of the result; None: what `output_of` says."""
+    """JSON Schema of the result. None means that `output_of` returns it."""
     task: Mapping[str, Plain] = {}
-    """What `execute` needs in `task` besides the constants. The compiled flow stores it: it is
-    small, and the same whenever the flow is compiled."""
+    """Data that `execute` needs in `task` besides the constants. It is stored in the compiled flow,
+    so it must be small and the same at each compilation."""
     environments: Mapping[str, Sequence[str]] = {}
-    """Arguments that take an environment → full names of the classes of which it has to be one. The
-    checker looks for an environment that fits, so callers need not name it."""
+    """Arguments that take an environment → full names of the accepted classes. The checker looks
+    for an environment that fits, so callers need not name it."""
     files: Sequence[str] = ()
-    """What it was read from: a stored flow is compiled again when one of them changes."""
+    """Files that the signature was read from. A stored flow is compiled again when one of them
+    changes."""
     description: str = ""
-    """What it does, for who may call it."""
+    """Description of the target, for its callers."""
     takes_resources: bool = False
-    """It takes all environments that it is given, whatever their names."""
+    """Whether it receives all environments of the step, under any name."""
     optional_environments: Mapping[str, Sequence[str]] = {}
-    """The same as `environments`, of those that it gets only if the step or tool names them."""
+    """The same as `environments`, for environments that are passed only if the step or tool names
+    them."""
     opens: Mapping[str, str] = {}
-    """Environments that are opened for it if none is named: name → kind, as of `Tool`."""
+    """Environments that are opened for it if none is named: name → kind, as in `Tool`."""
 
 
 class Meter(NamedTuple):
-    """How an attempt tells what it uses of a budget."""
+    """How the usage of a budget is read from an attempt."""
 
     used: Sequence[str] = ()
-    """Paths into the output, `usage.input_tokens`, whose amounts are added up. Of an attempt that
-    fails they lead into the `data` of its error; an error that says nothing has used nothing."""
+    """Paths into the output, such as `usage.input_tokens`, whose amounts are added up. For a
+    failed attempt they lead into the `data` of its error. An error without these paths counts as
+    no usage."""
     reserved: str | None = None
-    """Path into the input: what it will use at most. So much is taken as used if nobody learns what
-    it was, as after a crash."""
+    """Path into the input of the maximum usage. This amount is charged if the real usage is
+    unknown, as after a crash."""
 
 
 class Need(NamedTuple):
-    """What an attempt may use of a meter, worked out before it begins."""
+    """The amount of a meter that an attempt may use, computed before it begins."""
 
     least: float
-    """It does not begin with less than this left."""
+    """It does not begin if less than this remains."""
     most: float
     """It never uses more than this."""
     beyond: float = 0
-    """How far it may go beyond what is left: by as much as `most` may be too careful."""
+    """How far it may exceed the remaining amount, because `most` may be too high by this much."""
 
 
 class Synonym(NamedTuple):
-    """Words that people bring from elsewhere to the keys of a configuration."""
+    """A term from other systems for a key of a configuration."""
 
     words: str
-    """The words, with blanks between them."""
+    """The term, with blanks between its words."""
     hint: str
-    """What to write: `write 'body: {…}'`."""
+    """The remedy, such as `write 'body: {…}'`."""
     key: str | None = None
     """The key that is meant."""
 
 
 class Tool(TypedDict):
-    """A tool that a step kind brings: `call: std.print`."""
+    """A tool that a step kind provides, such as `call: std.print`."""
 
     description: str
     args: dict[str, Plain]
@@ -122,193 +125,196 @@ class Tool(TypedDict):
     """JSON Schema of the result."""
     effect: Effect
     environment: NotRequired[str]
-    """A kind of environment that it works in; `context.resources` has it under the name of the
-    kind. It is the one of that kind that the step or tool names, else the one of that name and kind
-    that the flow file declares, else one that is not configured, opened once for an execution."""
+    """Kind of environment that it works in, found in `context.resources` under the name of the
+    kind. It is the environment of that kind that the step or tool names, else the one with that
+    name and kind in the flow file, else an unconfigured one that is opened once for an
+    execution."""
     environments: NotRequired[Mapping[str, Sequence[str]]]
     """Environments that it works in: name → full names of classes, as in `CallSignature`. Each is
-    the only one of those that fits in the flow's file, or the one that the declaration of the tool
-    names. None is ever opened without being declared."""
+    the only fitting one in the flow file, or the one that the declaration of the tool names. They
+    are never opened without being declared."""
     apart: NotRequired[bool]
-    """Whether `std.*` leaves it out, as it leads to places that nobody has named: an agent's file
-    says at least the beginning of its name, as in `std.browser_*`."""
+    """Whether `std.*` leaves it out because it can reach arbitrary destinations. An agent must name
+    at least the beginning of its name, as in `std.browser_*`."""
     optional: NotRequired[bool]
-    """Whether it works without its `environments`, too: it then gets only those that a declaration
-    of the tool names."""
+    """Whether it also works without its `environments`. It then receives only those that a
+    declaration of the tool names."""
 
 
 class BuiltFlow(Protocol):
-    """A flow that Python builds, as declarations are added to it."""
+    """A flow built in Python, to which declarations are added."""
 
     head: dict[str, Any]
-    """What stands at the top of its file: section → name → declaration."""
+    """The top-level sections of its file: section → name → declaration."""
     folder: str
-    """Where it would stand as a file."""
+    """The directory of its file, if it were written to one."""
 
     def declare(self, section: str, name: str, spec: Any) -> str:
-        """Declare something, and return its name."""
+        """Add a declaration, and return its name."""
 
     def reference(self, function: Any) -> str:
-        """Return the name of a function, as another process finds it.
+        """Return the name by which another process finds a function.
 
         Raises:
-            UsageError: It would not find it.
+            UsageError: No other process could find it.
         """
 
 
 class StepKind:
-    """What an action key of a flow file does. One object per process; attempts may overlap.
+    """The implementation of an action key of a flow file.
 
-    A class of a package is registered by an entry point in the group `flowengine.nodes`; the
-    entry point's name is the action key.
+    Each process has one object, and attempts may overlap. A class in a package is registered by an
+    entry point in the group `flowengine.nodes`. The entry point's name is the action key.
     """
 
-    # What the checker and the compiler ask. A class is imported for it only where a flow uses it.
+    # For the checker and the compiler. A class is imported for them only where a flow uses it.
 
     places: ClassVar[tuple[KindPlace, ...]] = ("step", "tool")
-    """Where its name stands in a flow file: as the action of a step, as the kind of a tool; or only
-    in flows that kinds generate. A kind with no place is used by the `tools` it brings."""
+    """Where its name can be used in a flow file: as the action of a step, as the kind of a tool, or
+    only in generated flows. A kind without a place is used by the `tools` that it provides."""
     effect: ClassVar[Effect] = "once"
-    """What may be repeated after a crash in the middle, unless the step or tool says it."""
+    """The effect of a step or tool that declares none. It decides which attempts may be repeated
+    after a crash."""
     idempotent_if: ClassVar[str] = ""
-    """What has to be true before a flow may say `effect: idempotent`, as a clause: the hint of an
-    error ends with it."""
+    """Condition for `effect: idempotent`, as a clause that ends the hint of an error."""
     constants: ClassVar[Collection[str]] = ()
     """Keys of the configuration that hold no expressions. They are in `task`, not in `input`."""
     constants_hint: ClassVar[str | None] = None
-    """What to do where an expression stands in a constant."""
+    """Hint for an expression in a constant."""
     secrets: ClassVar[Collection[str]] = ()
-    """Keys of the configuration that may name secrets; elsewhere they are refused."""
+    """Keys of the configuration that may name secrets. In other keys they are refused."""
     synonyms: ClassVar[Sequence[Synonym]] = ()
-    """Words from elsewhere, for hints about unknown keys and, of a kind that generates flows,
+    """Terms from other systems, for hints about unknown keys and, for kinds that generate flows,
     unknown arguments."""
     meters: ClassVar[Mapping[str, Meter] | None] = None
-    """What an attempt uses of budgets instead of one of `tool_calls`: `tokens`, `cost_usd` (US
-    dollars), or nothing. None: it is a tool call."""
+    """Budget usage of an attempt instead of one of `tool_calls`: `tokens`, `cost_usd` (US dollars),
+    or nothing. None means that it is a tool call."""
     in_environment: ClassVar[bool] = False
-    """Whether it works in an environment that the flow chooses: by `in` of the step or of the
-    configuration, by `defaults.in`, else `host`. `task["in"]` has the name, and
+    """Whether it works in an environment chosen by the flow: by `in` of the step or of the
+    configuration, by `defaults.in`, else `host`. `task["in"]` contains the name, and
     `context.environment` opens it."""
     command: ClassVar[str | None] = None
-    """The key with a program and its arguments. The checker warns of values in the text of a
-    program, and refuses a program on the host that a value names."""
+    """The key for a program and its arguments. The checker warns of values in the text of a
+    program, and refuses a program on the host that is named by a value."""
     takes_arguments: ClassVar[bool] = False
     """Whether it calls something with arguments: `with` of a step, `args` and `bind` of a tool.
-    Then `signature` says what is called, and `input` is `{"args": …}`, beside it `bind` if the flow
-    fixes arguments, and `configuration` if the configuration has more than constants. An
-    environment with the name of an argument takes its place: `context.resources` has it."""
+    Then `signature` returns the target, and `input` is `{"args": …}`, with `bind` if the flow fixes
+    arguments and `configuration` if the configuration has more than constants. An environment with
+    the name of an argument replaces that argument and is found in `context.resources`."""
 
     may_start_agents: ClassVar[bool] = False
-    """Whether its code may run agents in this process (`MetaChain`): the policies of the flow then
-    hold for the calls of those, too."""
+    """Whether its code may run agents in this process (`MetaChain`). The policies of the flow then
+    also apply to the calls of these agents."""
     foreign: ClassVar[bool] = False
-    """Whether others may have written what it returns, and why it fails: as a tool of an agent, its
-    text is shown to the model in a marked block, as text that gives no instructions."""
+    """Whether its results and errors may be written by third parties. As a tool of an agent, its
+    text is shown to the model in a marked block, as text that must not be followed as
+    instructions."""
     outcomes: ClassVar[Sequence[str]] = ("ok",)
-    """How a step that runs a generated flow can end, but for errors."""
+    """Outcomes of a step that runs a generated flow, except for errors."""
     raises: ClassVar[Mapping[str, str]] = {}
     """Its other outcomes → the errors that they raise unless `next` routes them."""
 
     session: ClassVar[str | None] = None
     """A kind of environment. A tool of this step kind is then a server of tools, called as
-    `name.tool`: what stands behind its key is the configuration of such an environment, which opens
-    once for an execution. Beside it stand `include` and `exclude`, names or globs of the tools that
-    a flow may call, and `in`, a declared environment instead of one of its own. `task["server"]`
-    names the session in `context.resources`, `task["tool"]` the tool. Agents are offered what
-    `async_offers()` of the session returns, as a list of `OfferedTool`; of a tool that one of them
-    calls, `input["offered"]` has the `tool`, its name, and the `digest` of what was offered."""
+    `name.tool`. The value of its key is the configuration of such an environment, which is opened
+    once for an execution. Further keys are `include` and `exclude`, names or globs of the tools
+    that a flow may call, and `in`, a declared environment to use instead. `task["server"]` names
+    the session in `context.resources`, and `task["tool"]` the tool. Agents are offered the result
+    of the session's `async_offers()`, a list of `OfferedTool`. If one of them calls a tool,
+    `input["offered"]` contains `tool`, its name, and the `digest` of the offer."""
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind the action key; default: any map.
+        """Return the JSON Schema of the value of the action key. Default: any map.
 
-        `x-main` names the property that a bare value stands for, as `script` in `run: make test`.
+        `x-main` names the property that a bare value stands for, such as `script` in `run: make
+        test`.
         """
         return {"type": "object"}
 
     @classmethod
     def synonym(cls, word: str) -> Synonym | None:
-        """Return what a word from elsewhere means.
+        """Return the synonym for a term from other systems.
 
         Args:
-            word: In place of a key.
+            word: The term used in place of a key.
         """
         return next((synonym for synonym in cls.synonyms if word in synonym.words.split()), None)
 
     @classmethod
     def output(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the output; default: unknown."""
+        """Return the JSON Schema of the output. Default: unknown."""
         return {}
 
     @classmethod
     def effect_of(cls, configuration: Mapping[str, Plain]) -> Effect:
-        """Return the `effect` of a step or tool by its configuration; default: that of the kind.
+        """Return the `effect` of a step or tool with a configuration. Default: that of the kind.
 
         Args:
-            configuration: As it stands in the file, in long form: values may be expressions.
+            configuration: As written in the file, in long form. Values may be expressions.
         """
         return cls.effect
 
     @classmethod
     def foreign_of(cls, task: Mapping[str, Plain], effect: str) -> bool:
-        """Return `foreign` by the constants and effect of a step; default: that of the kind.
+        """Return `foreign` for the constants and effect of a step. Default: that of the kind.
 
         Args:
             task: The constants.
-            effect: What the flow declares, or the kind's own.
+            effect: The effect that the flow declares, or that of the kind.
         """
         return cls.foreign
 
     @classmethod
     def reads(cls, configuration: Mapping[str, Plain]) -> Collection[str]:
-        """Return the state keys that `execute` finds in `context.state`; default: none.
+        """Return the state keys that `execute` receives in `context.state`. Default: none.
 
-        They are handed over by reference: however large they are, an attempt costs no more. The
-        flow that the step is in has to declare them.
+        They are passed by reference, so their size does not affect the cost of an attempt. The flow
+        that contains the step has to declare them.
 
         Args:
-            configuration: As it stands in the file, in long form: values may be expressions.
+            configuration: As written in the file, in long form. Values may be expressions.
         """
         return ()
 
     @classmethod
     def output_of(cls, configuration: Mapping[str, Plain]) -> dict[str, Plain]:
-        """Return the JSON Schema of the output by the configuration; default: that of the kind.
+        """Return the JSON Schema of the output for a configuration. Default: that of the kind.
 
         Args:
-            configuration: As it stands in the file, in long form: values may be expressions.
+            configuration: As written in the file, in long form. Values may be expressions.
         """
         return cls.output()
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
-        """Return what is called; asked only of a kind that `takes_arguments`.
+        """Return the target of a call. Used only for kinds that `takes_arguments`.
 
-        Nothing may be executed or asked of a network here: a flow is checked offline, and before
-        anybody has agreed to run it. `flowengine.sdk.python_functions` reads Python functions.
+        This must not execute code or use the network: a flow is checked offline, and before it is
+        trusted. `flowengine.sdk.python_functions` reads Python functions.
 
         Args:
-            configuration: As it stands in the file, in long form.
-            folder: Folder of the flow file, absolute.
+            configuration: As written in the file, in long form.
+            folder: Directory of the flow file, absolute.
 
         Returns:
-            Default: nothing is known of arguments and result.
+            Default: arguments and result are unknown.
 
         Raises:
-            SignatureError: It does not exist, or cannot be called with named arguments.
+            SignatureError: The target does not exist, or cannot be called with named arguments.
         """
         return CallSignature()
 
     @classmethod
     def declared(cls, given: object, flow: BuiltFlow) -> object:
-        """Return what a file says in place of a Python object, which a flow in Python may be given.
+        """Return the file form of a Python object in a flow built in Python.
 
         Args:
-            given: What stands behind the kind's name, and is no plain data.
-            flow: Takes the declarations that it names.
+            given: The value given for the kind's key, if it is not plain data.
+            flow: Receives the declarations that the object needs.
 
         Returns:
-            A name, or a configuration; default: what was given.
+            A name, or a configuration. Default: the object itself.
         """
         return given
 
@@ -316,28 +322,28 @@ class StepKind:
     def generate(
         cls, configuration: Mapping[str, Plain], declarations: Declarations
     ) -> GeneratedFlow | None:
-        """Return a flow that a use of this kind runs; default: None, `execute` does the work.
+        """Return a flow that a use of this kind runs. Default: None, `execute` does the work.
 
-        A kind that generates flows `takes_arguments`: they are inputs of the flow. Nothing may be
-        executed or asked of a network here, as in `signature`.
+        A kind that generates flows `takes_arguments`: they are inputs of the flow. This must not
+        execute code or use the network, as in `signature`.
 
         Args:
-            configuration: As it stands in the file, in long form.
-            declarations: What the file declares.
+            configuration: As written in the file, in long form.
+            declarations: The declarations of the file.
 
         Returns:
-            The flow; None also if what is wrong was reported by `declarations`.
+            The flow, or None after an error was reported to `declarations`.
         """
         return None
 
     async def needs(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Mapping[str, Need]:
-        """Return what an attempt may use of the budgets around it, before it begins.
+        """Return the amounts that an attempt may use of its budgets, before it begins.
 
-        Asked where a budget bounds one of the kind's `meters`. The attempt then gets
-        `context.granted` and keeps to that. With less than `least` left it does not begin. Nothing
-        may be used or changed here.
+        Called if a budget limits one of the kind's `meters`. The attempt then receives
+        `context.granted` and must not exceed it. It does not begin if less than `least` remains.
+        This must not use or change anything.
 
         Args:
             context: The attempt.
@@ -354,7 +360,7 @@ class StepKind:
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
-        """Return what a picture of the flow shows behind the name of the kind; default: nothing.
+        """Return the text after the name of the kind in a picture of the flow. Default: nothing.
 
         Args:
             task: The constant part of a compiled step.
@@ -363,21 +369,22 @@ class StepKind:
 
     @classmethod
     def address(cls, configuration: Mapping[str, Plain]) -> str | None:
-        """Return the address to which a request goes, with its expressions; None: there is none.
+        """Return the address of a request, with its expressions, or None if there is none.
 
-        A model must not choose the server that gets a secret, or that only this machine reaches.
+        A model must not choose the server that receives a secret, or one that only this machine can
+        reach.
 
         Args:
-            configuration: What stands behind the key of the kind, in long form.
+            configuration: The value of the kind's key, in long form.
         """
         return None
 
     @classmethod
     def names(cls, task: Mapping[str, Plain]) -> list[str]:
-        """Return the names of what a task calls that no flow chooses, such as a function's path.
+        """Return names of a task's target that no flow chooses, such as a function's path.
 
-        Rules about calls know a declared tool by them as well as by its own name. Default: the
-        label, where the kind can be a step.
+        Rules about calls recognize a declared tool by these names as well as by its own name.
+        Default: the label, if the kind can be a step.
 
         Args:
             task: The constant part of a compiled step.
@@ -387,7 +394,7 @@ class StepKind:
 
     @classmethod
     def tools(cls) -> dict[str, Tool]:
-        """Return tools that need no declaration, called as `kind.tool`; default: none."""
+        """Return tools that need no declaration, called as `kind.tool`. Default: none."""
         return {}
 
     def execute(
@@ -395,34 +402,34 @@ class StepKind:
     ) -> Awaitable[Plain]:
         """Do the work of one attempt, as a coroutine.
 
-        Cancellation of the awaiting task withdraws the attempt: end what was started, then let the
-        cancellation go on.
+        Cancellation of the awaiting task withdraws the attempt: end everything that was started,
+        then re-raise the cancellation.
 
         Args:
             context: The attempt.
-            task: What the flow fixes for the step: the `constants`, or the `task` of the
-                signature, and `in` of a kind that works in an environment.
-            input: What else stands behind the action key, evaluated, or the arguments; secrets are
-                text here.
+            task: The part of the step that the flow fixes: the `constants`, or the `task` of the
+                signature, and `in` for a kind that works in an environment.
+            input: The remaining configuration of the action key, evaluated, or the arguments.
+                Secrets are text here.
 
         Returns:
             The output: plain data (JSON and bytes).
 
         Raises:
-            NotImplementedError: The kind does not say how.
+            NotImplementedError: The kind does not implement it.
         """
         raise NotImplementedError
 
     def adapt(
         self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
     ) -> Plain:
-        """Make what a call in a flow of this kind returned into the output of its step.
+        """Convert the result of a call in a flow of this kind to the output of its step.
 
         Args:
             context: The attempt.
-            task: What the step's mark says.
-            result: What the call returned: any value, plain data or not.
-            text: Returns what `text_for_model` of the called kind makes of it.
+            task: The `adapter` of the step's mark.
+            result: The result of the call: any value, plain data or not.
+            text: Returns the `text_for_model` of the called kind.
 
         Returns:
             Plain data.
@@ -432,83 +439,86 @@ class StepKind:
     def text_for_model(
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
-        """Return the output of a tool call as the model that made it reads it.
+        """Return the output of a tool call as text for the model that made it.
 
         A flow uses the output as data. A model reads text more reliably than JSON with escaped line
-        breaks and quotes, so a kind whose output holds text says here how it reads.
+        breaks and quotes, so a kind whose output contains text formats it here.
 
         Args:
             task: As for `execute`.
             input: As for `execute`.
-            output: What `execute` returned, secrets masked. In a test case it is what the case
-                says, of whatever form: if an error is raised, the output is shown as JSON.
-            room: Characters that the model is shown; the middle of a longer text is left out.
+            output: The result of `execute`, with secrets masked. In a test case it is the value in
+                the case, which may have any form. If this raises an error, the output is shown as
+                JSON.
+            room: Characters that the model is shown. The middle of a longer text is left out.
 
         Returns:
-            The text; default: None, the output is shown as JSON.
+            The text, or None (the default) to show the output as JSON.
         """
         return None
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Rehearsal | None:
-        """Return how an attempt goes in a test case, where nothing outside is asked.
+        """Return the course of an attempt in a test case, where nothing outside is called.
 
         Args:
             context: The attempt: `state`, `fallback`, `address`, `execution.id` and `.workdir`.
             task: As for `execute`.
-            input: As for `execute`; secrets are named.
+            input: As for `execute`, with the names of secrets.
 
         Returns:
-            Default: None, the case has the output.
+            Default: None, the case contains the output.
 
         Raises:
-            StepError: The attempt fails before anything is asked.
+            StepError: The attempt fails before anything is requested.
         """
         return None
 
     @classmethod
     def tell(cls, output: Plain) -> str | None:
-        """Return what the output of a step in a flow of this kind means to people, in a line.
+        """Return a one-line summary of the output of a step in a flow of this kind, for users.
 
         Args:
-            output: Of a step whose mark asks for it; perhaps of an earlier version of the kind.
+            output: Output of a step whose mark requests it, possibly of an earlier version of the
+                kind.
 
         Returns:
-            Text, not yet fit for a terminal; None: the output is shown as it is.
+            Text, not yet sanitized for a terminal, or None to show the output unchanged.
         """
         return None
 
     @classmethod
     def ahead(cls, task: Mapping[str, Plain], labels: Mapping[str, str]) -> None:
-        """Load what a step will need that takes long to load. Default: nothing.
+        """Load slow dependencies of a step in advance. Default: nothing.
 
-        Called for steps of generated flows whose mark says `ahead`, on a thread of its own, when an
-        execution begins, or goes on inside of such a flow. The step may never be reached; nothing
-        that is done here may be seen outside of this process.
+        Called for steps of generated flows with the mark `ahead`, on a separate thread, when an
+        execution begins or continues inside such a flow. The step may never be reached, so this
+        must have no effect outside of this process.
 
         Args:
             task: The constant part of the step's configuration.
-            labels: Of the execution.
+            labels: Labels of the execution.
         """
 
     def source(self, task: Mapping[str, Plain]) -> str | None:
-        """Return the text of what `execute` would call now, in this process. Default: none.
+        """Return the source that `execute` would run now, in this process. Default: none.
 
-        A call that people approve is of just this text. If it is another one when the call is about
-        to be made, they are asked again, with the difference. Nothing may be executed here.
+        An approval of a call covers exactly this source. If the source has changed when the call is
+        about to start, the approvers are asked again, with the difference. This must not execute
+        code.
 
         Args:
             task: The constant part of the step's configuration.
 
         Returns:
-            For example the source of a module; None: there is none, or it cannot be read.
+            For example the source of a module, or None if there is none or it cannot be read.
         """
         return None
 
     @classmethod
     def has_preview(cls, task: Mapping[str, Plain]) -> bool:
-        """Return whether `preview` may have something to show. Default: if a kind has its own.
+        """Return whether `preview` may return something. Default: whether the kind overrides it.
 
         Args:
             task: The constant part of the step's configuration.
@@ -518,25 +528,25 @@ class StepKind:
     def preview(
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:
-        """Return what a call would do, for people who are asked about it. Default: none.
+        """Return the effect of a call as text for its approvers. Default: none.
 
-        Called on a thread, while the question is open. Nothing may be changed here; what takes
-        longer than two seconds is not waited for.
+        Called on a thread while the approval is open. This must not change anything. A preview that
+        takes longer than two seconds is abandoned.
 
         Args:
             task: The constant part of the step's configuration.
-            args: The arguments, those that the flow fixes included; secrets are `***`.
-            context: What can be looked at.
+            args: The arguments, including those that the flow fixes. Secrets are `***`.
+            context: Data available to the preview.
 
         Returns:
-            Text of at most 20,000 characters, such as a diff; None: there is nothing to show.
+            Text of at most 20,000 characters, such as a diff, or None if there is nothing to show.
         """
         return None
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
-        """Return whether `execute` uses `context.resources`; may take its time. Default: no.
+        """Return whether `execute` uses `context.resources`. It may be slow. Default: no.
 
-        A step that does has the environments that its execution was given.
+        Such a step receives the environments that its execution was given.
 
         Args:
             task: The constant part of the step's configuration.
@@ -546,13 +556,13 @@ class StepKind:
     def quick(
         self, task: Mapping[str, Plain]
     ) -> Callable[[StepContext, Mapping[str, Plain]], Plain] | None:
-        """Return a plain function that does what `execute` does at once, if there is one.
+        """Return a plain function that does the work of `execute` at once, if there is one.
 
-        It is called on the engine's own thread, without a task and without an event loop: for work
-        of a moment that never waits.
+        It is called on the engine's own thread, without a task and without an event loop: for brief
+        work that never waits.
 
         Args:
-            task: What the flow fixes for the step.
+            task: The part of the step that the flow fixes.
 
         Returns:
             The function, from context and input to output, or None.

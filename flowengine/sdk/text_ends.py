@@ -1,4 +1,4 @@
-"""Beginning and end of a text that is too long to be shown as a whole."""
+"""Beginning and end of texts that are too long to show in full."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ Ends = tuple[str, str]
 
 
 def ends_in_bytes(text: str, most: int) -> Ends | None:
-    """Return beginning and end of a text: two thirds and one third of what there is room for.
+    """Return the beginning and end of a text, two thirds and one third of the available bytes.
 
     Args:
-        text: What is too long, perhaps.
-        most: Bytes of UTF-8 in all; no character is broken.
+        text: The text, which may be too long.
+        most: Bytes of UTF-8 in total. No character is split.
 
     Returns:
-        None: there is room for all of it.
+        None if all of it fits.
     """
     data = text.encode(errors="replace")
     if len(data) <= most:
@@ -24,7 +24,7 @@ def ends_in_bytes(text: str, most: int) -> Ends | None:
 
 
 def ends_in_characters(text: str, most: int) -> Ends | None:
-    """Return beginning and end of a text, as `ends_in_bytes` does, counted in characters."""
+    """Return the beginning and end of a text, like `ends_in_bytes`, counted in characters."""
     if len(text) <= most:
         return None
     return text[: most * 2 // 3], text[len(text) - most // 3 :]

@@ -1,7 +1,8 @@
-"""Calls functions that may block on threads, without delaying the loop or the end of the process.
+"""Threads for functions that may block, without delaying the loop or the end of the process.
 
-A thread cannot be stopped from outside. So these are daemon threads: a hanging function keeps no
-process alive. What a cancelled function still returns is dropped, unless the caller waits for it.
+A thread cannot be stopped from outside. These are daemon threads, so a hanging function does not
+keep the process alive. The result of a cancelled function is dropped unless the caller waits for
+it.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ async def on_thread(
     """Call a function on a thread, in a copy of the caller's context.
 
     Args:
-        function: What to call.
-        outlast: Called when the caller is cancelled; returns how many seconds to wait for the
-            function's result. None: the result is dropped.
+        function: The function to call.
+        outlast: Called when the caller is cancelled. Returns how many seconds to wait for the
+            function's result. None means that the result is dropped.
 
     Returns:
-        What it returns; its exceptions are raised here.
+        Its result. Its exceptions are raised here.
 
     Raises:
         CancelledError: The caller was cancelled, and the function did not end in time.
@@ -66,7 +67,7 @@ async def on_thread(
     except asyncio.CancelledError:
         if outlast is None:
             raise
-        ended = loop.create_future()  # the first one was cancelled
+        ended = loop.create_future()  # the first future was cancelled
         result, error = known[0] if known else await _within(outlast(), ended)
     if isinstance(error, KeyboardInterrupt):  # not from the keyboard: signals go to the main thread
         raise RuntimeError("a function on a thread raised KeyboardInterrupt") from error
@@ -76,7 +77,7 @@ async def on_thread(
 
 
 async def _within(seconds: float, ended: asyncio.Future[_Result]) -> _Result:
-    """Return the result of a future if it comes in time; otherwise re-raise the cancellation."""
+    """Return the result of a future if it arrives in time, otherwise re-raise the cancellation."""
     if seconds > 0:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -1,8 +1,8 @@
-"""Calls of tools as data, and what approves and runs them: the interface of a tool environment.
+"""Tool calls as data, and the interface of a tool environment, which approves and runs them.
 
-An agent hands each call to an `Environment` and gets an `EnvironmentResponse` back, whatever
-happened: a fault of a tool is data, not an exception. `flowengine.tool_environment` has the
-environment that comes with flowengine.
+An agent passes each call to an `Environment` and receives an `EnvironmentResponse` for every
+outcome. A failure of a tool is data, not an exception. `flowengine.tool_environment` contains the
+built-in environment.
 
 Loads pydantic: import it only where calls are handled.
 """
@@ -28,7 +28,8 @@ from flowengine.errors import UsageError
 Status = Literal[
     "ok", "error", "invalid", "rejected", "expired", "timed_out", "aborted", "uncertain"
 ]
-"""How a call ended. `uncertain`: the process died while it ran, so nobody knows."""
+"""The outcome of a call. `uncertain`: the process died while the call ran, so the outcome is
+unknown."""
 Ran = Literal["yes", "no", "maybe"]
 """Whether the tool ran. `maybe`: it was stopped, or lost, in the middle."""
 Choice = Literal["approve", "edit", "reject", "respond", "defer"]
@@ -50,7 +51,7 @@ _FORMATS = {
 
 
 class Data(BaseModel):
-    """Base of what is exchanged: unknown fields are errors."""
+    """Base of the exchanged data. Unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -98,7 +99,7 @@ class Image(Data):
 
 
 def media_type(data: bytes) -> str | None:
-    """Return the media type of an image, or None if the bytes are none that models take.
+    """Return the media type of an image, or None if models do not accept its format.
 
     Args:
         data: At least its first 16 bytes.
@@ -120,15 +121,15 @@ class ToolCall(Data):
     tool, `module:function` of a Python function."""
     args: Annotated[dict[str, Any], Field(strict=True)] = Field(default_factory=dict)
     is_approval_pending: StrictBool = False
-    """Somebody has been asked and has not decided yet."""
+    """Whether an approval was requested and is still open."""
     is_loading: StrictBool = False
-    """The arguments are still arriving."""
+    """Whether the arguments are still arriving."""
     preview: str | None = None
-    """For whoever is asked: what the call would do, according to the tool."""
+    """For approvers: the effect of the call, according to the tool."""
     preview_note: str | None = None
-    """Why there is no preview although the tool has one."""
+    """The reason why there is no preview although the tool has one."""
     found: dict[str, Any] | None = None
-    """For whoever is asked: what the call found that it would do, `action` and `target`."""
+    """For approvers: the action that the call turned out to perform, as `action` and `target`."""
 
 
 def _given_images(value: Any) -> Any:
@@ -141,9 +142,9 @@ Images = Annotated[list[Image], BeforeValidator(_given_images), Field(max_length
 class ApprovalResponse(Data):
     """A decision about a call.
 
-    `decision` says more than `approved` can: `edit` approves with other arguments (`args`),
-    `respond` gives the result itself (`content`) so that nothing runs, `defer` leaves the question
-    open for somebody else.
+    `decision` has more choices than `approved`: `edit` approves with other arguments (`args`),
+    `respond` supplies the result itself (`content`) so that nothing runs, and `defer` leaves the
+    approval open for another approver.
     """
 
     approved: StrictBool
@@ -152,11 +153,11 @@ class ApprovalResponse(Data):
     feedback: Annotated[str, Field(strict=True, max_length=LONGEST_FEEDBACK)] | None = None
     """For the model, on approval as well as on rejection."""
     decision: Choice | None = None
-    """Default: what `approved` says."""
+    """Default: derived from `approved`."""
     args: Annotated[dict[str, Any], Field(strict=True)] | None = None
     content: Annotated[str, Field(strict=True)] | None = None
     by: str = ""
-    """Who decided; the environment fills it in."""
+    """The approver, set by the environment."""
 
     @model_validator(mode="after")
     def _is_one_decision(self) -> ApprovalResponse:
@@ -172,42 +173,42 @@ class ApprovalResponse(Data):
 
 
 class ObserverResult(Data):
-    """What an observer said of a call."""
+    """A comment of an observer on a call."""
 
     observer_name: str
     observer_result: Any = None
     error: str | None = None
-    """Why there is no result, or why it is not the observer's own."""
+    """The reason why there is no result, or why it is not the observer's own."""
     in_conversation: bool = False
-    """Whether the model is told."""
+    """Whether it is sent to the model."""
 
 
 class ToolResult(Data):
-    """What came of a call."""
+    """The outcome of a call."""
 
     tool_call_id: str
     tool_name: str
     success: bool
     status: Status
     content: Any = None
-    """What the tool returned, as plain data; of a call that was stopped, what it had produced."""
+    """The result of the tool, as plain data. For a stopped call, the output so far."""
     observer_results: dict[str, ObserverResult] = Field(default_factory=dict)
     ran: Ran = "yes"
     images: list[Image] = Field(default_factory=list)
-    """That the tool returned."""
+    """Images that the tool returned."""
     artifacts: list[dict[str, Any]] = Field(default_factory=list)
     """Kept files, as `{path, name, size, sha256}`."""
     args: dict[str, Any] | None = None
-    """The arguments that ran, where somebody changed them."""
+    """The arguments that ran, if an approver changed them."""
     feedback: str | None = None
-    """The comment of whoever decided."""
+    """The comment of the approver."""
     feedback_images: list[Image] = Field(default_factory=list)
     message: str | None = None
-    """What went wrong."""
+    """The error."""
     written_by: str | None = None
-    """Who wrote `content` and `message`, if it is not to be trusted; see `Tool.written_by`."""
+    """The author of `content` and `message`, if they are untrusted. See `Tool.written_by`."""
     replayed: bool = False
-    """It comes from the ledger: the tool did not run again."""
+    """Whether it comes from the ledger, so that the tool did not run again."""
 
     @model_validator(mode="before")
     @classmethod
@@ -226,17 +227,17 @@ class ToolResult(Data):
 
 
 class ResponseError(Data):
-    """Why a call has no good result."""
+    """The reason why a call has no good result."""
 
     code: str
-    """The status of the call, or more exactly what is wrong: `unknown_tool`, `duplicate_call`."""
+    """The status of the call, or a more precise code: `unknown_tool`, `duplicate_call`."""
     message: str
     result: ToolResult | None = None
-    """What there is of the call all the same."""
+    """The partial result of the call."""
 
 
 class EnvironmentResponse(Data):
-    """The answer of an environment: a result or an error, never both."""
+    """The response of an environment: a result or an error, never both."""
 
     result: ToolResult | ApprovalResponse | None = None
     error: ResponseError | None = None
@@ -263,23 +264,23 @@ class EnvironmentResponse(Data):
 
     @property
     def status(self) -> Status | None:
-        """How the call ended; None: there is no call that ended."""
+        """The outcome of the call. None if no call has ended."""
         found = self.tool_result
         return None if found is None else found.status
 
     @property
     def ran(self) -> Ran | None:
-        """Whether the tool ran; None: there is no call that ended."""
+        """Whether the tool ran. None if no call has ended."""
         found = self.tool_result
         return None if found is None else found.ran
 
 
 @runtime_checkable
 class Environment(Protocol):
-    """Approves and runs calls of tools. Any object with these two methods is one."""
+    """Approves and runs tool calls. Any object with these two methods is an environment."""
 
     async def approve_tool(self, call: ToolCall) -> EnvironmentResponse:
-        """Ask whether a call may run; nothing runs.
+        """Request approval of a call without running it.
 
         Args:
             call: The call.
@@ -300,28 +301,28 @@ class Environment(Protocol):
 
 
 class BaseEnvironment:
-    """Base of environments that an interface can follow.
+    """Base of environments that a user interface can follow.
 
     Attributes:
-        client: Who follows; None: nobody.
+        client: The interface, or None.
     """
 
     client: Any = None
 
     def set_client(self, client: Any) -> None:
-        """Let an interface follow the calls.
+        """Let a user interface follow the calls.
 
         Args:
-            client: The interface; None: nobody follows any more.
+            client: The interface, or None to remove it.
         """
         self.client = client
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """Is told of every call that ran, and may say something about it.
+    """Is notified of every call that ran, and may comment on it.
 
-    With an attribute `in_conversation = True`, what it says is also sent to the model.
+    With an attribute `in_conversation = True`, its comment is also sent to the model.
     """
 
     name: str
@@ -337,16 +338,16 @@ class Observer(Protocol):
 
 
 def check_environment(environment: object) -> Environment:
-    """Refuse what cannot approve and run calls.
+    """Refuse an object that cannot approve and run calls.
 
     Args:
-        environment: What was given as an environment.
+        environment: The object given as an environment.
 
     Returns:
         The same object.
 
     Raises:
-        UsageError: It lacks a method; the message names it.
+        UsageError: A method is missing. The message names it.
     """
     for method in ("approve_tool", "execute_tool"):
         if not callable(getattr(environment, method, None)):

@@ -1,4 +1,4 @@
-"""`limits` of a tool, as Python programs say them."""
+"""Parsing of a tool's `limits` in Python programs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def largest_result(limits: Any) -> int | None:
-    """Return how large a result may be, in bytes; None: nothing is said.
+    """Return the maximum size of a result in bytes, or None if it is not limited.
 
     Args:
         limits: `{"output": "64KiB"}`, or None.
 
     Raises:
-        ValueError: It is something else; the message is what has to be written.
+        ValueError: It is another value. The message contains the valid form.
     """
     from flowengine.sdk.models import parse_size
 
@@ -26,4 +26,4 @@ def largest_result(limits: Any) -> int | None:
             size = None
         if type(size) is int and size > 0:
             return size
-    raise ValueError(f"limits {limits!r}: say {{'output': SIZE}} with a size such as '64KiB'")
+    raise ValueError(f"limits {limits!r}: must be {{'output': SIZE}} with a size such as '64KiB'")

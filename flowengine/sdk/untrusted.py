@@ -1,8 +1,8 @@
-"""Text that somebody else wrote, as people and models are shown it.
+"""Untrusted text, in the form in which users and models see it.
 
-Pages, documents and servers may say what poses as instructions for the model that reads it. Nothing
-can keep a model from heeding them, but it can be told, beyond doubt, which text is the project's
-and which is not: `marked` is the one way in which such text reaches a model.
+Pages, documents and servers may contain text that poses as instructions for the model (prompt
+injection). A model cannot be forced to ignore it, but it can see beyond doubt which text belongs to
+the project. `marked` is the only way in which untrusted text reaches a model.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ _BLOCK = re.compile(
 )
 _SOURCE = 500
 _FAILURE = 2_000
-"""Characters of an error's message: the engine cuts longer ones, which would open the block."""
+"""Characters of an error's message. The engine cuts longer messages, which would break the
+block."""
 _BYTES = 8
 _DIGITS = 32
-"""Hexadecimal digits of a mark that others could compute: too many to find a text with its own."""
+"""Hexadecimal digits of a mark that an author could compute: enough to make a text that contains
+its own mark infeasible."""
 _FAILED = "It failed, for a reason that may quote what others wrote:\n"
 
 
 def visible(text: str) -> tuple[str, int]:
     """Return text without its invisible characters, and how many there were.
 
-    What joins letters of Arabic, or emoji, stays.
+    Characters that join Arabic letters or emoji are kept.
     """
     if text.isascii() and text.isprintable():
         return text, 0
@@ -55,26 +57,26 @@ def visible(text: str) -> tuple[str, int]:
 
 
 def one_line(text: str, limit: int = _SOURCE) -> str:
-    """Return text in one line, visible and not too long: a title, a name, a label."""
+    """Return text in one line, visible and shortened: for a title, a name, a label."""
     line = " ".join(visible(text)[0].split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def marked(text: str, source: str, *, repeatable: bool = False) -> str:
-    """Return text in a block that it cannot close.
+    """Return text in a block that the text itself cannot close.
 
-    A block that the text has already, such as that of a page which a function has read, is opened:
-    each text is marked once.
+    A block that the text already contains, such as that of a page which a function has read, is
+    opened, so each text is marked once.
 
     Args:
-        text: What a page or document says.
-        source: Where it comes from: an address, a path.
-        repeatable: Whether the same text gets the same mark again: it follows from the text, which
-            cannot hold a digest of itself.
+        text: The text of a page or document.
+        source: Its origin: an address, a path.
+        repeatable: Whether the same text always has the same mark. The mark is then derived from
+            the text, which cannot contain a digest of itself.
 
     Returns:
-        The text between two lines with a mark that is new each time, so that no text can hold it.
-        Text outside of the lines is the project's own.
+        The text between two lines with a mark. The mark is new each time, so no text can contain
+        it. Text outside of the lines belongs to the project.
     """
     shown, count = visible(unmarked(text))
     if repeatable:
@@ -96,12 +98,12 @@ def _quoted(source: str) -> str:
 
 
 def unmarked(text: str) -> str:
-    """Return a text without the lines around what others wrote, as people are shown it."""
+    """Return a text without the lines that mark foreign text, as shown to users."""
     return _BLOCK.sub(lambda found: found[2], text) if "<content " in text else text
 
 
 def all_unmarked(value: Any) -> Any:
-    """Return data with each text as `unmarked` returns it."""
+    """Return data with `unmarked` applied to each text."""
     if isinstance(value, str):
         return unmarked(value)
     if isinstance(value, list):
@@ -112,7 +114,7 @@ def all_unmarked(value: Any) -> Any:
 
 
 def has_text(value: Any) -> bool:
-    """Return whether text is in a value: numbers, flags and nothing give no instructions."""
+    """Return whether a value contains text. Numbers, flags and nulls cannot give instructions."""
     if isinstance(value, list | tuple | set | frozenset):
         return any(map(has_text, value))
     if isinstance(value, dict):
@@ -121,14 +123,14 @@ def has_text(value: Any) -> bool:
 
 
 def mark_error(error: StepError, source: str) -> None:
-    """Put the message of an error as a model may be shown it.
+    """Mark the message of an error so that it may be shown to a model.
 
-    That arguments are refused, or a tool is another one now, is said before anything is read, in
-    our own words.
+    Errors that precede any reading, such as refused arguments or a changed tool, are left unmarked:
+    their messages are the project's own.
 
     Args:
-        error: It may quote names, headers and text of what was read.
-        source: Where that comes from.
+        error: An error that may quote names, headers and text from the source.
+        source: Origin of these quotes.
     """
     if not isinstance(error, ValidationError | ToolChanged):
         error.message = marked_failure(error.message, source)
@@ -136,10 +138,10 @@ def mark_error(error: StepError, source: str) -> None:
 
 
 def marked_failure(message: str, source: str) -> str:
-    """Return why something cannot be read, with the words of others in a block.
+    """Return the reason why something cannot be read, with foreign text in a block.
 
     Args:
-        message: It may quote names, headers and text of what was read.
-        source: Where that comes from.
+        message: The reason, which may quote names, headers and text from the source.
+        source: Origin of these quotes.
     """
     return _FAILED + marked(message.removeprefix(_FAILED)[:_FAILURE], source)

@@ -1,4 +1,4 @@
-"""Errors of pydantic in the terms of flow files: `must be a whole number`."""
+"""Messages of pydantic errors in the terms of flow files: `must be a whole number`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MUST_BE = {
 
 
 def predicate(error: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, to be appended to its name.
+    """Return the problem with a value as a predicate, to be appended to its name.
 
     Args:
         error: An entry of pydantic's `ValidationError.errors()`, with its context.
@@ -54,9 +54,9 @@ def predicate(error: Mapping[str, Any]) -> str:
 
 
 def parser_reason(error: Exception) -> str:
-    """Return why a parser of URLs refused one, without what it quotes.
+    """Return the reason why a URL parser refused a text, without the quoted pieces.
 
-    It quotes pieces, and a piece of a secret cannot be recognized as one.
+    A piece of a secret could not be recognized as one.
     """
     reason = re.split("['\"]", str(error), maxsplit=1)[0].strip(" :,")
     return reason[:1].lower() + reason[1:] if reason else "it cannot be parsed"

@@ -1,4 +1,4 @@
-"""`agent`: runs an agent until its final answer. It generates a flow; `agent_turn` is its heart."""
+"""`agent`: runs an agent until its final answer. It generates a flow around `agent_turn`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class Agent(StepKind):
     synonyms = (
         Synonym(
             "session session_id thread thread_id conversation conversation_id memory",
-            "an ongoing conversation is an execution that waits for its next message: write "
-            "'agent: {name: NAME, chat: true}'. What an earlier step found is given in 'context'",
+            "an ongoing conversation is an execution that waits for its next message: "
+            "write 'agent: {name: NAME, chat: true}'. Pass results of earlier steps in "
+            "'context'",
         ),
     )
     outcomes = ("resolved",)
@@ -35,7 +36,7 @@ class Agent(StepKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind `agent`: its name, and how it works."""
+        """Return the JSON Schema of `agent`: the agent's name and settings of the step."""
         name: dict[str, Plain] = {
             "type": "string",
             "pattern": r"^[A-Za-z][A-Za-z0-9_]*(\.[a-z][a-z0-9_]*)?$",
@@ -44,7 +45,7 @@ class Agent(StepKind):
         }
         chat: dict[str, Plain] = {
             "type": "boolean",
-            "description": "Each answer is shown to the user, who writes the next message.",
+            "description": "Shows each answer to a user, whose reply is the next message.",
             "examples": [True],
         }
         count: dict[str, Plain] = {"type": "integer", "minimum": 1}
@@ -72,7 +73,7 @@ class Agent(StepKind):
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
-        """Return what an agent is given."""
+        """Return the arguments of an agent."""
         from flowengine.agents.agent_as_tool import ASKED
 
         return CallSignature(ASKED, None)
@@ -84,12 +85,12 @@ class Agent(StepKind):
 
     @classmethod
     def names(cls, task: Mapping[str, Plain]) -> list[str]:
-        """Return none: running an agent is no call, and rules look at the calls that it makes."""
+        """Return none: running an agent is not a call, and rules apply to its calls only."""
         return []
 
     @classmethod
     def declared(cls, given: object, flow: BuiltFlow) -> object:
-        """Return the name of an agent that is a Python object, which is declared with its tools."""
+        """Return the name of an agent given as a Python object, after declaring it."""
         from flowengine.agents.agent_declarations import declare_in
 
         if isinstance(given, Mapping):
@@ -100,7 +101,7 @@ class Agent(StepKind):
     def generate(
         cls, configuration: Mapping[str, Plain], declarations: Declarations
     ) -> GeneratedFlow | None:
-        """Return the flow that runs the agent, and those that it may hand over to."""
+        """Return the flow that runs the agent, and the agents that it may hand over to."""
         from flowengine.agents.declared import generate
 
         turns = configuration.get("max_turns")
@@ -113,7 +114,7 @@ class Agent(StepKind):
 
     @classmethod
     def tell(cls, output: Plain) -> str | None:
-        """Return what a turn said and called, or what a call gave."""
+        """Return a summary of a turn's reply and calls, or of a call's result."""
         from flowengine.agents.summaries import summary
 
         return summary(output)
@@ -121,14 +122,14 @@ class Agent(StepKind):
     def adapt(
         self, context: StepContext, task: Mapping[str, Plain], result: object, text: AsText
     ) -> Plain:
-        """Make what a tool returned into what the model is told of it."""
+        """Convert the result of a tool to the text for the model."""
         from flowengine.agents.tool_answers import envelope
 
         return envelope(context, task, result, text)
 
 
 class Offer(StepKind):
-    """Opens an agent's work: which models answer, and what the conversation begins with."""
+    """Prepares an agent's work: the models to use, and the first messages of the conversation."""
 
     places = ("generated",)
     effect = "idempotent"
@@ -137,7 +138,7 @@ class Offer(StepKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what the generated flow says."""
+        """Return the JSON Schema of the configuration in the generated flow."""
         anything: dict[str, Plain] = {"type": "object"}
         properties: dict[str, Plain] = {
             "models": anything,
@@ -150,7 +151,7 @@ class Offer(StepKind):
 
     @classmethod
     def ahead(cls, task: Mapping[str, Plain], labels: Mapping[str, str]) -> None:
-        """Load what the models need; the library behind those of providers takes seconds."""
+        """Load the code that the models need. The library for providers takes seconds to load."""
         from flowengine.agents.first_messages import chosen
         from flowengine.agents.models.registry import prepare
 
@@ -161,7 +162,7 @@ class Offer(StepKind):
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Return what is offered."""
+        """Return the prepared models, tools and messages."""
         from flowengine.agents.first_messages import opened
         from flowengine.agents.kept_images import with_kept
 
@@ -184,14 +185,14 @@ class Offer(StepKind):
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Rehearsal:
-        """Return what is offered in a test case."""
+        """Return the prepared models, tools and messages in a test case."""
         from flowengine.agents.rehearsals import opening
 
         return opening(task, input)
 
 
 class Reduction(StepKind):
-    """Shortens a conversation that no longer fits, and has a model summarize what is left out."""
+    """Shortens a conversation that no longer fits, and has a model summarize the omitted part."""
 
     places = ("generated",)
     effect = "idempotent"
@@ -204,7 +205,7 @@ class Reduction(StepKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what the generated flow says."""
+        """Return the JSON Schema of the configuration in the generated flow."""
         anything: dict[str, Plain] = {"type": "object"}
         properties = {"agent": anything, "settings": anything}
         return {"type": "object", "properties": properties}
@@ -219,7 +220,7 @@ class Reduction(StepKind):
     async def needs(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Mapping[str, Need]:
-        """Return what the summary may use of budgets."""
+        """Return the amounts that the summary may use of budgets."""
         from flowengine.agents.context_reduction import ContextReduction
 
         return await ContextReduction(context, task, input).needs()
@@ -227,7 +228,7 @@ class Reduction(StepKind):
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Return where the conversation is cut, and the summary."""
+        """Return the position of the cut in the conversation, and the summary."""
         from flowengine.agents.context_reduction import ContextReduction
 
         return await ContextReduction(context, task, input).output()
@@ -235,7 +236,7 @@ class Reduction(StepKind):
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Rehearsal | None:
-        """Return how a test case goes on: a summary stands in it."""
+        """Return the course of a test case, which contains a summary."""
         from flowengine.agents.rehearsals import reduction
 
         return reduction(context, task, input)
@@ -251,12 +252,12 @@ class AgentSkill(StepKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what the generated flow says."""
+        """Return the JSON Schema of the configuration in the generated flow."""
         return {"type": "object", "properties": {"does": {}, "skills": {"type": "object"}}}
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
-        """Return what it is given: the name of a skill, and perhaps one of its files."""
+        """Return the arguments: the name of a skill, and optionally one of its files."""
         properties: dict[str, Plain] = {"name": {"enum": [*configuration["skills"]]}}
         if configuration["does"] == "read":
             properties["path"] = {"type": "string"}
@@ -264,13 +265,13 @@ class AgentSkill(StepKind):
 
     @classmethod
     def label(cls, task: Mapping[str, Plain]) -> str:
-        """Return what it does."""
+        """Return its action."""
         return str(task.get("does", ""))
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Return the text of a file, or where the files were copied to."""
+        """Return the text of a file, or the path that the files were copied to."""
         from flowengine.agents import skill_tools, skills
 
         name = input["args"]["name"]
@@ -281,7 +282,7 @@ class AgentSkill(StepKind):
 
 
 class Turn(StepKind):
-    """Asks a model once, for one turn of an agent."""
+    """Calls a model once, for one turn of an agent."""
 
     places = ("generated",)
     effect = "idempotent"
@@ -294,7 +295,7 @@ class Turn(StepKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what the generated flow says."""
+        """Return the JSON Schema of the configuration in the generated flow."""
         anything: dict[str, Plain] = {"type": "object"}
         text: dict[str, Plain] = {"type": "string"}
         properties: dict[str, Plain] = {
@@ -314,7 +315,7 @@ class Turn(StepKind):
     async def needs(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Mapping[str, Need]:
-        """Return what asking the model may use of budgets."""
+        """Return the amounts that the call of the model may use of budgets."""
         from flowengine.agents.turns import turn_of
 
         return await turn_of(context, task, await _with_instructions(context, task, input)).needs(
@@ -324,30 +325,30 @@ class Turn(StepKind):
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Ask the model, and return what follows from its reply."""
+        """Call the model, and return its reply and the following calls."""
         from flowengine.agents.turns import take_turn
 
         return await take_turn(context, task, await _with_instructions(context, task, input))
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
-        """Return whether a function says the instructions: it may need objects of the program."""
+        """Return whether a function supplies the instructions, which may need live objects."""
         return "instructions" in task["agent"]
 
     def rehearse(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Rehearsal | None:
-        """Return how a test case goes on: the model's reply stands in it."""
+        """Return the course of a test case, which contains the model's reply."""
         from flowengine.agents.rehearsals import turn
 
         if "instructions" in task["agent"]:
-            return None  # a function of the program says them
+            return None  # a function of the program supplies them
         return turn(context, task, input)
 
 
 async def _with_instructions(
     context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
 ) -> Mapping[str, Plain]:
-    """Return the input of a turn with the instructions that a function says, if one does."""
+    """Return the input of a turn, with instructions from a function if there is one."""
     agent = task["agent"]
     said = agent.get("instructions")
     if said is None:

@@ -1,4 +1,4 @@
-"""`std` tools that use a browser: a script of actions for flows, single verbs for agents."""
+"""`std` tools that use a browser: a script of actions for flows, single actions for agents."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ async def _browse(
     screenshot: bool = False,
     full_page: bool = False,
 ) -> Plain:
-    """Open an address, do actions one after the other, and return what there is to see then.
+    """Open an address, perform actions in order, and return the resulting page.
 
-    If people have to approve one of them, the step waits with those before it done. What it has to
-    know of them then is kept with the question.
+    If an action requires approval, the step waits after performing the previous ones. The state
+    that it then needs is kept with the approval.
 
     Raises:
-        NeedsApproval: People have to approve one of them; it and those after it were not done.
-        ToolError: One of them failed; those after it were not done.
+        NeedsApproval: An action requires approval. It was not performed, and neither were later
+            ones.
+        ToolError: An action failed. Later ones were not performed.
     """
     steps: list[dict[str, Any]] = [{"action": "navigate", "url": url}] if url else []
     steps += actions or []
@@ -52,8 +53,8 @@ async def _browse(
     dialogs: list[Plain] = [*before.get("dialogs", ())]
     if done and before["browser"] != browser.opening:
         raise ToolError(
-            f"the browser was opened again since action {done + 1} was approved, so what the "
-            "actions before it did is gone: nothing was done",
+            f"the browser was opened again since action {done + 1} was approved, so the "
+            "effects of the actions before it are lost: nothing was done",
             retryable=False,
         )
     for number, step in enumerate(steps[done:], done):

@@ -1,4 +1,4 @@
-"""`std` tools that run what a caller writes: commands, code, SQL; in an environment of the flow."""
+"""`std` tools that run a caller's commands, code or SQL in an environment of the flow."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from flowengine.sdk import Command, Plain, StepContext, Tool, ToolError
 from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
 TIMEOUT = 120
-"""Seconds, where a caller says nothing."""
+"""Seconds, if the caller sets no timeout."""
 LONGEST = 3600
 
 
 class _Runs(NamedTuple):
-    """What a tool runs, and where."""
+    """The code argument of a tool, and its environment."""
 
     place: str
-    """Under which name it finds its environment."""
+    """The name under which it finds its environment."""
     text: str
-    """The argument that holds what is run."""
+    """The argument that contains the code."""
 
 
 _RUNS: Mapping[str, _Runs] = {
@@ -91,7 +91,7 @@ _CODE = record({**_DONE, "value": {}}, ["exit_code", "stdout", "stderr", "value"
 
 def _code(language: str, more: str, place: str, opened: str) -> Tool:
     return {
-        "description": f"Runs {language} code. Gives what it printed and its value: {more}",
+        "description": f"Runs {language} code. Returns its output and its value: {more}",
         "args": record({"code": TEXT, "timeout": _SECONDS}, ["code"]),
         "returns": _CODE,
         "effect": "once",
@@ -101,7 +101,7 @@ def _code(language: str, more: str, place: str, opened: str) -> Tool:
 
 TOOLS: dict[str, Tool] = {
     "run_command": {
-        "description": "Runs a shell command. Gives its exit code and what it wrote.",
+        "description": "Runs a shell command. Returns its exit code and output.",
         "args": record({"command": TEXT, "timeout": _SECONDS}, ["command"]),
         "returns": _COMMAND,
         "effect": "once",
@@ -120,13 +120,13 @@ TOOLS: dict[str, Tool] = {
         "flowengine_envs.kinds.python.PythonSandbox",
     ),
     "run_javascript": _code(
-        "JavaScript", "what it returns.", "node", "flowengine_envs.kinds.node.Node"
+        "JavaScript", "its return value.", "node", "flowengine_envs.kinds.node.Node"
     ),
     "query_database": {
         "description": "Runs one SQL statement in a SQLite database. Gives its rows.",
         "args": record(
             {
-                "sql": {**TEXT, "description": "One statement; ':name' stands for a parameter."},
+                "sql": {**TEXT, "description": "One statement. ':name' is a parameter."},
                 "parameters": {
                     "type": "object",
                     "description": "Values by the names in the statement.",
@@ -139,4 +139,4 @@ TOOLS: dict[str, Tool] = {
         "environments": {"database": ["flowengine_envs.kinds.sqlite.Database"]},
     },
 }
-"""The tools, with what they take and give."""
+"""The tools, with their arguments and results."""

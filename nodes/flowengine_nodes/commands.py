@@ -1,4 +1,4 @@
-"""What `run` steps and `shell` tools have in common: a command in an environment."""
+"""Common part of `run` steps and `shell` tools: a command in an environment."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ _LIMITS: dict[Any, type[StepError]] = {
     "memory": OutOfMemory,
     "disk": LimitExceeded,
 }
-"""The limit because of which a command failed → the error."""
+"""The limit that made a command fail → the error."""
 
 
 class CommandKind(StepKind):
-    """A kind of step that runs a command where the step says."""
+    """A step kind that runs a command in the environment of the step."""
 
     constants: ClassVar[tuple[str, ...]] = ("accept",)
     constants_hint = "pass values to a script in 'env', or use 'argv'"
@@ -88,20 +88,21 @@ class CommandKind(StepKind):
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Run the command, and judge its exit code.
+        """Run the command, and check its exit code.
 
         Args:
-            task: `script`, `accept`, `files`, `in`; all may be absent.
-            input: `argv`, `env`, `stdin`, `cwd`; all may be absent.
+            context: The attempt.
+            task: `script`, `accept`, `files`, `in`. All are optional.
+            input: `argv`, `env`, `stdin`, `cwd`. All are optional.
 
         Returns:
             `{exit_code, stdout, stderr, value, files}`.
 
         Raises:
             Timeout: A time limit ended it, and the exit code is not accepted.
-            OutOfMemory: It failed for want of memory, and the exit code is not accepted.
+            OutOfMemory: It ran out of memory, and the exit code is not accepted.
             LimitExceeded: A full workspace ended it, and the exit code is not accepted.
-            ExitCode: The exit code is not accepted. The data of all four is the result.
+            ExitCode: The exit code is not accepted. The data of all four errors is the result.
         """
         place = context.environment(task.get("in") or "host")
         command = Command(
@@ -122,14 +123,14 @@ class CommandKind(StepKind):
     def text_for_model(
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
-        """Return what the command did and printed."""
+        """Return the outcome and the output of the command."""
         from flowengine_nodes.tool_texts import command_text
 
         return command_text(output)
 
 
 def _message(result: Mapping[str, Any]) -> str:
-    """Say the exit code and, of what the command wrote, the line that most likely says why."""
+    """Return the exit code with the line of the output that most likely contains the reason."""
     said = (result["stderr"].strip() or result["stdout"].strip()).splitlines()
     last = f": {said[-1][:300]}" if said else ""
     return f"exit code {result['exit_code']}{last}"

@@ -1,4 +1,4 @@
-"""`std` tools that read documents: files of the working folder, and pages of the web."""
+"""`std` tools that read documents: files of the working directory, and web pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
 LARGEST = 64 * 1024 * 1024
 DOCUMENTS = "documents"
-"""The kind of environment that reads documents, and the name of the one that is used."""
+"""The kind of environment that reads documents, and the default name of the environment used."""
 
 
 async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
@@ -45,11 +45,11 @@ async def _read_document(
     """Convert a document, in the environment that reads documents.
 
     Returns:
-        The document; with `page` or `find`, the Markdown of one page of it.
+        The document, or with `page` or `find` the Markdown of one of its pages.
 
     Raises:
-        ValidationError: There is neither a path nor an address, or both.
-        HttpError: The server answers with an error.
+        ValidationError: Not exactly one of path and address was given.
+        HttpError: The server responds with an error.
     """
     if bool(path) is bool(url):
         raise ValidationError("std.read_document takes either 'path' or 'url'")
@@ -84,10 +84,10 @@ def _whole(address: str, status: str) -> dict[str, Plain]:
 
 
 def _judge(context: StepContext, visit: Any) -> None:
-    """Refuse the page of an error: a flow that asks for a report does not mean that one."""
+    """Refuse an error page: a flow that requests a report does not expect one."""
     if not visit.succeeded:
         status = int(visit.status.split()[0])
-        body = str(context.mask(visit.document.markdown))  # before it is cut
+        body = str(context.mask(visit.document.markdown))  # mask before cutting
         raise HttpError(
             f"{visit.address}: status {visit.status}",
             data={"status": status, "body": body[:10_000]},
@@ -101,7 +101,7 @@ def _data(document: Any) -> dict[str, Plain]:
 
 
 async def _describe_all(context: StepContext, resource: Any, document: Any, question: str) -> None:
-    """Have the pictures of a document described, if a model is named for that."""
+    """Describe the pictures of a document, if a model is configured for that."""
     if document.pictures:
         from flowengine.agents.models.images import describe_document
 
@@ -109,7 +109,7 @@ async def _describe_all(context: StepContext, resource: Any, document: Any, ques
 
 
 async def _described(context: StepContext, resource: Any, found: Any, question: str) -> str:
-    """Return the text of a page of a document with what the pictures on it show."""
+    """Return the text of a document's page with descriptions of its pictures."""
     document = found.visit.document
     if not document.pictures:
         return str(found.text)
@@ -128,7 +128,7 @@ def _eyes(context: StepContext, resource: Any) -> str:
 async def _visit_page(
     context: StepContext, address: str, page: int = 1, find: str = "", question: str = ""
 ) -> Plain:
-    """Return a page as a model is shown it."""
+    """Return a page in the form for a model."""
     resource = context.resources[DOCUMENTS]
     source: str | bytes = address
     if "://" not in address:
@@ -146,7 +146,7 @@ async def _visit_page(
 
 
 def _listing(folder: Any, path: str) -> bytes | None:
-    """Return what is in a folder as Markdown; None: it is none."""
+    """Return a listing of a directory as Markdown, or None if it is not a directory."""
     try:
         entries = folder.glob(path or ".", "*")
     except ToolError:

@@ -1,4 +1,4 @@
-"""`std` tools on files: of the working folder, or of an environment of kind `files`."""
+"""`std` tools for files of the working directory, or of an environment of kind `files`."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ if TYPE_CHECKING:
     from flowengine.sdk.previews import PreviewContext
 
 LARGEST = 16 * 1024 * 1024
-"""Bytes of a file that is read as text into the execution."""
+"""Maximum size of a file that is read as text into the execution, in bytes."""
 SEARCHED = 2 * 1024 * 1024
-"""Bytes of a file that is searched; larger ones are data, not text that people write."""
+"""Maximum size of a file that is searched, in bytes. Larger files are data, not written text."""
 SEARCHED_IN_ALL = 256 * 1024 * 1024
 COMPARED = 512 * 1024
-"""Bytes of a file whose changes are shown before they are made."""
+"""Maximum size of a file whose changes are previewed, in bytes."""
 LINE = 300
-"""Characters that are shown of a line in which something was found."""
+"""Maximum characters shown of a matching line."""
 
 _DIGEST_ALONE = re.compile("[0-9a-f]{64}")
 TAB = "\t"
-"""Between the number of a line and the line, as models read files."""
+"""Separates line numbers from lines in files shown to models."""
 _NUMBERED = re.compile(rf" *\d+{TAB}")
 RULE = "the file tools stay below the working folder (--workdir)"
 FILES = "files"
-"""Under which name a tool finds the environment it works in."""
+"""The name under which a tool finds its environment."""
 
 
 class Readable(Protocol):
-    """Where files are read."""
+    """A place where files can be read."""
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the content of a file."""
 
 
 class Folder(Readable, Protocol):
-    """Where files are."""
+    """A place that contains files."""
 
     def write(self, path: str, data: bytes) -> None:
         """Write a file."""
 
     def glob(self, path: str, pattern: str) -> list[str]:
-        """Return the files below `path` that a pattern names."""
+        """Return the files below `path` that match a pattern."""
 
 
 class _Opened:
-    """The folder of an environment."""
+    """The directory of an environment."""
 
     def __init__(self, resource: Any) -> None:
         self._resource = resource
@@ -72,7 +72,7 @@ class _Opened:
 
 
 class _Kept:
-    """A file that the execution keeps, under whatever name."""
+    """A file kept by the execution, under any name."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -86,11 +86,11 @@ class _Kept:
 
 
 def kept_file(context: StepContext, path: str) -> str | None:
-    """Return where a file that steps have kept is read; None: a path names none.
+    """Return the path for reading a file that a step has kept, or None.
 
     Args:
         context: The attempt.
-        path: Its digest, or the path that its output has.
+        path: Its digest, or the path in the step's output.
     """
     digest = "".join(path.split("/")[-2:])
     if _DIGEST_ALONE.fullmatch(digest) is None:
@@ -106,28 +106,28 @@ def read_kept(path: str, limit: int) -> bytes:
     """Return the content of a kept file.
 
     Args:
-        path: As `kept_file` returns it.
+        path: A result of `kept_file`.
         limit: Largest size.
 
     Raises:
-        ToolError: It is larger.
+        ToolError: The file is larger.
     """
     return _Kept(path).read(path, limit)
 
 
 def folder_of(context: StepContext) -> Folder:
-    """Return the folder that a tool works in."""
+    """Return the directory that a tool works in."""
     resource = context.resources.get(FILES)
     return working_folder(context) if resource is None else _Opened(resource)
 
 
 def working_folder(context: StepContext) -> Below:
-    """Return the working folder of the execution."""
+    """Return the working directory of the execution."""
     return below(context.execution.workdir)
 
 
 def below(workdir: str) -> Below:
-    """Return a working folder."""
+    """Return a working directory."""
     return Below(workdir, RULE, Refused, ToolError)
 
 
@@ -146,7 +146,7 @@ def read_file(
     """Read a text file, or some of its lines.
 
     Raises:
-        ToolError: It is not text in this encoding.
+        ToolError: The file is not text in this encoding.
     """
     data = folder.read(path, LARGEST)
     text = _text(path, data, encoding)
@@ -158,17 +158,17 @@ def read_file(
 
 
 def write_file(folder: Folder, path: str, text: str) -> Plain:
-    """Write a text file in UTF-8, and its folders; it is replaced as a whole."""
+    """Write a text file in UTF-8, creating its directories. An existing file is replaced."""
     data = text.encode()
     folder.write(path, data)
     return {"path": path, **digest(data)}
 
 
 def edit_file(folder: Folder, path: str, old: str, new: str, all: bool = False) -> Plain:
-    """Replace a part of a text file, which has to be there once unless all of them are meant.
+    """Replace a part of a text file, which must occur exactly once unless `all` is set.
 
     Raises:
-        ToolError: It is not there, or in several places.
+        ToolError: It does not occur, or occurs several times.
     """
     edit = _edited(folder, path, old, new, all=all)
     data = edit.after.encode()
@@ -185,7 +185,7 @@ class _Edit(NamedTuple):
 
 def _edited(folder: Folder, path: str, old: str, new: str, *, all: bool) -> _Edit:
     text = _text(path, folder.read(path, LARGEST), "utf-8")
-    if old not in text and "\r\n" in text:  # models write line ends in one way only
+    if old not in text and "\r\n" in text:  # models write only one kind of line ends
         old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
     times = text.count(old)
     if times == 0:
@@ -194,22 +194,22 @@ def _edited(folder: Folder, path: str, old: str, new: str, *, all: bool) -> _Edi
             hint += ", without the line numbers"
         raise ToolError(f"'old' is not in '{path}': {hint}", retryable=False)
     if times > 1 and not all:
-        hint = "give more of the text around it, or say all: true"
+        hint = "include more of the surrounding text, or set all: true"
         raise ToolError(f"'old' is in '{path}' {times} times: {hint}", retryable=False)
     line = len(lines_of(text[: text.index(old) + 1]))
     return _Edit(text, text.replace(old, new), line, times)
 
 
 def preview(context: PreviewContext, tool: str, args: dict[str, Any]) -> str | None:
-    """Return the difference that a call would make to a file; None: it makes none to any.
+    """Return the changes that a call would make to a file as a diff, or None if there are none.
 
     Args:
-        context: Has the folder: the working folder, or that of an environment.
+        context: Contains the directory: the working directory, or that of an environment.
         tool: Its name.
         args: Its arguments.
 
     Raises:
-        ToolError: The call would fail; or the folder cannot be looked at, as it is not open yet.
+        ToolError: The call would fail, or the directory is not open yet.
     """
     if tool not in ("write_file", "edit_file"):
         return None
@@ -229,7 +229,7 @@ def _previewed(context: PreviewContext) -> Folder:
 
 
 def _there(folder: Folder, path: str) -> str | None:
-    """Return the text of a file; None: there is none of this name yet."""
+    """Return the text of a file, or None if it does not exist yet."""
     try:
         return _text(path, folder.read(path, COMPARED), "utf-8")
     except ToolError as error:
@@ -239,7 +239,7 @@ def _there(folder: Folder, path: str) -> str | None:
 
 
 def _difference(path: str, before: str | None, after: str) -> str:
-    """Return a unified diff; of a file that is not there yet, from nothing."""
+    """Return a unified diff. For a new file, it begins with nothing."""
     if max(len(before or ""), len(after)) > COMPARED:
         raise ToolError(f"'{path}' is too large to be compared", retryable=False)
     from difflib import unified_diff
@@ -284,7 +284,7 @@ def search_files(
 
 
 def _searched(folder: Folder, path: str) -> bytes:
-    """Return the content of a file; nothing of what is no text, too large, or gone by now."""
+    """Return the content of a file, or nothing if it is not text, too large, or already deleted."""
     try:
         data = folder.read(path, SEARCHED)
     except ToolError:
@@ -306,7 +306,10 @@ def _matches(found: list[_Found], limit: int, *, truncated: bool) -> Plain:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a file with their ends, as editors count them: a form feed ends none."""
+    """Return the lines of a file with their ends, as editors count them.
+
+    A form feed is no line end.
+    """
     return [*StringIO(text, newline="")]
 
 
@@ -369,8 +372,8 @@ TOOLS: dict[str, Tool] = {
             {
                 "pattern": {
                     **TEXT,
-                    "description": "What the path below 'path' looks like: '*.py' in that folder, "
-                    "'**/*.py' in all below it.",
+                    "description": "A pattern for the path below 'path': '*.py' in that "
+                    "folder, '**/*.py' in all folders below it.",
                 },
                 "path": _BELOW,
             },
@@ -382,14 +385,14 @@ TOOLS: dict[str, Tool] = {
         "optional": True,
     },
     "read_file": {
-        "description": "Reads a text file, or some of its lines, each after its number and a tab, "
-        "which are no part of the file.",
+        "description": "Reads a text file, or some of its lines. Each line is preceded "
+        "by its number and a tab, which do not belong to the file.",
         "args": record(
             {
                 "path": _PATH,
                 "encoding": {**TEXT, "default": "utf-8"},
                 "first_line": {**_COUNT, "default": 1, "description": "Number of the first line."},
-                "lines": {**_COUNT, "description": "How many lines; all, if it is left out."},
+                "lines": {**_COUNT, "description": "Number of lines. Default: all."},
             },
             ["path"],
         ),
@@ -415,10 +418,10 @@ TOOLS: dict[str, Tool] = {
                 "old": {
                     **TEXT,
                     "minLength": 1,
-                    "description": "The text to replace, exactly as it stands in the file, without "
-                    "line numbers. It must be there once.",
+                    "description": "The text to replace, exactly as in the file, without "
+                    "line numbers. It must occur once.",
                 },
-                "new": {**TEXT, "description": "What comes in its place."},
+                "new": {**TEXT, "description": "The replacement."},
                 "all": {**_SWITCH, "description": "Replace it wherever it is."},
             },
             ["path", "old", "new"],
@@ -432,7 +435,11 @@ TOOLS: dict[str, Tool] = {
         "description": "Finds the lines of text files that contain a text.",
         "args": record(
             {
-                "text": {**TEXT, "minLength": 1, "description": "What to look for, literally."},
+                "text": {
+                    **TEXT,
+                    "minLength": 1,
+                    "description": "The text to search for, literally.",
+                },
                 "path": _BELOW,
                 "pattern": {
                     **TEXT,
@@ -460,4 +467,4 @@ TOOLS: dict[str, Tool] = {
         "optional": True,
     },
 }
-"""The tools, with what they take and give."""
+"""The tools, with their arguments and results."""

@@ -1,11 +1,11 @@
 """`http`: one request.
 
-Redirects of GET and HEAD are followed; to another host without the step's own headers, so that a
-token goes only where the flow sends it. Any other redirect is the answer. Proxies are taken from
-the usual environment variables, but never for this machine itself; certificates are checked against
-those that the system trusts. A request that may change something has the step's idempotency key in
-a header, so that a server can tell a repeated request from a new one. A body that is
-text or JSON comes as such, anything else as a file.
+Redirects of GET and HEAD are followed. To another host, the step's headers are not sent, so that a
+token goes only to the server named by the flow. Any other redirect is the result. Proxies are taken
+from the usual environment variables, but never used for this machine itself. Certificates are
+verified against those that the system trusts. A request that may change data contains the step's
+idempotency key in a header, so that a server can recognize a repeated request. A body that is text
+or JSON is returned as data, any other body as a file.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     import httpx2
 
 LARGEST_TEXT = 8 * 1024 * 1024
-"""Bytes of a text or JSON body, which goes into the execution."""
+"""Maximum bytes of a text or JSON body, which becomes part of the execution."""
 LARGEST_FILE = 1024 * 1024 * 1024
-"""Bytes of any other body, which is kept as a file."""
+"""Maximum bytes of any other body, which is kept as a file."""
 CONNECT_SECONDS = 15.0
 READ_SECONDS = 300.0
-"""Without a byte, if the step does not say its own `timeout`."""
+"""Maximum time without a byte, if the step sets no `timeout`."""
 REDIRECTS = 10
 
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
-"""What may stand in a header as it is; the rest of a key is sent as `%` and its bytes."""
+"""Characters allowed in a header unchanged. All others in a key are sent as `%` and their bytes."""
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _RETRYABLE = frozenset({408, 429})
@@ -82,7 +82,7 @@ class Http(StepKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind `http`."""
+        """Return the JSON Schema of the configuration of `http`."""
         named = {"type": "object", "default": {}}
         return {
             "type": "object",
@@ -104,9 +104,9 @@ class Http(StepKind):
                     "examples": [{"page": 2}],
                 },
                 "body": {
-                    "description": "A map, list, number or boolean is sent as JSON, or as a form "
-                    "if the header Content-Type requires it. Text and bytes are "
-                    "sent unchanged.",
+                    "description": "A map, list, number or boolean is sent as JSON (or "
+                    "as a form, if the header Content-Type declares one). "
+                    "Text and bytes are sent unchanged.",
                     "examples": ["${{ args }}"],
                 },
                 "auth": {
@@ -118,8 +118,9 @@ class Http(StepKind):
                     "examples": [{"bearer": "${{ secrets.TOKEN }}"}],
                 },
                 "idempotency_header": {
-                    "description": "Name of the header with the idempotency key of requests other "
-                    "than GET, HEAD and OPTIONS. `false`: no header.",
+                    "description": "Name of the header for the idempotency key of "
+                    "requests that change data (not GET, HEAD, OPTIONS). "
+                    "With `false`, none is sent.",
                     "anyOf": [
                         {"type": "string", "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
                         {"const": False},
@@ -128,8 +129,8 @@ class Http(StepKind):
                     "examples": ["X-Request-Id"],
                 },
                 "accept": {
-                    "description": "Statuses that count as success, or `any`. Default: all below "
-                    "400. Others raise `HttpError`.",
+                    "description": "Statuses that count as success, or `any`. Default: "
+                    "all below 400. Others raise `HttpError`.",
                     "anyOf": [
                         {
                             "type": "array",
@@ -160,9 +161,10 @@ class Http(StepKind):
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Send the request and return the answer.
+        """Send the request and return the response.
 
         Args:
+            context: The attempt.
             task: `accept`, `idempotency_header`.
             input: `method`, `url`, `headers`, `query`, `body`, `auth`.
 
@@ -170,9 +172,9 @@ class Http(StepKind):
             `{status, headers, body}`.
 
         Raises:
-            HttpError: The status is not accepted, or there was no answer.
-            Timeout: The other side fell silent.
-            ValidationError: This is no request.
+            HttpError: The status is not accepted, or there was no response.
+            Timeout: The server stopped responding.
+            ValidationError: The input is not a valid request.
         """
         import httpx2
 
@@ -205,7 +207,7 @@ class Http(StepKind):
     def text_for_model(
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
-        """Return status, headers that matter and body."""
+        """Return status, relevant headers and body."""
         from flowengine_nodes.tool_texts import http_text
 
         return http_text(output)
@@ -220,7 +222,7 @@ def _closed(*names: str) -> dict[str, Plain]:
     }
 
 
-# Asking
+# Request
 
 
 def _request(input: Mapping[str, Any]) -> httpx2.Request:
@@ -249,7 +251,7 @@ def _request(input: Mapping[str, Any]) -> httpx2.Request:
 
 
 def _add_key(request: httpx2.Request, header: str | bool | None, context: StepContext) -> None:
-    """Send the idempotency key with what may change something, unless the flow sets the header."""
+    """Add the idempotency key to a request that may change data, unless its header is set."""
     if request.method in _HARMLESS or header is False:
         return
     name = KEY_HEADER if header is None else str(header)
@@ -268,7 +270,7 @@ def _with_query(url: httpx2.URL, query: Mapping[str, Any]) -> httpx2.URL:
 
 
 def _text(value: Any) -> str:
-    """Return a value as text: numbers and truth values as JSON has them."""
+    """Return a value as text, with numbers and booleans in JSON notation."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -282,7 +284,7 @@ def _authorization(auth: Mapping[str, str]) -> str:
 
 
 def _body(body: Any, headers: dict[str, str]) -> dict[str, Any]:
-    """Return the arguments that make a body; its type goes to the headers if they name none."""
+    """Return the arguments for a body, adding its type to the headers unless they contain one."""
     if body is None:
         return {}
     kind = next((value for name, value in headers.items() if name.lower() == "content-type"), None)
@@ -299,7 +301,7 @@ def _body(body: Any, headers: dict[str, str]) -> dict[str, Any]:
 
 
 def _client(request: httpx2.Request, context: StepContext) -> httpx2.AsyncClient:
-    """Return a client for one request: nothing of it is left over for another step."""
+    """Return a client for one request, so that no state is left for another step."""
     import httpx2
 
     if not _trust:
@@ -321,7 +323,7 @@ def _is_here(host: str) -> bool:
 
 
 async def _send(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-    """Send a request and follow redirects; the body of the answer is still to be read."""
+    """Send a request and follow redirects. The body of the response is read later."""
     import httpx2
 
     for _ in range(REDIRECTS):
@@ -333,8 +335,8 @@ async def _send(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.R
             target = request.url.join(response.headers["Location"])
         except (httpx2.InvalidURL, ValueError) as error:
             raise HttpError(
-                f"{request.method} {request.url.copy_with(query=None)}: it redirects to what is "
-                f"no URL: {parser_reason(error)}",
+                f"{request.method} {request.url.copy_with(query=None)}: it redirects to "
+                f"an invalid URL: {parser_reason(error)}",
                 data={"status": response.status_code},
                 retryable=False,
             ) from None
@@ -355,7 +357,7 @@ async def _send(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.R
 
 
 def _same_host(one: httpx2.URL, other: httpx2.URL) -> bool:
-    """Return whether it is the same server, or the same by an encrypted way."""
+    """Return whether it is the same server, or the same one with encryption."""
     if one.host != other.host:
         return False
     ports = {"http": 80, "https": 443}
@@ -365,7 +367,7 @@ def _same_host(one: httpx2.URL, other: httpx2.URL) -> bool:
     )
 
 
-# The answer
+# Response
 
 
 async def _answer(response: httpx2.Response, context: StepContext, place: str) -> dict[str, Plain]:
@@ -410,7 +412,7 @@ async def _spool(response: httpx2.Response, file: IO[bytes], limit: int, place: 
 
 
 def _kept(file: IO[bytes], response: httpx2.Response, context: StepContext) -> Plain:
-    """Keep a body that is no text as a file, under the name that it has in the URL."""
+    """Keep a body that is not text as a file, under its name in the URL."""
     import shutil
 
     from flowengine.sdk.scratch import scratch_folder
@@ -448,7 +450,7 @@ def _reason(status: int) -> str:
 
 
 def _retry_after(header: str | None) -> float | None:
-    """Return the seconds that a server asks to wait; it says a number or a date."""
+    """Return the seconds that a server requests to wait, as a number or a date."""
     import time
     from email.utils import parsedate_to_datetime
 

@@ -1,4 +1,4 @@
-"""Bodies of answers: which are text, in which encoding, and what JSON says."""
+"""Bodies of responses: detection of text, decoding, and parsing of JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from flowengine.sdk import HttpError, Plain
 
 KEY_HEADER = "Idempotency-Key"
 _ERROR_TEXT = 64 * 1024
-"""Characters of a body that stay in the data of an error."""
+"""Maximum characters of a body that are kept in the data of an error."""
 
 _CHARSETS = ("utf", "iso8859", "cp", "windows", "ascii", "latin", "koi8", "big5", "gb", "euc",
              "shift_jis", "mac", "tis")  # fmt: skip
-"""How names of encodings of text begin. Python has others, which are none or take for ever."""
+"""Beginnings of the names of text encodings. Python has others that are not text encodings or take
+unbounded time."""
 _TEXT = re.compile(r"text/.*|application/(.*\+)?(json|xml|yaml)|application/(javascript|x-www-.*)")
 
 
@@ -25,7 +26,7 @@ def is_text(content_type: str) -> bool:
 
 
 def encoding(charset: str | None) -> str:
-    """Return an encoding by the name that a server gives it; UTF-8 if it is none."""
+    """Return an encoding for the name that a server sends, or UTF-8 if the name is invalid."""
     try:
         name = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError):
@@ -34,7 +35,7 @@ def encoding(charset: str | None) -> str:
 
 
 def decoded(data: bytes, content_type: str) -> str:
-    """Return a body as text; what cannot be decoded is replaced."""
+    """Return a body as text, with undecodable bytes replaced."""
     from email.message import Message
 
     message = Message()
@@ -45,17 +46,17 @@ def decoded(data: bytes, content_type: str) -> str:
 def as_data(
     text: str, content_type: str, status: int, place: str, mask: Callable[[str], object]
 ) -> Plain:
-    """Return the text of a body as data: JSON as what it says, anything else as it is.
+    """Return the text of a body as data, parsed if it is JSON.
 
     Args:
         text: The body.
-        content_type: As the server gives it.
-        status: Of the answer.
+        content_type: The type sent by the server.
+        status: The status of the response.
         place: Method and address, for the error.
         mask: Replaces secrets.
 
     Raises:
-        HttpError: It claims to be JSON and is not, and nothing went wrong otherwise.
+        HttpError: The body is declared as JSON but invalid, in a successful response.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if not kind.endswith("json") or not text.strip():
@@ -63,7 +64,7 @@ def as_data(
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        if status >= 400:  # the status says more than a broken error page
+        if status >= 400:  # the status is more useful than a broken error page
             return text
         raise HttpError(
             f"{place}: the answer claims to be JSON but is not: {error}",
@@ -73,5 +74,5 @@ def as_data(
 
 
 def beginning(text: str, mask: Callable[[str], object]) -> str:
-    """Return the beginning of a body, masked before it is cut: no half of a secret is left."""
+    """Return the beginning of a body, masked before cutting so that no part of a secret remains."""
     return str(mask(text))[:_ERROR_TEXT]

@@ -9,7 +9,7 @@ from flowengine.sdk import Plain, StepContext, Tool
 from flowengine_nodes.tool_schemas import TEXT, WHOLE, record
 
 PLACE = "web"
-"""Under which name it finds its environment."""
+"""The name under which it finds its environment."""
 
 
 async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
@@ -21,11 +21,11 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         args: Its arguments.
 
     Returns:
-        `{status, headers, body, url}`, of any status; for a model as text.
+        `{status, headers, body, url}`, for any status. For a model, text.
 
     Raises:
-        ValidationError: This is no request.
-        HttpError: There is no answer, or it claims to be JSON and is not.
+        ValidationError: The arguments are not a valid request.
+        HttpError: There is no response, or it is declared as JSON but invalid.
     """
     from flowengine_nodes.http_bodies import KEY_HEADER, as_data, decoded, is_text
 
@@ -66,7 +66,7 @@ def _with_query(url: str, query: dict[str, Any]) -> str:
 
 
 def _body(body: Any, headers: dict[str, str]) -> bytes:
-    """Return a body as bytes; its type goes to the headers if they name none."""
+    """Return a body as bytes, adding its type to the headers unless they contain one."""
     if body is None:
         return b""
     text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
@@ -80,7 +80,7 @@ def _kept(context: StepContext, data: bytes, name: str) -> dict[str, Plain]:
 
 
 def _told(method: str, url: str, answer: Any, body: Plain) -> str:
-    """Return an answer as a model is told it: what the server said stands in a block."""
+    """Return a response as text for a model, with the server's text in a marked block."""
     from http import HTTPStatus
 
     from flowengine.sdk.untrusted import marked
@@ -107,7 +107,7 @@ TOOLS: dict[str, Tool] = {
                 },
                 "query": {"type": "object", "description": "Values by name."},
                 "headers": {"type": "object", "additionalProperties": TEXT},
-                "body": {"description": "Text as it is; anything else is sent as JSON."},
+                "body": {"description": "Text is sent unchanged, any other value as JSON."},
             },
             ["url"],
         ),
@@ -118,4 +118,4 @@ TOOLS: dict[str, Tool] = {
         "environments": {PLACE: ["flowengine_envs.kinds.http.WebClient"]},
     }
 }
-"""The tool, with what it takes and gives."""
+"""The tool, with its arguments and result."""

@@ -1,4 +1,4 @@
-"""`mcp`: calls a tool of an MCP server, in the session that an environment is."""
+"""`mcp`: calls a tool of an MCP server, in the session of an environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SERVER: dict[str, Plain] = {
     },
     "cwd": {
         **_TEXT,
-        "description": "Its working directory, relative to that of the execution or the sandbox.",
+        "description": "Its working directory. Default: the working folder.",
         "examples": ["data"],
     },
     "url": {
@@ -42,7 +42,7 @@ _SERVER: dict[str, Plain] = {
     },
     "roots": {
         "type": "array",
-        "description": "Directories that are returned when the server requests its roots.",
+        "description": "Folders that the server receives when it requests its roots.",
         "examples": [["data"]],
     },
     "mode": {
@@ -65,9 +65,10 @@ _SERVER: dict[str, Plain] = {
     },
     "provider": {
         "anyOf": [_TEXT, {**_TEXTS, "minItems": 1}],
-        "description": "The sandbox of the server, or several in order of preference. `host`: no "
-        "sandbox. Default: `namespace` for commands that download their program, "
-        "such as `npx` and `uvx`, otherwise `host`.",
+        "description": "The sandbox that the server runs in, or several in order of "
+        "preference. `host` means none. Default: `namespace` for commands "
+        "that download their program, such as `npx` and `uvx`, otherwise "
+        "`host`.",
         "examples": ["namespace", "docker", "host"],
     },
     "policy": {
@@ -97,7 +98,7 @@ _SERVER: dict[str, Plain] = {
 
 
 class Mcp(StepKind):
-    """Calls a tool once: whether it may be repeated is the flow's to say, not the server's."""
+    """Calls a tool once. The flow declares whether it may be repeated, not the server."""
 
     places = ("tool",)
     takes_arguments = True
@@ -106,7 +107,7 @@ class Mcp(StepKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind `mcp`: one server, or several."""
+        """Return the JSON Schema of the configuration of `mcp`: one server, or several."""
         return {
             "type": "object",
             "properties": _SERVER,
@@ -117,19 +118,21 @@ class Mcp(StepKind):
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Call the tool that the step names and return what it answered.
+        """Call the tool that the step names and return its result.
 
         Args:
-            task: `server`, the environment; `tool`, its name there.
-            input: `args`, and what the flow fixes; `offered`, if it is what a model was offered.
+            context: The attempt.
+            task: `server`, the environment, and `tool`, its name there.
+            input: `args`, and the values that the flow fixes. `offered`, if the tool was offered to
+                a model.
 
         Returns:
-            The answer as data if the tool gives it, else its text; parts that are no text, if there
+            The result as data if the tool returns data, else its text, with other parts if there
             are any.
 
         Raises:
-            ToolChanged: It is not what was offered.
-            ToolError: The tool says that it failed; its data is the answer.
+            ToolChanged: The tool has changed since it was offered.
+            ToolError: The tool reports a failure. The data is its result.
         """
         session = context.resources[task["server"]]
         args = {**input["args"], **input.get("bind", {})}
@@ -154,14 +157,14 @@ class Mcp(StepKind):
     def text_for_model(
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
-        """Return the text of an answer that is nothing else."""
+        """Return the text of a result that consists of text only."""
         from flowengine_nodes.tool_texts import answer_text
 
         return answer_text(output)
 
 
 def _kept(context: StepContext, part: Mapping[str, Any], number: int) -> dict[str, Plain]:
-    """Return a part of an answer, its bytes as a file."""
+    """Return a part of a result, with its bytes as a file."""
     name, holder = ("blob", part["resource"]) if "resource" in part else ("data", part)
     if not isinstance(holder.get(name), str):
         return dict(part)

@@ -1,9 +1,9 @@
 """`python`: calls a function.
 
-An `async` function runs on the engine's loop, one marked with `@flowengine.quick` at once, any
-other on a thread. A withdrawn function on a thread cannot be stopped: it runs on, and one that
-takes a `StepContext` can look at `cancelled`. Its result counts if it comes soon and the step may
-have to be undone; else it is dropped.
+An `async` function runs on the engine's loop, one marked with `@flowengine.quick` directly, any
+other on a thread. A withdrawn function on a thread cannot be stopped. It continues, and one that
+takes a `StepContext` can check `cancelled`. Its result counts if it arrives soon and the step may
+have to be compensated. Otherwise it is dropped.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from flowengine.sdk import (
 from flowengine.sdk.python_functions.plain_hints import INJECTED, all_plain, is_field
 
 _COROUTINE = 0x80 | 0x100
-"""Flags of code that gives a coroutine: `async def`, and `types.coroutine`."""
+"""Code flags of functions that return a coroutine: `async def`, and `types.coroutine`."""
 
 
 _NAME = r"[\p{L}\p{Nl}_][\p{L}\p{M}\p{N}_]*"
-"""A name in Python, for `pattern`: there `\\w` has ASCII letters only."""
+"""A Python name, for `pattern`, where `\\w` covers ASCII letters only."""
 
 
 class Function(NamedTuple):
-    """A function as it is called."""
+    """A function with the properties needed to call it."""
 
     call: Callable[..., Any]
     context: tuple[str, ...]
-    """Parameters that take the `StepContext`."""
+    """Parameters that receive the `StepContext`."""
     parameters: tuple[str, ...]
     is_async: bool
     is_quick: bool
     convert: Callable[[Any], Any] | None
-    """Makes what its hints name of its arguments: floats, models, enums."""
+    """Converts its arguments to the types of its hints: floats, models, enums."""
     home: ModuleType | None = None
-    """The module that it was imported from; tests put something else there."""
+    """The module that it was imported from, in which tests may replace it."""
     name: str = ""
     """Its name there."""
 
     @property
     def is_replaced(self) -> bool:
-        """Whether its module has something else by its name now."""
+        """Return whether its name in the module is now bound to another object."""
         return getattr(self.home, self.name, self.call) is not self.call
 
     def given(self, input: Mapping[str, Plain]) -> dict[str, Any]:
-        """Return what the flow gives."""
+        """Return the arguments from the flow."""
         given = {**input["args"], **input["bind"]} if "bind" in input else dict(input["args"])
         return given if self.convert is None else self.convert(given)
 
     def arguments(self, context: StepContext, input: Mapping[str, Plain]) -> dict[str, Any]:
-        """Return what the function is called with."""
+        """Return all arguments of the call."""
         arguments = self.given(input)
         resources = context.resources
         if "runtime_resources" in self.parameters:
@@ -93,19 +93,19 @@ class Python(StepKind):
     def __init__(self) -> None:
         self._functions: dict[tuple[str, str | None], Function] = {}
         self._sources: dict[tuple[str, str | None], str | None] = {}
-        """Those of modules that this process has imported: it runs what they were then."""
+        """Sources of imported modules at the time of their import, which is the code that runs."""
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind `python`."""
+        """Return the JSON Schema of the configuration of `python`."""
         return {
             "type": "object",
             "x-main": "function",
             "properties": {
                 "function": {
                     "type": "string",
-                    "description": "The function, as `package.module:function`. Modules next to "
-                    "the flow file take precedence.",
+                    "description": "The function, as `package.module:function`. Modules "
+                    "next to the flow file come first.",
                     "examples": ["money:convert"],
                     "pattern": f"^{_NAME}(\\.{_NAME})*:{_NAME}$",
                 }
@@ -116,12 +116,12 @@ class Python(StepKind):
 
     @classmethod
     def foreign_of(cls, task: Mapping[str, Plain], effect: str) -> bool:
-        """Return whether the function may read the world: a `pure` one does not."""
+        """Return whether the function may read foreign data, which a `pure` one does not."""
         return effect != "pure"
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
-        """Return what the function takes and gives, read from its source."""
+        """Return the arguments and result of the function, read from its source."""
         from flowengine.sdk.python_functions.signature import derive
 
         found = derive(configuration["function"], folder)
@@ -142,7 +142,7 @@ class Python(StepKind):
         return str(task.get("function", ""))
 
     def source(self, task: Mapping[str, Plain]) -> str | None:
-        """Return the source of the function's module, as it would run."""
+        """Return the source of the function's module, in the version that would run."""
         key = (task["function"], task.get("folder"))
         if key in self._sources:
             return self._sources[key]
@@ -160,7 +160,7 @@ class Python(StepKind):
         self, task: Mapping[str, Plain]
     ) -> Callable[[StepContext, Mapping[str, Plain]], Plain] | None:
         """Return the call of a function that is marked as quick."""
-        if not task.get("quick", True):  # the compiler has read it: nothing is imported here
+        if not task.get("quick", True):  # the compiler has read it, so nothing is imported here
             return None
         function = self._function(task)
         if not function.is_quick or function.is_async:
@@ -179,7 +179,7 @@ class Python(StepKind):
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Call the function and return what it returns."""
+        """Call the function and return its result."""
         key = (task["function"], task.get("folder"))
         function = self._functions.get(key)
         if function is None or function.is_replaced:  # importing may take seconds
@@ -189,7 +189,7 @@ class Python(StepKind):
     async def called(
         self, context: StepContext, function: Function, arguments: dict[str, Any]
     ) -> Any:
-        """Call a function, on a thread if it could block, and return what it returns."""
+        """Call a function, on a thread if it could block, and return its result."""
         if function.is_async or function.is_quick:
             result = function.call(**arguments)
         else:
@@ -218,25 +218,25 @@ class Python(StepKind):
             function = look_at(import_function(*key), task.get("floats"))
             home, name = import_module_of(*key), key[0].partition(":")[2]
             function = self._functions[key] = function._replace(home=home, name=name)
-            self.source(task)  # the file may change, and what was imported stays
+            self.source(task)  # the file may change, but the imported code stays
         return function
 
 
 def look_at(call: Callable[..., Any], taken: Plain) -> Function:
-    """Look at a function that is to be called.
+    """Return the properties of a function that is to be called.
 
     Args:
         call: The function.
-        taken: Schema of the arguments that are to be floats.
+        taken: Schema of the arguments, for those that must be floats.
     """
     inner: Any = call
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
-    if not hasattr(inner, "__code__"):  # a partial, an object that can be called
+    if not hasattr(inner, "__code__"):  # a partial or a callable object
         from flowengine.sdk.python_functions.live_signature import innermost
 
         inner = innermost(inner)
-    # What `with_env` made finds its environments there.
+    # A function made by `with_env` finds its environments there.
     takes = ("context_variables",) if hasattr(call, "__environments__") else ()
     code = getattr(inner, "__code__", None)
     count = code.co_argcount + code.co_kwonlyargcount if code else 0
@@ -256,7 +256,7 @@ def look_at(call: Callable[..., Any], taken: Plain) -> Function:
 def _conversion(
     call: Callable[..., Any], inner: Any, taken: Plain, context: tuple[str, ...]
 ) -> Callable[[Any], Any] | None:
-    """Return what converts arguments; None: the function takes plain data."""
+    """Return the conversion of arguments, or None if the function takes plain data."""
     found = None
     skip = (*context, *INJECTED)
     defaults = getattr(inner, "__defaults__", None) or ()

@@ -1,4 +1,4 @@
-"""Agents that Python objects describe: `flowengine.Runner` runs them."""
+"""Agents described by Python objects, which `flowengine.Runner` runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PythonAgents(Agent):
-    """Runs an agent, and gives the whole conversation."""
+    """Runs an agent, and returns the whole conversation."""
 
     places: ClassVar[tuple[KindPlace, ...]] = ("generated",)
     constants: ClassVar[Collection[str]] = (*Agent.constants, "beside", "execute_tools")
@@ -28,7 +28,7 @@ class PythonAgents(Agent):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what `flowengine.metachain.flows` says."""
+        """Return the JSON Schema of the configuration from `flowengine.metachain.flows`."""
         name: dict[str, Plain] = {"type": "string"}
         properties: dict[str, Plain] = {
             **super().configuration()["properties"],
@@ -40,7 +40,7 @@ class PythonAgents(Agent):
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
-        """Return what the agent is given: a conversation."""
+        """Return the arguments of the agent: a conversation."""
         properties: dict[str, Plain] = {
             "messages": {"type": "array"},
             "context_variables": {"type": "object"},
@@ -73,12 +73,12 @@ class AgentFunction(Python):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what the generated flow says."""
+        """Return the JSON Schema of the configuration in the generated flow."""
         return {"type": "object", "properties": {"function": {"type": "object"}}}
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
-        """Return nothing: what the function takes stands with the tool."""
+        """Return nothing, because the function's arguments are declared with the tool."""
         return CallSignature(None, None)
 
     @classmethod
@@ -89,12 +89,12 @@ class AgentFunction(Python):
 
     @classmethod
     def names(cls, task: Mapping[str, Plain]) -> list[str]:
-        """Return the path of the function, which is of the kind `python` to rules."""
+        """Return the path of the function, which has the kind `python` for rules."""
         label = cls.label(task)
         return [label, f"python:{label}"]
 
     def source(self, task: Mapping[str, Plain]) -> str | None:
-        """Return the source of the function's module; None: it lives in the program alone."""
+        """Return the source of the function's module, or None if it exists only in the program."""
         named = task["function"]
         if "name" not in named:
             return None
@@ -108,7 +108,7 @@ class AgentFunction(Python):
     def preview(
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:
-        """Return what the function's own preview says."""
+        """Return the result of the function's own preview."""
         from flowengine.agents.live_functions import function_of
         from flowengine.sdk.previews import call_preview
 
@@ -125,13 +125,13 @@ class AgentFunction(Python):
     def quick(
         self, task: Mapping[str, Plain]
     ) -> Callable[[StepContext, Mapping[str, Plain]], Plain] | None:
-        """Return None: what a model calls never runs on the engine's own thread."""
+        """Return None: functions called by a model never run on the engine's own thread."""
         return None
 
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Call the function and return what it returns."""
+        """Call the function and return its result."""
         from flowengine.agents.live_functions import function_of
 
         named = task["function"]

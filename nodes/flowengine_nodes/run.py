@@ -22,20 +22,20 @@ class Run(CommandKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind `run`."""
+        """Return the JSON Schema of the configuration of `run`."""
         return {
             "type": "object",
             "x-main": "script",
             "properties": {
                 "script": {
                     "type": "string",
-                    "description": "Text for the environment's interpreter. It must not contain "
-                    "expressions: pass values with `env`.",
+                    "description": "Text for the environment's interpreter. It contains "
+                    "no expressions. Use `env` to pass values.",
                     "examples": ["make test"],
                 },
                 "argv": {
-                    "description": "Program and arguments, instead of `script`, without an "
-                    "interpreter.",
+                    "description": "Program and arguments, instead of `script`, without "
+                    "an interpreter.",
                     "type": "array",
                     "minItems": 1,
                     "examples": [["git", "clone", "${{ inputs.url }}"]],
@@ -55,8 +55,8 @@ class Run(CommandKind):
                 "accept": ACCEPT,
                 "cwd": {
                     "type": "string",
-                    "description": "The directory. On `host`, it is relative to the working "
-                    "directory, and by default a new temporary one.",
+                    "description": "Directory. On `host`, relative to the working "
+                    "folder, and by default a fresh temporary one.",
                     "examples": ["."],
                 },
             },

@@ -1,4 +1,4 @@
-"""`shell`: a command as a tool, with arguments that a caller gives."""
+"""`shell`: a command as a tool, with arguments from a caller."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from flowengine_nodes.commands import ACCEPT, ENV, CommandKind
 
 
 class Shell(CommandKind):
-    """Runs a program with arguments; never a text that a shell reads."""
+    """Runs a program with arguments, never a text interpreted by a shell."""
 
     places = ("tool",)
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind `shell`."""
+        """Return the JSON Schema of the configuration of `shell`."""
         return {
             "type": "object",
             "x-main": "argv",

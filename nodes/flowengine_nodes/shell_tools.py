@@ -1,4 +1,4 @@
-"""`std` tools that work at a terminal: run a command, wait for it, type, interrupt."""
+"""`std` tools for a terminal: run a command, wait for it, type, interrupt."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from flowengine.sdk import Effect
 
 SHELL = "shell"
-"""The kind of environment, and the name of the one that is used."""
+"""The kind of environment, and the default name of the environment used."""
 WAIT = 30
-"""Seconds after which a call returns, where a caller says nothing."""
+"""Seconds after which a call returns, if the caller sets no timeout."""
 ANSWERS = 5
-"""The same after keys were pressed: what reads them answers soon."""
+"""The same after key presses, to which programs react quickly."""
 LONGEST = 3600
 
 
@@ -28,8 +28,8 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         args: Its arguments.
 
     Raises:
-        ToolError: No command runs that input could go to.
-        ValidationError: Both text and keys are to be typed.
+        ToolError: No running command could read the input.
+        ValidationError: Both text and keys were given.
     """
     if "text" in args and "keys" in args:
         raise ValidationError("std.shell_type takes either 'text' or 'keys'")
@@ -39,10 +39,11 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         return await _state(shell, await shell.async_run(args["command"], wait=wait))
     if tool == "shell_wait":
         return await _state(shell, await shell.async_wait(args.get("wait", WAIT)))
-    # At the prompt of the shell, text would be a command that nobody was asked about.
+    # At the prompt of the shell, text would be a command without any approval.
     if (await shell.async_wait(0)).idle:
         raise ToolError(
-            "no command runs, so nothing reads input; run one with shell_run", retryable=False
+            "no command is running, so the input would not be read. Run one with shell_run",
+            retryable=False,
         )
     if tool == "shell_interrupt":
         await shell.async_interrupt()
@@ -54,7 +55,7 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
 
 
 async def _state(shell: Any, result: Any) -> Plain:
-    """Return how a command stands, as far as there is something to say."""
+    """Return the state of a command, as far as there is any."""
     waiting, running = result.waiting, result.processes if result.busy else ()
     told = {
         "exit_code": result.exit_code,
@@ -77,7 +78,7 @@ def _wait(seconds: int) -> dict[str, Plain]:
         "minimum": 0,
         "maximum": LONGEST,
         "default": seconds,
-        "description": "Seconds after which the call returns even if the command goes on.",
+        "description": "Seconds after which the call returns even if the command continues.",
     }
 
 
@@ -95,7 +96,7 @@ _STATE = record(
         "waiting_for": {"enum": ["line", "secret", "keys"]},
         "prompt": TEXT,
         "screen": {**TEXT, "description": "Of a program that reads single keys."},
-        "background": {**TEXT, "description": "What earlier jobs have written."},
+        "background": {**TEXT, "description": "Output of earlier jobs."},
         "processes": listed(TEXT),
         "shell_restarted": FLAG,
     },
@@ -115,8 +116,9 @@ def _tool(about: str, args: dict[str, Plain], effect: Effect = "once") -> Tool:
 
 TOOLS: dict[str, Tool] = {
     "shell_run": _tool(
-        "Runs a command in a shell that keeps its directory, variables and jobs. Returns when it "
-        "has ended, when it waits for input, or while it goes on: see 'status'.",
+        "Runs a command in a shell that keeps its directory, variables and jobs. Returns "
+        "when it has ended, when it waits for input, or while it still runs: see "
+        "'status'.",
         record({"command": TEXT, "wait": _wait(WAIT)}, ["command"]),
     ),
     "shell_wait": _tool(
@@ -145,4 +147,4 @@ TOOLS: dict[str, Tool] = {
         record({"wait": _wait(ANSWERS)}, []),
     ),
 }
-"""The tools, with what they take and give."""
+"""The tools, with their arguments and results."""

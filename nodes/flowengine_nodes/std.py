@@ -1,4 +1,4 @@
-"""`std`: tools that come with the engine, called as `std.NAME`, or declared: `{std: NAME}`."""
+"""`std`: built-in tools, called as `std.NAME`, or declared: `{std: NAME}`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Std(StepKind):
 
     @classmethod
     def tools(cls) -> dict[str, Tool]:
-        """Return the tools, with what they take and give."""
+        """Return the tools, with their arguments and results."""
         return _TOOLS
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind `std`: the name of a tool."""
+        """Return the JSON Schema of the configuration of `std`: the name of a tool."""
         names = sorted(name for name in _TOOLS if name != "ask")
         tool: dict[str, Plain] = {
             "enum": names,
@@ -59,17 +59,17 @@ class Std(StepKind):
 
     @classmethod
     def foreign_of(cls, task: Mapping[str, Plain], effect: str) -> bool:
-        """Return whether the tool reads files, or runs what does."""
+        """Return whether the tool reads files, or runs code that may."""
         return task.get("tool") in _FOREIGN
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
-        """Return what the tool takes and gives, and in which environments it works."""
+        """Return the arguments, result and environments of the tool."""
         tool = _TOOLS[configuration["tool"]]
         places, opened = tool.get("environments", {}), tool.get("environment")
         optional = tool.get("optional", False)
         args = tool["args"]
-        if not optional:  # like parameters of a function that take an environment
+        if not optional:  # like parameters of a function that receive an environment
             properties = {**args["properties"], **{name: {} for name in places}}
             required = [*args["required"], *places]
             args = {**args, "properties": properties, "required": required}
@@ -89,25 +89,25 @@ class Std(StepKind):
 
     @classmethod
     def address(cls, configuration: Mapping[str, Plain]) -> str | None:
-        """Return the address, which an argument may be."""
+        """Return the address, which may come from an argument."""
         return "${{ args.url }}" if configuration["tool"] in http_tool.TOOLS else None
 
     @classmethod
     def names(cls, task: Mapping[str, Plain]) -> list[str]:
-        """Return the name of the tool that needs no declaration, and of what it does as well."""
+        """Return the name of the tool without a declaration, and those of tools it can imitate."""
         tool = task["tool"]
         return [f"std.{each}" for each in (tool, *_ALSO.get(tool, ()))]
 
     def preview(
         self, task: Mapping[str, Plain], args: dict[str, Plain], context: PreviewContext
     ) -> str | None:
-        """Return the difference that a call makes to a file."""
+        """Return the diff of the changes that a call makes to a file."""
         return file_tools.preview(context, task["tool"], args)
 
     def quick(
         self, task: Mapping[str, Plain]
     ) -> Callable[[StepContext, Mapping[str, Plain]], Plain] | None:
-        """Return what prints; the tools that touch files are called on a thread."""
+        """Return the printing function. Tools that access files are called on a thread."""
         if task["tool"] != "print":
             return None
         return lambda context, input: context.say(
@@ -134,7 +134,7 @@ class Std(StepKind):
         except StepError as error:
             mark_error(error, source)
             raise
-        if isinstance(result, str):  # marked where it was made, between what the project says of it
+        if isinstance(result, str):  # the tool has already marked it
             return result
         text = self.text_for_model(task, input, context.mask(result), LARGEST)
         return marked(str(result) if text is None else text, source)
@@ -142,7 +142,7 @@ class Std(StepKind):
     def text_for_model(
         self, task: Mapping[str, Plain], input: Mapping[str, Plain], output: Plain, room: int
     ) -> str | None:
-        """Return how a file, the output of a command or a document reads."""
+        """Return the text form of a file, a command's output or a document."""
         from flowengine_nodes.tool_texts import tool_text
 
         return tool_text(task["tool"], input, output, room)
@@ -159,11 +159,12 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "visit_page": ("address",),
     "http": ("url",),
 }
-"""Tools that read what others wrote → the arguments that may name it. They mark it themselves."""
+"""Tools that read foreign text → the arguments that may name its source. They mark the text
+themselves."""
 _FOREIGN = frozenset({"read_file", "search_files", *code_tools.TOOLS, *shell_tools.TOOLS})
 _ALSO: Mapping[str, tuple[str, ...]] = dict.fromkeys(("shell_run", "shell_type"), ("run_command",))
-"""Tools → others whose rules hold for them, too: what is typed into a pager or a program that reads
-commands runs them as well."""
+"""Tools → other tools whose rules also apply to them, because input typed into a pager or an
+interpreter runs commands as well."""
 _TOOLS: dict[str, Tool] = {
     "print": {
         "description": "Shows a text to the user.",

@@ -13,8 +13,8 @@ def record(properties: dict[str, Plain], required: list[str] | None = None) -> d
     """Return the schema of an object.
 
     Args:
-        properties: What it may have.
-        required: What it must have; default: all of it.
+        properties: Its allowed properties.
+        required: Its required properties. Default: all.
     """
     return {
         "type": "object",

@@ -1,4 +1,4 @@
-"""How models read what tools return: files with line numbers, commands with their exit code."""
+"""Results of tools as text for models: files with line numbers, commands with their exit code."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from flowengine_nodes.file_tools import TAB, lines_of, without_end
 
 Data = Mapping[str, Any]
 Reading = Callable[[Data, Data, int], str]
-"""Arguments, output, and the characters that the model is shown → text."""
+"""Arguments, output, and maximum number of characters → text."""
 
 _NOTE = 200
-"""Characters kept free for what is said about the lines that are left out."""
+"""Characters reserved for the note about omitted lines."""
 
 
 def tool_text(tool: str, input: Data, output: Any, room: int) -> str | None:
-    """Return how the output of a `std` tool reads; None: as JSON.
+    """Return the output of a `std` tool as text, or None to show it as JSON.
 
     Args:
         tool: Its name.
-        input: Of the step: `args`, and `bind` if the flow fixes some.
-        output: What the tool returned, or what a test case says that it did.
+        input: Input of the step: `args`, and `bind` if the flow fixes any.
+        output: The result of the tool, or the one in a test case.
         room: Characters that the model is shown.
     """
     reading = _READINGS.get(tool)
@@ -34,7 +34,7 @@ def tool_text(tool: str, input: Data, output: Any, room: int) -> str | None:
 
 
 def _fitting(lines: Iterable[str], room: int) -> list[str]:
-    """Return as many lines as there is room for, the first one however long it is."""
+    """Return as many lines as fit, and at least the first one."""
     found: list[str] = []
     left = room - _NOTE
     for line in lines:
@@ -58,7 +58,7 @@ def _read_file(args: Data, output: Data, room: int) -> str:
     shown = _fitting(numbered, room)
     last = first + len(shown) - 1
     if last < total:
-        shown.append(f"[lines {first} to {last} of {total}; to read on: first_line={last + 1}]")
+        shown.append(f"[lines {first} to {last} of {total}. To continue: first_line={last + 1}]")
     return "\n".join(shown)
 
 
@@ -96,9 +96,9 @@ def _edit_file(args: Data, output: Data, room: int) -> str:
 
 
 def command_text(output: Data) -> str:
-    """Return what a command or code has done: what it printed, its value, its exit code.
+    """Return the outcome of a command or code: its output, its value, its exit code.
 
-    The exit code comes last: no output can stand behind it and pose as it.
+    The exit code comes last, so that no output can follow it and pose as it.
     """
     parts = [output.get("stdout", "").rstrip("\n")]
     if output.get("stderr"):
@@ -123,7 +123,7 @@ def _files(given: Plain) -> str:
 
 
 def _file(given: Plain) -> str:
-    """Return how a kept file is named; one inside a sandbox is a path."""
+    """Return the name of a kept file. Inside a sandbox it is a path."""
     if not isinstance(given, Mapping):
         return str(given)
     return f"{given['size']} bytes, {given['path']}"
@@ -147,7 +147,7 @@ _READS = {"line": "a line", "secret": "a secret", "keys": "keys"}
 
 
 def _terminal(args: Data, output: Data, room: int) -> str:
-    """Return how a command at a terminal stands."""
+    """Return the state of a command at a terminal."""
     code, waits = output.get("exit_code"), output.get("waiting_for")
     head = [output["status"].replace("_", " ")]
     head += [] if code is None else [f"exit code {code}"]
@@ -164,24 +164,24 @@ def _terminal(args: Data, output: Data, room: int) -> str:
     return "\n".join(filter(None, [*lines, f"[{', '.join(head)}]"]))
 
 
-# Documents and the web
+# Documents and web pages
 
 _TOLD = ("content-type", "location", "link", "etag", "last-modified", "retry-after")
-"""Headers that a model is shown; a flow gets all."""
+"""Headers that a model is shown. A flow receives all."""
 
 
 def http_text(output: Data) -> str:
-    """Return an HTTP answer: its status, the headers that matter, and its body."""
+    """Return an HTTP response: its status, the relevant headers, and its body."""
     about = headers_and_body(output["headers"], output["body"])
     return f"status {output['status']}\n{about}".rstrip("\n")
 
 
 def headers_and_body(headers: Mapping[str, str], body: Plain) -> str:
-    """Return what matters of the headers, an empty line, and the body.
+    """Return the relevant headers, an empty line, and the body.
 
     Args:
-        headers: Their names in lower case.
-        body: Text, data, or the file that any other body is kept as.
+        headers: The headers, with names in lower case.
+        body: Text, data, or the file in which any other body is kept.
     """
     lines = [f"{name}: {headers[name]}" for name in _TOLD if name in headers]
     if isinstance(body, Mapping) and {*body} == {"path", "name", "size", "sha256"}:
@@ -190,7 +190,7 @@ def headers_and_body(headers: Mapping[str, str], body: Plain) -> str:
 
 
 def search_text(output: Data) -> str:
-    """Return pages that were found: title, date, address and excerpt of each."""
+    """Return the pages found: title, date, address and excerpt of each."""
     pages = []
     for number, one in enumerate(output["results"], 1):
         date = f" ({one['date']})" if one.get("date") else ""
@@ -199,9 +199,10 @@ def search_text(output: Data) -> str:
 
 
 def answer_text(output: Plain) -> str | None:
-    """Return an answer of an MCP server that holds one text, or parts; None: it is data."""
+    """Return the result of an MCP server that consists of one text, or of parts, else None."""
     if isinstance(output, Mapping):
-        # Servers put a result that is no object under this name, as the protocol allows no other.
+        # Servers put a result that is not an object under this name, because the protocol requires
+        # objects.
         text = output.get("result") if {*output} == {"result"} else None
         return text if isinstance(text, str) else None
     if not isinstance(output, list):

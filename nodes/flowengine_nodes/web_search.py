@@ -1,8 +1,8 @@
-"""`web_search`: asks a search service for pages.
+"""`web_search`: queries a search service for pages.
 
-litellm knows the interfaces of the usual services. A key that the flow does not give is taken from
-the environment variable in which the service's own documentation has it, such as `TAVILY_API_KEY`;
-proxies from the usual variables.
+litellm implements the interfaces of the common services. A key that the flow does not set is taken
+from the environment variable in the service's documentation, such as `TAVILY_API_KEY`. Proxies are
+taken from the usual variables.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PROVIDERS = (
     *("fastcrw", "firecrawl", "google_pse", "linkup", "nimble", "parallel_ai", "perplexity"),
     *("searchapi", "searxng", "serper", "tavily", "tinyfish", "you_com"),
 )
-"""The services that litellm knows; it loads too slowly to be asked while a flow is checked."""
+"""The services that litellm supports. It loads too slowly to be queried during a check."""
 SECONDS = 60.0
-"""Without an answer, if the step does not say its own `timeout`."""
+"""Maximum time without a response, if the step sets no `timeout`."""
 RESULTS = 10
 LONGEST = 2_000
-"""Characters of an excerpt: more is a page, which `std.visit_page` reads."""
+"""Maximum characters of an excerpt. `std.visit_page` reads whole pages."""
 _LONGEST_LINE = 500
 _OURS = (
     *("query", "search_provider", "max_results", "search_domain_filter", "country", "api_key"),
@@ -41,10 +41,10 @@ _OURS = (
 _PAGE = record({"title": TEXT, "url": TEXT, "snippet": TEXT, "date": {"type": ["string", "null"]}})
 _ARGS = record(
     {
-        "query": {**TEXT, "minLength": 1, "description": "What to search for."},
+        "query": {**TEXT, "minLength": 1, "description": "The text to search for."},
         "domains": {
             **listed(TEXT),
-            "description": "Search only these domains; default: all.",
+            "description": "Search only these domains. Default: all.",
         },
     },
     ["query"],
@@ -75,7 +75,7 @@ class WebSearch(StepKind):
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind `web_search`."""
+        """Return the JSON Schema of the configuration of `web_search`."""
         return {
             "type": "object",
             "x-main": "provider",
@@ -87,14 +87,14 @@ class WebSearch(StepKind):
                 },
                 "api_key": {
                     **TEXT,
-                    "description": "The API key of the service. Default: its environment "
+                    "description": "The key of the service. Default: its environment "
                     "variable, such as TAVILY_API_KEY.",
                     "examples": ["${{ secrets.SEARCH_KEY }}"],
                 },
                 "url": {
                     **TEXT,
-                    "description": "The address of the service, such as your own SearXNG. "
-                    "Default: that of the provider.",
+                    "description": "The address of the service, such as that of your own "
+                    "SearXNG. Default: the provider's address.",
                     "examples": ["http://localhost:8080"],
                 },
                 "country": {
@@ -125,7 +125,7 @@ class WebSearch(StepKind):
 
     @classmethod
     def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
-        """Return what a search takes and gives."""
+        """Return the arguments and result of a search."""
         return CallSignature(
             _ARGS,
             record({"results": listed(_PAGE)}),
@@ -140,18 +140,20 @@ class WebSearch(StepKind):
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:
-        """Search and return what was found.
+        """Search and return the pages found.
 
         Args:
+            context: The attempt.
             task: `provider`.
-            input: `args`, and what the flow fixes of them; in `configuration`, all else.
+            input: `args`, and those that the flow fixes. `configuration` contains all other
+                settings.
 
         Returns:
             `{results: [{title, url, snippet, date}, …]}`.
 
         Raises:
-            ToolError: The service is unknown, refuses, or did not answer as it should.
-            Timeout: It did not answer in time.
+            ToolError: The service is unknown, refuses the request, or sent an invalid response.
+            Timeout: It did not respond in time.
         """
         from flowengine.agents.models.failures import as_ours
         from flowengine.agents.models.library import library
@@ -161,7 +163,7 @@ class WebSearch(StepKind):
         asked = _request(provider, {**input["args"], **input.get("bind", {})}, settings)
         try:
             litellm = await library()
-            # Its connections belong to the loop in which they were opened, and outlive this step.
+            # Its connections belong to the loop that opened them, and outlive this step.
             found = await background().wait(_asked(litellm, asked, timed=context.timed))
         except StepError as error:
             raise _as_of_a_tool(error) from None
@@ -180,7 +182,7 @@ class WebSearch(StepKind):
 
 
 def _request(provider: str, args: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the library is called with."""
+    """Return the arguments for the library."""
     asked = {
         **settings.get("options", {}),
         "query": args["query"],
@@ -201,7 +203,7 @@ async def _asked(litellm: Any, asked: Mapping[str, Any], *, timed: bool) -> Any:
 
 
 def _as_of_a_tool(failure: StepError) -> StepError:
-    """Return a failure of a model's provider as one of a service that is none."""
+    """Return a failure reported as a model provider's as one of a search service."""
     from flowengine.agents.models.errors import ModelError
 
     if not isinstance(failure, ModelError):
@@ -215,7 +217,7 @@ def _as_of_a_tool(failure: StepError) -> StepError:
 
 
 def _page(found: Any) -> dict[str, Plain]:
-    """Return a page that was found, each text no longer than it has to be."""
+    """Return a page found, with each text cut to its maximum length."""
     date = found.date
     return {
         "title": _cut(found.title, _LONGEST_LINE),

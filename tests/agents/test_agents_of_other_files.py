@@ -246,7 +246,7 @@ def test_the_servers_of_an_imported_tool_are_those_of_its_own_environment(files:
     )
     [fault] = faults(Case(files, main, []))
     assert fault.startswith("E410")
-    assert "'lib.wide' sends requests to whatever server" in fault
+    assert "'lib.wide' sends requests to any server" in fault
 
     (files / "lib.yaml").write_text(wide.replace("network: public", "network: [x.example.com]"))
     case = Case(files, main, [{"text": "so"}])

@@ -93,7 +93,7 @@ def test_nothing_is_typed_at_the_prompt_of_the_shell(folder: Path) -> None:
         )
     )
 
-    assert "no command runs, so nothing reads input" in refused
+    assert "no command is running, so the input would not be read" in refused
     assert "either 'text' or 'keys'" in both
     assert "\n" not in after
 

@@ -458,7 +458,7 @@ def test_what_means_nothing_is_refused() -> None:
     a, b = flow.step("a"), flow.step("b")
     a.to(b)
     with pytest.raises(
-        UsageError, match=r"'first' says where 'a' leads; .*test_flow.py:\d+ already does"
+        UsageError, match=r"'first' sets the next steps of 'a', but .*test_flow.py:\d+ already does"
     ):
         a.first((cel.inputs.x, b))
     with pytest.raises(UsageError, match="the chain has ended"):

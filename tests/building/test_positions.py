@@ -107,7 +107,7 @@ flow = Flow("f")
 flow.step("a")
 flow.step("a")
 """,
-        r"app.py:5:11: error\[E105\]: duplicate step id 'a'(.|\n)*line 4 has this id, too",
+        r"app.py:5:11: error\[E105\]: duplicate step id 'a'(.|\n)*line 4 has the same id",
     ),
     (
         """

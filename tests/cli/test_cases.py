@@ -253,7 +253,7 @@ cases:
     assert [line.split(" ", 1)[1] for line in done.err.splitlines() if "error[" in line] == [
         "error[E102]: unknown key 'input' in a case",
         "error[E401]: the flow has no tool or step 'chrge'",
-        "error[E103]: an answer has 'return' and 'raise'; only one of them can be",
+        "error[E103]: an answer has 'return' and 'raise', but only one is allowed",
         "error[E103]: expected a list, got the number 4",
         "error[E401]: the flow has no step 'asc'",
         "error[E103]: expected a duration such as 30s, got '2 days'",

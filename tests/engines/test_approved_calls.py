@@ -422,7 +422,7 @@ def test_arguments_that_do_not_fit_are_refused_before_anybody_is_asked() -> None
         ("{edit: [key]}", "fixes the argument 'key'"),
         ("{edit: [colour]}", "no argument 'colour'"),
         ("{edit: true, need: 2}", "all voters must see the same call"),
-        ("{expires: 1h, on_expire: respond}", "nobody gives when time runs out"),
+        ("{expires: 1h, on_expire: respond}", "which an expiry cannot supply"),
         ("{choices: [approve, {id: respond, counts_as: approve}]}", "counts as 'other'"),
         ('"${{ args.colour }}"', "colour"),
         ("{subject: 1}", "subject"),

@@ -126,7 +126,7 @@ def test_several_or_none_are_told_where_the_step_stands() -> None:
     several = refused(TWO, 'python: "things:plain"')
     assert "flow.yaml:7:" in several
     assert "'box' of things:plain takes a Database, and 'a' and 'b' are such env" in several
-    assert "say which: 'environments: {box: a}'" in several
+    assert "choose one with 'environments: {box: a}'" in several
     assert "'a' and 'b'" in refused(TWO, 'python: "things:plain", environments: [a, b]')
 
     none = refused("", 'python: "things:plain"')

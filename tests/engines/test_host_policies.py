@@ -402,14 +402,14 @@ def test_quick_pure_steps_are_looked_at_like_others() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "does not say 'policies:'"),
-        ("- {deny: get}\n", "does not say 'policies:'"),
+        ("", "'policies:' is missing"),
+        ("- {deny: get}\n", "'policies:' is missing"),
         ("policies: {deny: get}\n", "policies.yaml:1:11: error[E103]"),
         ("policies:\n  - {denny: get}\n", "policies.yaml:2:6: error[E102]"),
         ("policies:\n  - {deny: get, when: '${{ inputs.x }}'}\n", "E301"),
         ("policies:\n  - {deny: get, when: '${{ args. }}'}\n", "E30"),
         ("policies:\n  - {deny: 'pyton:*'}\n", "there is no kind of tool 'pyton'"),
-        ("policies:\n  - {deny: 'flow:*'}\n", "makes no call of its own"),
+        ("policies:\n  - {deny: 'flow:*'}\n", "only makes further calls"),
         ("policies:\n  - {deny: get\n", "E101"),
         ("policies:\n  - {deny: get, allow: get}\n", "E10"),
         ("policies: []\nmore: 1\n", "E102"),

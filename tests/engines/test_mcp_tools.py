@@ -221,7 +221,7 @@ STEP = "steps: [{id: a, call: %s}]\n"
         ("{mcp: {command: x, include: ['get_*']}}", "box.count", "'include' has get_*"),
         ("{mcp: {command: x, exclude: ['c*']}}", "box.count", "ruled out by 'exclude'"),
         ("{mcp: {comand: x}}", "box.count", "did you mean 'command'"),
-        ("{mcp: {command: x, url: 'http://a'}}", "box.count", "only one of them can be"),
+        ("{mcp: {command: x, url: 'http://a'}}", "box.count", "but only one is allowed"),
         ("{mcp: {url: 'ftp://a'}}", "box.count", "must be text that matches"),
         ("{mcp: {servers: {a: {urll: x}}}}", "box.a.count", "did you mean 'url'"),
         ("{mcp: {command: x}, args: {type: object}}", "box.count", "has no 'args'"),

@@ -111,15 +111,15 @@ def test_value(evaluate: Any, untyped: Names, source: str, value: Any) -> None:
         ("inputs.any.none.x", "inputs.any.none is null"),
         ("inputs.any.text.x", "inputs.any.text is text"),
         ("inputs.any.nothing", "inputs.any has no 'nothing'"),
-        ("inputs.any.list[2]", "has 2 items; there is none at 2"),
-        ("inputs.any.list.x", "is a list; it has no 'x'"),
+        ("inputs.any.list[2]", "has 2 items, but none at 2"),
+        ("inputs.any.list.x", "is a list, so it has no 'x'"),
         ("inputs.any.list[inputs.any.text]", "is a list"),
         ("inputs.any['text'][0]", "is text"),
-        ("inputs.any.map(k, k)", "goes over a list, not a map; iterate keys"),
+        ("inputs.any.map(k, k)", "goes over a list, not a map. Iterate keys"),
         ("inputs.any.text.map(k, k)", "goes over a list, not text"),
-        ("inputs.any.list.filter(x, x)", "true or false; this is an integer"),
-        ("inputs.any.text ? 1 : 2", "true or false; this is text"),
-        ("inputs.any.text && inputs.urgent", "true or false; this is text"),
+        ("inputs.any.list.filter(x, x)", "true or false, not an integer"),
+        ("inputs.any.text ? 1 : 2", "true or false, not text"),
+        ("inputs.any.text && inputs.urgent", "true or false, not text"),
         ("inputs.any.text && true", "'&&' does not take"),
         ("int(inputs.any.text)", "cannot convert"),
         ("inputs.name.matches(inputs.name + '(')", "regular expression"),
@@ -139,10 +139,10 @@ def test_an_expression_without_value_says_why_and_where(
 def test_a_value_of_another_type_than_declared_is_an_error(evaluate: Any) -> None:
     values = {"inputs": {"name": None, "count": 1.5, "numbers": ["a"], "urgent": "yes"}}
     for source, message in [
-        ("inputs.name + 'x'", "inputs.name is null; declared is text"),
-        ("inputs.name == 'x'", "inputs.name is null; declared is text"),
+        ("inputs.name + 'x'", "inputs.name is null, but declared as text"),
+        ("inputs.name == 'x'", "inputs.name is null, but declared as text"),
         ("inputs.count + 1", "where an integer was declared"),
-        ("inputs.count > 1", "inputs.count is a number; declared is an integer"),
+        ("inputs.count > 1", "inputs.count is a number, but declared as an integer"),
         ("inputs.numbers + [1]", "inputs.numbers holds items of another type"),
         ("inputs.urgent && true", "true or false"),
     ]:
@@ -163,7 +163,7 @@ def test_one_condition_that_decides_makes_up_for_one_that_fails(evaluate: Any) -
 
 def test_a_condition_gives_a_bool_or_fails(names: Names, values: Any) -> None:
     record = check("inputs.any.text", names, "bool").record
-    with pytest.raises(EvaluationError, match="a condition is true or false; this is text"):
+    with pytest.raises(EvaluationError, match="a condition must be true or false, not text"):
         CelEvaluator([record], "f").evaluate(0, values)
 
 

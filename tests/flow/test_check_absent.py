@@ -26,7 +26,7 @@ PARALLEL = """
       - {id: b, when: "${{ inputs.n > 1 }}", output: {x: 2}}
 """
 HEAD = "flowengine: 1\nid: f\ninputs: {n: {type: integer, default: 1}}\n"
-NO_OUTPUT = "W417 'g' has no output of its own, because 'a' and 'b' lead out of it"
+NO_OUTPUT = "W417 'g' has no output, because 'a' and 'b' lead out of it"
 
 
 def told(steps: str, use: str, more: str = "") -> list[str]:

@@ -28,8 +28,8 @@ A = "  - {id: a, python: 'm:use', environments: [box]}\n"
 B = "  - {id: b, python: 'm:use', environments: [box]}\n"
 ASK = "  - {id: ok, approval: Right?}\n"
 LOST = (
-    "3 W416 'box' is released while 'ok' waits (on_wait: release): here its variables, names and "
-    "directory are those of a new one; files are kept"
+    "3 W416 'box' is released while 'ok' waits (on_wait: release). Here its variables, names and "
+    "directory are those of a new one, but files are kept"
 )
 RELEASED = "kind: python, on_wait: release"
 

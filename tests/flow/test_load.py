@@ -185,7 +185,9 @@ def test_a_file_of_another_language_version_is_not_looked_into() -> None:
     model, errors = load("flowengine: 2\nid: Bad Id\nnew_key: 3\n")
 
     assert model is None
-    assert errors == ["1:13 E501 language version 2 is not supported; this release reads version 1"]
+    assert errors == [
+        "1:13 E501 language version 2 is not supported. This release supports version 1"
+    ]
 
 
 def test_a_step_kind_that_is_not_installed_is_an_unknown_key() -> None:

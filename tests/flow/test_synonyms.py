@@ -50,7 +50,7 @@ def errors(text: str) -> list[str]:
         ("{id: a, try: [{id: b, output: 1}]}", "group: [steps]"),
         ("{id: a, exit: 1}", "next: end"),
         ("{id: a, branches: [{id: b, output: 1}]}", "parallel: [steps]"),
-        ("{id: a, type: http}", "a key of its own"),
+        ("{id: a, type: http}", "the key of its action"),
         ("{id: a, switch: {x: b}}, {id: b, output: 1}", "next: {first"),
         ('{id: a, depends_on: b}, {id: b, output: "${{ steps.a.output }}"}', "next: THIS"),
         ("{id: a, uses: tool, with: {x: 1}}", "call: TOOL"),

@@ -152,7 +152,7 @@ def test_a_generated_flow_says_its_outcome() -> None:
 
 
 def test_the_outcome_of_a_generated_flow_is_text() -> None:
-    assert compiled("${{ 3 }}")[1] == ["expected text, this gives a whole number"]
+    assert compiled("${{ 3 }}")[1] == ["expected text, got a whole number"]
     body = GeneratedBody.model_validate({"steps": [{"id": "a"}], "outcome": "${{ 'done' }}"})
     assert body.outcome == "${{ 'done' }}"
 

@@ -154,8 +154,8 @@ steps:
 @pytest.mark.parametrize(
     ("given", "bind", "message"),
     [
-        ("inputs.list", "", "the arguments of 'add' are a map; this gives a list"),
-        ("inputs.map", "", "add.a is a whole number; this gives text"),
+        ("inputs.list", "", "the arguments of 'add' must be a map, not a list"),
+        ("inputs.map", "", "add.a must be a whole number, not text"),
         ("{'a': 1, 'c': 2}", "", "'add' takes no argument 'c'"),
         ("{'b': 2}", "", "'add' needs 'a', which this does not give"),
         (

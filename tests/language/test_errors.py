@@ -430,7 +430,7 @@ steps:
 
 
 def test_the_checker_knows_what_can_be_raised_again(stage: Stage) -> None:
-    with pytest.raises(FlowFileError, match=r"expected an error, this gives text.*\n.*\n.*message"):
+    with pytest.raises(FlowFileError, match=r"expected an error, got text.*\n.*\n.*message"):
         stage.compile('steps: [{id: a, fail: "${{ execution.id }}"}]')
     with pytest.raises(FlowFileError, match="'fail' has 'error' and 'type'"):
         stage.compile('steps: [{id: a, fail: {error: "${{ steps.b.error }}", type: X}}]')

@@ -301,7 +301,7 @@ finally: [{id: tidy, python: "tools:act", with: {value: "${{ error.type }}"}}]
     ("text", "code", "message"),
     [
         ("steps: [{id: a}]\nfinally: [{id: b, cancel: execution}]\n", "E103", "cleans up"),
-        ("steps: [{id: a}]\nfinally: [{id: b, cancel: [a]}]\n", "E205", "neither in this scope"),
+        ("steps: [{id: a}]\nfinally: [{id: b, cancel: [a]}]\n", "E205", "not in this scope"),
         ("steps: [{id: a}]\nfinally: [{id: b, next: a}]\n", "E205", "another scope"),
         ("steps: [{id: a}]\nfinally: [{id: b}]\noutputs: {b: '${{ steps.b.output }}'}\n", "E301",
          "inside a 'finally'"),

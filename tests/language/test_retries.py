@@ -609,5 +609,5 @@ steps:
     {step}
     {what}: "${{{{ 1 + 1 }}}}"
 """
-    with pytest.raises(FlowFileError, match=r"E103.*expected text, this gives a whole number"):
+    with pytest.raises(FlowFileError, match=r"E103.*expected text, got a whole number"):
         stage.compile(text)

@@ -410,7 +410,7 @@ def test_a_body_is_masked_before_it_is_cut_or_kept(
 
     assert failed["data"]["body"].endswith("x***xxx")
     assert len(failed["data"]["body"]) == ERROR_TEXT
-    assert "holds the secret KEY" in kept["message"]
+    assert "contains the secret KEY" in kept["message"]
     assert "HTTP Request" in caplog.text
     for told in (caplog.text, str(failed), str(kept)):
         assert "s3cr3t" not in told

@@ -172,7 +172,7 @@ def test_file_that_holds_a_secret_is_not_kept(
 
     assert result.error is not None
     assert result.error["type"] == "ValidationError"
-    assert "the file 'a.txt' holds the secret T, so it is not kept" in result.error["message"]
+    assert "the file 'a.txt' contains the secret T, so it is not kept" in result.error["message"]
     assert not any(b"s3cr3t" in path.read_bytes() for path in store.rglob("*") if path.is_file())
 
 

@@ -502,7 +502,7 @@ def test_another_flow_cannot_run_what_needs_the_inputs_of_the_files_own(panel: P
     text = PANEL.replace("outputs:", f"{flows}outputs:").replace("Hi ${{ inputs.x }}", "Hi")
     panel.write_text(text)
 
-    with pytest.raises(FlowFileError, match="uses inputs of the flow of its own file"):
+    with pytest.raises(FlowFileError, match="uses inputs of the flow in its own file"):
         compile_file(panel)
 
 

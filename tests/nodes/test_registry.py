@@ -131,7 +131,7 @@ def test_unknown_names_are_refused_with_those_that_exist() -> None:
     with pytest.raises(registry.UnknownKind, match="no kind of environment 'moon'") as place:
         registry.environment("moon")
 
-    assert "run, shell, std, web_search; other packages can add more" in str(kind.value)
+    assert "run, shell, std, web_search. Other packages can add more" in str(kind.value)
     assert "installed are " in str(place.value)
     assert "host, " in str(place.value)
 

@@ -136,7 +136,7 @@ def test_file_with_a_secret_is_refused_or_masked_wherever_it_stands(
     target = io.BytesIO()
 
     with pytest.raises(
-        ValidationError, match=r"'a\.bin' holds the secret (KEY|LONG), .*in_files: mask"
+        ValidationError, match=r"'a\.bin' contains the secret (KEY|LONG), .*in_files: mask"
     ):
         Secrets(keys).mask_file(io.BytesIO(data), target, "a.bin")
     assert target.getvalue() == b""

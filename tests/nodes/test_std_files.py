@@ -53,7 +53,7 @@ def test_an_edit_of_what_is_not_there_once_changes_nothing(bench: Bench, poem: P
     before = poem.read_bytes()
 
     assert fails(bench, "edit_file", path="poem.txt", old="two", new="2") == (
-        "'old' is in 'poem.txt' 2 times: give more of the text around it, or say all: true"
+        "'old' is in 'poem.txt' 2 times: include more of the surrounding text, or set all: true"
     )
     assert fails(bench, "edit_file", path="poem.txt", old="four", new="4") == (
         "'old' is not in 'poem.txt': read the file, and give the text exactly as it stands there"

@@ -53,13 +53,13 @@ def test_a_file_that_is_too_long_is_read_on(bench: Bench) -> None:
     last = len(lines)
     assert lines[-1] == f"{last}\tline {last}"
     assert 50 < last < 120
-    assert note == f"[lines 1 to {last} of 1000; to read on: first_line={last + 1}]"
+    assert note == f"[lines 1 to {last} of 1000. To continue: first_line={last + 1}]"
 
     on = shown(bench, "read_file", path="long.txt", first_line=last + 1, lines=2)
     assert on.split("\n") == [
         f"{last + 1}\tline {last + 1}",
         f"{last + 2}\tline {last + 2}",
-        f"[lines {last + 1} to {last + 2} of 1000; to read on: first_line={last + 3}]",
+        f"[lines {last + 1} to {last + 2} of 1000. To continue: first_line={last + 3}]",
     ]
     assert shown(bench, "read_file", path="long.txt", first_line=1000) == "1000\tline 1000"
     assert shown(bench, "read_file", path="long.txt", first_line=2000) == (

@@ -1,7 +1,7 @@
-"""Converters that a flow brings along: `config: {converters: ["inis:convert"]}`.
+"""Converters provided by a flow: `config: {converters: ["inis:convert"]}`.
 
-Their source is read here and run in the process that reads a file, in the sandbox: the engine never
-runs it, and the sandbox does not see the folder that it is in.
+Their source is read here and run in the sandboxed process that reads a file. The engine never runs
+it, and the sandbox does not see the directory that contains it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Spec
 
 _LARGEST = 64 * 1024
-"""Bytes of all sources together: they are passed with each file."""
+"""Maximum size of all sources together, because they are passed with each file."""
 
 
 def sources(spec: Spec) -> list[dict[str, str]]:
     """Return the sources of the converters that a spec names.
 
     Args:
-        spec: What is asked for.
+        spec: The requested environment.
 
     Raises:
-        EnvironmentUnavailable: There is no such file or function, or there is too much.
+        EnvironmentUnavailable: A file or function does not exist, or the sources are too large.
     """
     found = []
     for named in spec.config.converters:

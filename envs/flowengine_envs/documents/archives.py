@@ -17,13 +17,13 @@ _TRANSITIONAL = rb"http://schemas.openxmlformats.org/\1/2006/"
 
 
 def open_archive(data: bytes, limits: Limits) -> zipfile.ZipFile:
-    """Open a ZIP file whose entries together are no larger than they may be.
+    """Open a ZIP file whose entries together do not exceed the limits.
 
-    `zipfile` never unpacks more of an entry than the directory says, so the directory can be relied
-    on as an upper bound. Nothing is unpacked to disk, so names of entries are harmless.
+    `zipfile` never unpacks more of an entry than the directory declares, so the directory is a
+    reliable upper bound. Nothing is unpacked to disk, so names of entries are harmless.
 
     Raises:
-        Damaged: It is no ZIP file, or a part of it is missing.
+        Damaged: It is not a ZIP file, or a part of it is missing.
         LimitReached: It would become too large.
     """
     try:
@@ -43,7 +43,7 @@ def read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
     """Return the bytes of an entry.
 
     Raises:
-        Damaged: It is not there, or not what it should be.
+        Damaged: It is missing or invalid.
     """
     try:
         return archive.read(name)
@@ -56,14 +56,14 @@ def read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def readable(data: bytes, limits: Limits) -> bytes:
-    """Return an office file as libraries can read it.
+    """Return an office file in a form that libraries can read.
 
-    Files saved as "Strict Open XML" have namespaces that differ in their beginning only. Some
-    programs leave out a part, such as an image, to which another one still has a relationship:
-    libraries would not open such a file at all.
+    Files saved as "Strict Open XML" have namespaces that differ only in their beginning. Some
+    programs omit a part, such as an image, to which another part still has a relationship.
+    Libraries would refuse such a file.
 
     Raises:
-        Damaged: It is no ZIP file, or a part of it is missing.
+        Damaged: It is not a ZIP file, or a part of it is missing.
         LimitReached: It would become too large.
     """
     with open_archive(data, limits) as archive:
@@ -85,7 +85,7 @@ def readable(data: bytes, limits: Limits) -> bytes:
 
 
 def _whole_relationships(archive: zipfile.ZipFile) -> dict[str, bytes]:
-    """Return the lists of relationships that lead to missing parts, without these."""
+    """Return the relationship lists with relationships to missing parts, without these."""
     from lxml import etree
 
     known = {name.lower() for name in archive.namelist()}
@@ -104,7 +104,7 @@ def _whole_relationships(archive: zipfile.ZipFile) -> dict[str, bytes]:
 
 
 def _is_lost(relationship: Any, folder: str, known: Collection[str]) -> bool:
-    """Return whether a relationship of a part in a folder leads to a part that is not there."""
+    """Return whether a relationship of a part in a directory leads to a missing part."""
     target = relationship.get("Target", "").partition("#")[0]
     if not target or relationship.get("TargetMode", "").lower() == "external":
         return False
@@ -113,7 +113,7 @@ def _is_lost(relationship: Any, folder: str, known: Collection[str]) -> bool:
 
 
 def title_of(package: Any) -> str:
-    """Return the title of an office file; what is wrong with its properties is no reason to fail.
+    """Return the title of an office file. Errors in its properties are ignored.
 
     Args:
         package: The library's object for the file, which has `core_properties`.
@@ -125,7 +125,7 @@ def title_of(package: Any) -> str:
 
 
 def parse_xml(data: bytes) -> Any:
-    """Return the root of an XML document; nothing outside of it is loaded.
+    """Return the root of an XML document, without loading any external resource.
 
     Raises:
         Damaged: It is not well-formed.

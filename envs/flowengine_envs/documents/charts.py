@@ -17,7 +17,7 @@ _CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
 _TEXT = "{http://schemas.openxmlformats.org/drawingml/2006/main}t"
 _NUMBERS = {f"{_CHART}numCache", f"{_CHART}numLit"}
 _LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[[^\]]*\]')
-"""Parts of a number format that only look like letters of a date."""
+"""Parts of a number format that only resemble letters of a date."""
 _DATE = re.compile(r"[dy]|mmm", re.IGNORECASE)
 _FIRST_DAY, _FIRST_DAY_OF_MACS = datetime(1899, 12, 30), datetime(1904, 1, 1)
 
@@ -27,7 +27,7 @@ def write(space: Any, out: Writer) -> None:
 
     Args:
         space: The root of its part, `c:chartSpace`.
-        out: Where it goes.
+        out: Receives the text.
     """
     title = space.find(f"{_CHART}chart/{_CHART}title")
     if title is not None:
@@ -58,7 +58,10 @@ def write(space: Any, out: Writer) -> None:
 
 
 def _axis(space: Any, *kinds: str) -> str:
-    """Return the title of an axis; of two value axes, of the second one: the first is level."""
+    """Return the title of an axis.
+
+    Of two value axes, the second is used: the first is horizontal.
+    """
     titles = [
         "".join(one.text or "" for one in title.iter(_TEXT))
         for kind in kinds
@@ -68,7 +71,7 @@ def _axis(space: Any, *kinds: str) -> str:
 
 
 def _points(series: Any, first: datetime, *kinds: str) -> Iterator[dict[int, str]]:
-    """Yield the values of a series by their place; of several levels the innermost comes first."""
+    """Yield the values of a series by position. Of several levels, the innermost comes first."""
     for kind in kinds:
         for level in series.iterfind(f"{_CHART}{kind}//*[{_CHART}pt]"):
             is_number = level.tag in _NUMBERS

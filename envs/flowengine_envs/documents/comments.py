@@ -1,6 +1,7 @@
-"""Comments of people in documents: read if they are wanted, otherwise counted.
+"""Comments in documents, which are included on request and otherwise counted.
 
-In Word documents a mark stands at their place, and at the end what they say.
+In Word documents, a mark is inserted at the place of each comment, and the comments follow at the
+end.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ _LONGEST = 100
 
 
 class Remarks:
-    """The comments of a document that stand behind the page, slide or sheet they are on.
+    """The comments of a document that follow their page, slide or sheet.
 
     Args:
-        out: Where they go.
-        wanted: Whether they are read; otherwise a note says how many there are.
+        out: Receives the text.
+        wanted: Whether they are included. Otherwise a note contains their number.
     """
 
     def __init__(self, out: Writer, wanted: bool) -> None:
@@ -30,9 +31,9 @@ class Remarks:
         """Write a comment.
 
         Args:
-            author: Who made it; may be empty.
-            text: What it says.
-            about: What it is about, if that is known.
+            author: Its author, may be empty.
+            text: Its text.
+            about: The commented text, if known.
         """
         text = " ".join(text.split())
         if not text:
@@ -44,13 +45,13 @@ class Remarks:
         self._out.paragraph(f"Comment by {_who(author)}{where}: {text}")
 
     def finish(self) -> None:
-        """Note what was left out."""
+        """Add a note about omitted comments."""
         if self._left_out:
             leave_out(self._out, self._left_out)
 
 
 def leave_out(out: Writer, count: int) -> None:
-    """Note that comments are not read, and how they are."""
+    """Add a note that comments were omitted, and how to include them."""
     out.note(f"comments left out: {count:,} (config: comments)")
 
 
@@ -58,7 +59,7 @@ class Comments:
     """The comments of a Word document.
 
     Args:
-        ids: Of those that are there; nothing is kept of others, or if comments are not wanted.
+        ids: Ids of existing comments. Others are ignored, and all are if comments are not wanted.
     """
 
     def __init__(self, ids: list[str]) -> None:
@@ -66,26 +67,26 @@ class Comments:
         self._open: dict[str, None] = {}
 
     def begin(self, id: str) -> None:
-        """Take text from here on for what a comment is about."""
+        """Collect text from here on as the commented text."""
         if id in self._quotes:
             self._open[id] = None
 
     def end(self, id: str) -> None:
-        """Take no more."""
+        """Stop collecting."""
         self._open.pop(id, None)
 
     def take(self, text: str) -> None:
-        """Take text of the document."""
+        """Add text of the document."""
         for id in self._open:
             if len(self._quotes[id]) <= _LONGEST:
                 self._quotes[id] += text
 
     def mark(self, id: str) -> Span:
-        """Return the mark that stands behind what a comment is about."""
+        """Return the mark that follows the commented text."""
         return Span(f"[^{_label(id)}]" if id in self._quotes else "", raw=True)
 
     def told(self, id: str, author: str, text: str) -> str:
-        """Return a comment as a footnote: who wrote it, about what, and what it says."""
+        """Return a comment as a footnote, with its author, the commented text and its text."""
         quote = " ".join(self._quotes.get(id, "").split())
         if len(quote) > _LONGEST:
             quote = f"{quote[:_LONGEST]}…"

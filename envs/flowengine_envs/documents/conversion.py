@@ -1,8 +1,8 @@
-"""Files become Markdown, each in a process of its own, in a sandbox without a network.
+"""Conversion of files to Markdown, each in a separate process, in a sandbox without a network.
 
-The processes are forked by a server that has imported the converters. After anything that a file
-did wrong there is a new server, although none of its processes can reach it: a crash, a limit, an
-answer that is none.
+The processes are forked by a server that has imported the converters. After any misbehavior caused
+by a file - a crash, an exceeded limit, an invalid answer - a new server is started, although none
+of its processes can reach it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 MEMORY = 1024 * MIB
-"""Bytes that a conversion may take, where the spec says nothing."""
+"""Bytes that a conversion may use, if the spec sets no limit."""
 FAULTS = {
     cls.__name__
     for cls in (
@@ -46,23 +46,26 @@ FAULTS = {
         documents.WrongPassword,
     )
 }
-"""Types of errors, by which flows handle them."""
+"""Error types for handlers in flows."""
 
 
 class Stretch(NamedTuple):
-    """Which part of a PDF is converted."""
+    """The part of a PDF to convert."""
 
     first: int = 1
-    """The page to begin with."""
+    """The first page."""
     seconds: float = 0.0
-    """Processor time after which no further page is begun; 0: as long as it takes."""
+    """Processor time after which no further page is begun. 0 means no limit."""
 
 
 WHOLE = Stretch()
 
 
 class Unreadable(StepError):
-    """A file cannot be read; handlers see why by its type: `Damaged`, `UnsupportedFormat`."""
+    """A file cannot be read.
+
+    Its type contains the reason for handlers: `Damaged`, `UnsupportedFormat`.
+    """
 
     type = "Unreadable"
 
@@ -71,8 +74,8 @@ class Conversion(Supervised):
     """Converts files of its workspace, bytes, and files of the host.
 
     Args:
-        request: What was asked for.
-        sandbox: The open sandbox; it has no network.
+        request: The opening.
+        sandbox: The open sandbox, which has no network.
         channel: The connection to its supervisor.
         added: Sources of converters that are tried first.
     """
@@ -87,13 +90,13 @@ class Conversion(Supervised):
         super().__init__(request, sandbox, channel)
         self._added = added
         self._formats: set[str] = set()
-        """Formats that were converted: there will be more of them."""
+        """Formats converted so far, of which more are likely."""
         self._server = 0
-        """Number of the fork server; with another number, a new one is started."""
+        """Number of the fork server. A new number starts a new server."""
 
     @property
     def vision_model(self) -> str:
-        """The model that describes images; empty: none does."""
+        """The model that describes images, empty if there is none."""
         return self.request.config.vision_model or ""
 
     async def _read(
@@ -108,19 +111,19 @@ class Conversion(Supervised):
         """Convert a document.
 
         Args:
-            source: A path below the workspace or a mounted folder, or the bytes of a file.
-            name: The name of the file, if the path does not say it.
-            media_type: The type that a server declares for it.
-            password: Of an encrypted PDF.
+            source: A path below the workspace or a mounted directory, or the bytes of a file.
+            name: The name of the file, if the path does not contain it.
+            media_type: The type declared by a server.
+            password: The password of an encrypted PDF.
             base: The address of a page, against which its links are resolved.
-            timeout: Seconds; default: the spec's, or 30; the spec's is the most.
+            timeout: Seconds, at most the limit of the spec. Default: that limit, or 30.
 
         Returns:
             The document.
 
         Raises:
-            Unreadable: It cannot be read; the message says why.
-            LimitExceeded: It takes more than it may; the message names the limit.
+            Unreadable: It cannot be read. The message contains the reason.
+            LimitExceeded: It exceeds a limit. The message names the limit.
             EnvironmentLost: The sandbox has ended.
         """
         if not isinstance(source, str | bytes):
@@ -175,7 +178,7 @@ class Conversion(Supervised):
         except BaseException:
             self._server += 1
             raise
-        if result.exit_code:  # whatever it has answered
+        if result.exit_code:  # regardless of its answer
             self._server += 1
         if self.sandbox.memory_kills() > kills:
             raise self._out_of_memory(name)
@@ -205,7 +208,7 @@ class Conversion(Supervised):
         return exceeded(name, message, limit, allowed)
 
     def _document(self, name: str, result: CommandResult, told: bytes) -> Document:
-        """Return what the process answered; nothing in it is believed without a look."""
+        """Return the document in the answer of the process, after validating all of it."""
         try:
             answer = checked(told)
         except ValueError:
@@ -226,7 +229,7 @@ class Conversion(Supervised):
 
 
 def checked(told: bytes) -> Document | Mapping[str, Any]:
-    """Return a document, or what is told of an error; `ValueError` for anything else."""
+    """Return a document, or the description of an error. Raise `ValueError` for anything else."""
     answer = json.loads(told)
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
         return dict(answer["error"])

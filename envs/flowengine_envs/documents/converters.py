@@ -1,4 +1,4 @@
-"""From the bytes of a file to a document: one converter for each format."""
+"""Conversion of the bytes of a file to a document, with one converter for each format."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _LIBRARIES = {
     "image": ["PIL.PngImagePlugin", "PIL.JpegImagePlugin", "PIL.ImageOps"],
     "text": ["charset_normalizer"],
 }
-"""Format → what its converter imports when it is called."""
+"""Format → the modules that its converter imports when it is called."""
 Converter = Callable[[bytes, str], str | None]
-"""Gets the bytes of a file and its name; returns Markdown, or None if the file is not its own."""
+"""Takes the bytes of a file and its name, and returns Markdown, or None for other formats."""
 _DECLARED = {"html", "csv", "text"}
-"""Formats whose converters want to know the declared encoding."""
+"""Formats whose converters take the declared encoding."""
 
 
 def convert(
@@ -62,24 +62,24 @@ def convert(
 
     Args:
         data: Its bytes.
-        name: Its name, in case the content does not tell the format.
-        media_type: The type that a server declares for it.
-        limits: What it may take.
-        password: Of an encrypted PDF.
+        name: Its name, used if the content does not show the format.
+        media_type: The type declared by a server.
+        limits: The limits.
+        password: The password of an encrypted PDF.
         base: The address of a page, against which its links are resolved.
-        picture: Whether of an image, and of scanned pages, copies are made that may be sent to a
+        picture: Whether to make copies of an image, and of scanned pages, that may be sent to a
             model.
         added: Converters that are tried before the built-in ones, by name.
-        comments: Whether comments of people in office documents and PDFs are read, too.
-        first: The page of a PDF to begin with.
-        seconds: Processor time after which a PDF is left, behind a page; the document's `following`
-            then says with which page to go on. 0: it is read to its end.
+        comments: Whether comments in office documents and PDFs are included.
+        first: The first page of a PDF.
+        seconds: Processor time after which the conversion of a PDF stops after a page. The
+            document's `following` is then the page to continue with. 0 means no limit.
 
     Returns:
         The document.
 
     Raises:
-        Unreadable: It cannot be converted; the message says why.
+        Unreadable: It cannot be converted. The message contains the reason.
     """
     limits = limits or Limits()
     if not data:
@@ -111,14 +111,14 @@ def convert(
 
 
 def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
-    """Have the converter of its format fill a document.
+    """Fill a document with the converter of its format.
 
     Raises:
         Unreadable: It cannot be converted.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # libraries warn of what they put right
+            warnings.simplefilter("ignore")  # libraries warn about repaired errors
             _converter(out.document.format)(data, out, **options)
     except Full:
         pass
@@ -126,7 +126,7 @@ def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
         raise
     except RecursionError:
         raise Damaged("it is nested too deeply") from None
-    except Exception as error:  # whatever a library trips over is a fault of the file
+    except Exception as error:  # an exception of a library is a fault of the file
         raise Damaged(f"it cannot be read: {type(error).__name__}: {error}") from error
     finally:
         out.finish()
@@ -135,7 +135,7 @@ def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
 def _by_added(
     data: bytes, name: str, added: Mapping[str, Converter], limits: Limits
 ) -> Document | None:
-    """Return what the first of the added converters made of a file whose own it is."""
+    """Return the result of the first added converter that accepts a file."""
     for label, convert in added.items():
         try:
             markdown = convert(data, name)
@@ -155,7 +155,7 @@ def _by_added(
 
 
 def modules(formats: Iterable[str]) -> list[str]:
-    """Return the modules that conversions of some formats import; others have none."""
+    """Return the modules that conversions of some formats import. Others import none."""
     known = [each for each in formats if each in MODULES]
     own = (f"flowengine_envs.documents.{MODULES[each]}" for each in known)
     return [*own, *(library for each in known for library in _LIBRARIES.get(each, ()))]

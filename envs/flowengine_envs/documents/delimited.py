@@ -19,7 +19,7 @@ def convert(data: bytes, out: Writer, declared: str = "") -> None:
 
     Args:
         data: Its bytes.
-        out: Where it goes.
+        out: Receives the text.
         declared: The encoding that a server or message declares.
     """
     text, note = decode(data, declared)

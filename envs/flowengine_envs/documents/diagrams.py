@@ -14,15 +14,15 @@ _DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _NO_NODES = {"pres", "parTrans", "sibTrans"}
-"""Points of a diagram that say how it looks."""
+"""Points of a diagram that describe its appearance."""
 
 
 def texts(drawing: Any, part: Any) -> Iterator[str]:
     """Yield the texts of the diagrams in a drawing, in their order.
 
     Args:
-        drawing: An element around them.
-        part: The part of the package that it stands in.
+        drawing: An element that contains them.
+        part: The part of the package that contains it.
     """
     for diagram in drawing.iter(f"{_DIAGRAM}relIds"):
         relation = part.rels.get(diagram.get(f"{_RELATION}dm", ""))

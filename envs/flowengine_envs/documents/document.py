@@ -1,4 +1,4 @@
-"""What a file becomes, the limits it is read under, and why it cannot be read."""
+"""The result of a conversion, its limits, and its errors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Table = list[list[str]]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one file may take.
+    """Limits for one file.
 
-    What exceeds `pages`, `cells`, `characters` or `pictures` is cut off, and noted; all else is an
-    error.
+    Content that exceeds `pages`, `cells`, `characters` or `pictures` is cut off, with a note.
+    Exceeding another limit is an error.
     """
 
     bytes: int = 64 * MIB
     """Size of the file."""
     unpacked: int = 256 * MIB
-    """What an archive, or one stream of a PDF, unpacks to."""
+    """Unpacked size of an archive, or of one stream of a PDF."""
     entries: int = 10_000
     """Files in an archive."""
     pages: int = 5_000
@@ -32,12 +32,12 @@ class Limits:
     pixels: int = 200_000_000
     """Width times height of an image."""
     pictures: int = 20
-    """Pages of a scan of which a picture is made."""
+    """Pages of a scan that are copied as pictures."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A page, slide, sheet or chapter: where it starts in the Markdown."""
+    """A page, slide, sheet or chapter, with its start in the Markdown."""
 
     kind: str
     number: int
@@ -47,77 +47,77 @@ class Part:
 
 @dataclass
 class Document:
-    """What a file says."""
+    """The content of a file."""
 
     format: str
     """`pdf`, `docx`, `html`, …"""
     markdown: str = ""
     title: str = ""
     parts: list[Part] = field(default_factory=list)
-    """Its pages, slides, sheets or chapters; none if the format has none."""
+    """Its pages, slides, sheets or chapters, empty if the format has none."""
     tables: list[Table] = field(default_factory=list)
-    """The rows of its tables, as text; all rows of a table have the same length."""
+    """The rows of its tables, as text. All rows of a table have the same length."""
     notes: list[str] = field(default_factory=list)
-    """What a reader should know: parts left out, doubts about the format."""
+    """Notes for the reader: omitted parts, doubts about the format."""
     truncated: bool = False
-    """Whether a limit cut something off; a note names the limit."""
+    """Whether a limit cut something off. A note names the limit."""
     pictures: dict[str, str] = field(default_factory=dict)
-    """If that was asked for, small copies of an image or of scanned pages that may be sent to a
-    model, as addresses of their data; they say nothing of where they were taken. The key is the
-    line of the Markdown behind which a description belongs; empty: at the end."""
+    """On request, small copies of an image or of scanned pages that may be sent to a model, as
+    `data:` URLs without location metadata. The key is the line of the Markdown that the description
+    follows, or empty for the end."""
     following: int = 0
-    """The page of the file with which the next stretch begins; 0: there is none."""
+    """The page of the file with which the next stretch begins, 0 if there is none."""
     size: int = 0
     """Bytes of the file."""
     sha256: str = ""
     """Its digest."""
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the document as plain data."""
         return asdict(self)
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Document:
-        """Return the document that `as_data` described."""
+        """Return the document described by a result of `as_data`."""
         known = {each.name for each in fields(cls)}
         values = {name: value for name, value in data.items() if name in known}
         return cls(**{**values, "parts": [Part(**part) for part in values["parts"]]})
 
 
 class Unreadable(Exception):
-    """The file cannot be read; the message says why."""
+    """The file cannot be read. The message contains the reason."""
 
 
 class NoSuchFile(Unreadable):
-    """There is no file at the path."""
+    """No file exists at the path."""
 
 
 class UnsupportedFormat(Unreadable):
-    """There is no converter for it."""
+    """No converter supports the format."""
 
 
 class Damaged(Unreadable):
-    """It is not what it claims to be, or part of it is missing."""
+    """The file is not what it claims to be, or a part of it is missing."""
 
 
 class PasswordRequired(Unreadable):
-    """It is encrypted, and no password was given."""
+    """The file is encrypted, and no password was given."""
 
 
 class WrongPassword(Unreadable):
-    """It is encrypted, and the password does not open it."""
+    """The file is encrypted, and the password does not open it."""
 
 
 class LimitReached(Unreadable):
-    """It takes more than it may.
+    """The file exceeds a limit.
 
     Args:
         limit: Name of the limit.
         allowed: Its value.
-        what: What was found.
+        what: Description of the actual value.
     """
 
     def __init__(self, limit: str, allowed: int, what: str) -> None:
-        super().__init__(f"{what}; the limit '{limit}' is {allowed:,}")
+        super().__init__(f"{what}, but the limit '{limit}' is {allowed:,}")
         self.limit = limit
         self.allowed = allowed

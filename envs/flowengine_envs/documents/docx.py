@@ -1,4 +1,4 @@
-"""Word documents, in the order in which they are read."""
+"""Word documents, in reading order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SYMBOLS = {
     **{"F0FC": "\u2713", "F0FB": "\u2717", "F0FE": "\u2612", "F0FD": "\u2612"},
     **{"F0A8": "\u2610", "F06F": "\u2610", "F0B7": "\u2022", "F0A7": "\u25aa", "F0E0": "\u2192"},
 }
-"""Characters of the fonts Wingdings and Symbol that stand in texts; others are left out."""
+"""Characters of the fonts Wingdings and Symbol that occur in texts. Others are left out."""
 _TICKED, _OPEN = "\u2612", "\u2610"
 _UNREAD = "a part that was inserted from another file was not read"
 _MARKDOWN_NUMBER = re.compile(r"\d+[.)]")
@@ -54,8 +54,8 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
 
     Args:
         data: Its bytes.
-        out: Where it goes.
-        comments: Whether its comments are read, too.
+        out: Receives the text.
+        comments: Whether its comments are included.
 
     Raises:
         Damaged: It cannot be opened.
@@ -66,7 +66,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
 
 
 def _opened(data: bytes, limits: Limits) -> Any:
-    """Return the library's object for a Word file, also for one with macros and for a template."""
+    """Return the library's object for a Word file, including templates and files with macros."""
     data = readable(data, limits)
     from docx.opc.part import PartFactory
     from docx.package import Package
@@ -81,7 +81,10 @@ def _opened(data: bytes, limits: Limits) -> Any:
 
 
 def _class_of_part(_media_type: str, relation: str) -> Any:
-    """Return the library's class for a part; an inserted file says that it is a document's XML."""
+    """Return the library's class for a part.
+
+    An inserted file declares its type as that of a document.
+    """
     from docx.opc.constants import RELATIONSHIP_TYPE
     from docx.opc.part import Part
     from docx.parts.document import DocumentPart
@@ -100,8 +103,8 @@ class Word:
 
     Args:
         part: The main part of the package.
-        out: Where it goes.
-        comments: Whether its comments are read, too.
+        out: Receives the text.
+        comments: Whether its comments are included.
         inserted: Whether it is a part of another document.
     """
 
@@ -114,7 +117,7 @@ class Word:
         }
         self._related = {name: rel.target_part for name, rel in related.items()}
         self._hidden = 0
-        """Runs with a hidden text."""
+        """Number of runs with hidden text."""
         self._styles = Styles(self._xml("styles"))
         self._numbering = Numbering(self._xml("numbering"))
         self._boxes: list[Any] = []
@@ -134,7 +137,7 @@ class Word:
         return None if part is None else parse_xml(part.blob)
 
     def convert(self) -> None:
-        """Convert the body, then what stands beside it."""
+        """Convert the body, then the other parts."""
         for body in self._part.element.iterchildren(f"{W}body"):
             self._blocks(body)
         for name, (tag, mark) in _NOTES.items():
@@ -238,7 +241,7 @@ class Word:
                 self._limit_of_comment(child)
 
     def _limit_of_comment(self, element: Any) -> None:
-        """Look whether what a comment is about begins or ends here."""
+        """Record whether the text of a comment begins or ends here."""
         if element.tag == f"{W}commentRangeStart":
             self._comments.begin(element.get(f"{W}id", ""))
         elif element.tag == f"{W}commentRangeEnd":
@@ -272,7 +275,7 @@ class Word:
                     yield from self._drawing(choice, link)
 
     def _ruby(self, ruby: Any, link: str) -> Iterator[Span]:
-        """Yield a text, and behind it how it is read."""
+        """Yield a text, followed by its reading."""
         for base in ruby.iterchildren(f"{W}rubyBase"):
             yield from self._spans(base, link)
         for reading in ruby.iterchildren(f"{W}rt"):
@@ -301,7 +304,7 @@ class Word:
             yield image(alt, "")._replace(link=link)
 
     def _address(self, hyperlink: Any) -> str:
-        """Return where a link of a text or of an image leads."""
+        """Return the target of a link of a text or an image."""
         relation = self._part.rels.get(hyperlink.get(f"{_RELATION}id", ""))
         anchor = hyperlink.get(f"{W}anchor", "")
         if relation is None or not relation.is_external:
@@ -357,7 +360,7 @@ class Word:
                 self._out.paragraph(f"[^{mark}{note.get(f'{W}id')}]: {text}")
 
     def _margins(self) -> None:
-        """Write headers and footers, each text once."""
+        """Write headers and footers, without repeating a text."""
         for kind in ("header", "footer"):
             parts = [
                 rel.target_part
@@ -371,7 +374,7 @@ class Word:
                     self._out.table(rows)
 
     def _margin(self, root: Any) -> tuple[str, list[Table]]:
-        """Return the text of a header or footer, and its tables; a single row is text, too."""
+        """Return the text of a header or footer, and its tables. A single row counts as text."""
         texts: list[str] = []
         tables: list[Table] = []
         for child in root:
@@ -383,7 +386,7 @@ class Word:
         return " ".join(filter(None, texts)), tables
 
     def _write_comments(self) -> None:
-        """Write the comments, or how many there are."""
+        """Write the comments, or their number."""
         if self._remarks and not self._wants_comments:
             leave_out(self._out, len(self._remarks))
             return
@@ -402,13 +405,13 @@ def _unique(margins: Iterable[tuple[str, list[Table]]]) -> list[tuple[str, list[
 
 
 def _span(element: Any, otherwise: int) -> int:
-    """Return of how many columns an element tells."""
+    """Return the number of columns that an element spans."""
     told = "" if element is None else element.get(f"{W}val", "")
     return min(int(told), 1_000) if told.isascii() and told.isdigit() else otherwise
 
 
 def _within(row: Any, name: str) -> Iterator[Any]:
-    """Yield the cells of a row, also those that controls and revisions wrap."""
+    """Yield the cells of a row, including those wrapped in controls and revisions."""
     for child in row:
         if child.tag == f"{W}{name}":
             yield child
@@ -417,13 +420,13 @@ def _within(row: Any, name: str) -> Iterator[Any]:
 
 
 def _is_outermost(box: Any, drawing: Any) -> bool:
-    """Return whether a text box of a drawing is in no other one of it."""
+    """Return whether a text box of a drawing is not inside another one."""
     around = takewhile(lambda one: one is not drawing, box.iterancestors())
     return all(one.tag != box.tag for one in around)
 
 
 def _sign(element: Any, name: str) -> str:
-    """Return the text of an element of a run that has none of its own; empty: it is no such."""
+    """Return the text for an element of a run that contains none, empty for other elements."""
     if name == "sym":
         return _SYMBOLS.get(element.get(f"{W}char", "").upper(), "")
     if name != "fldChar":
@@ -440,7 +443,7 @@ def _sign(element: Any, name: str) -> str:
 
 
 def _script(look: Any) -> str:
-    """Return whether a run stands above or below the line, as `Span.script` says it."""
+    """Return whether a run is above or below the line, as in `Span.script`."""
     found = None if look is None else look.find(f"{W}vertAlign")
     value = "" if found is None else found.get(f"{W}val", "")
     return {"superscript": "^", "subscript": "_"}.get(value, "")

@@ -1,4 +1,4 @@
-"""Downloads: from an address to a file, within limits; each redirect is judged anew."""
+"""Downloads from an address to a file, within limits, with a check of each redirect."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from flowengine_envs.network.http import BadAnswer, Client, Head, Interrupted
 from flowengine_envs.network.urls import Url
 
 SECONDS = 120.0
-"""Of a download with its redirects, where the spec says nothing."""
+"""Seconds for a download with its redirects, if the spec sets no limit."""
 REQUESTS = 3
-"""Tries of a request that fails in a way that may pass."""
+"""Attempts of a request that fails in a transient way."""
 _PASSING = frozenset({502, 503, 504})
 _PAUSES = (1.0, 4.0)
 _LONGEST_PAUSE = 20.0
@@ -39,15 +39,15 @@ _REFRESH = re.compile(
 )
 _HEAD_OF_PAGE = 16 * 1024
 _AT_ONCE = 5
-"""Seconds after which a page that refreshes itself counts as a redirect."""
+"""Maximum delay of a page's self-refresh that counts as a redirect, in seconds."""
 
 
 @dataclass
 class Download:
-    """A file, and what the server said of it."""
+    """A file, with the server's response headers."""
 
     url: Url
-    """Where it was found at last."""
+    """Its final address."""
     status: int
     media_type: str
     name: str
@@ -57,7 +57,7 @@ class Download:
 
     @property
     def reason(self) -> str:
-        """Its status with the usual words."""
+        """Its status with the standard phrase."""
         try:
             return f"{self.status} {HTTPStatus(self.status).phrase}"
         except ValueError:
@@ -65,12 +65,12 @@ class Download:
 
 
 class Limits(NamedTuple):
-    """What one download may take."""
+    """Limits for one download."""
 
     bytes: int
-    """Packed, and unpacked."""
+    """Packed and unpacked size."""
     seconds: float = SECONDS
-    """With its redirects, and without pauses before it is tried again."""
+    """Including its redirects, without pauses between attempts."""
 
 
 class Downloader:
@@ -78,8 +78,8 @@ class Downloader:
 
     Args:
         client: Sends requests.
-        limits: What one download may take.
-        pause: Waits for some seconds before another try.
+        limits: Limits for one download.
+        pause: Waits for some seconds before another attempt.
     """
 
     def __init__(
@@ -93,21 +93,21 @@ class Downloader:
         self._pause = pause
 
     async def get(self, url: Url, to: Path, headers: Mapping[str, str] | None = None) -> Download:
-        """Download a file; an answer of any status is one.
+        """Download a file. A response of any status counts as one.
 
         Args:
             url: Its address.
-            to: The file that is written; after an error there is none.
-            headers: What is sent to the server of this address, and to no other.
+            to: The file to write. After an error it does not exist.
+            headers: Headers for the server of this address, and no other.
 
         Returns:
-            What was found.
+            The download.
 
         Raises:
-            UrlRefused: The address, or one that it redirects to, may not be reached.
-            HttpError: There is no answer, or too many redirects.
+            UrlRefused: The address, or one that it redirects to, must not be reached.
+            HttpError: There is no response, or there are too many redirects.
             Timeout: It takes too long.
-            TooLarge: It has more bytes than it may.
+            TooLarge: It exceeds the maximum size.
         """
         chain = [url]
         try:
@@ -128,7 +128,7 @@ class Downloader:
     async def _tried(
         self, chain: list[Url], to: Path, headers: Mapping[str, str]
     ) -> Download | Url:
-        """Send a request, again if its fault may pass."""
+        """Send a request, and repeat it after a transient error."""
         for number in range(REQUESTS):
             last = number == REQUESTS - 1
             try:
@@ -147,7 +147,7 @@ class Downloader:
     async def _asked(
         self, chain: list[Url], to: Path, headers: Mapping[str, str]
     ) -> tuple[Download | Url, float | None]:
-        """Send one request; return what it gave, and the pause after which it may give more."""
+        """Send one request. Return its result, and the pause after which to repeat it, if any."""
         asked = redirects.asked(self._client, chain, _ACCEPTED, headers, self._limits.bytes)
         try:
             async with asked as (head, body):
@@ -180,7 +180,7 @@ def _download(chain: list[Url], head: Head, size: int, digest: str) -> Download:
 
 
 def _refresh(path: Path, head: Head) -> str:
-    """Return where a page sends its readers at once."""
+    """Return the address that a page immediately refreshes to."""
     if "html" not in head.headers.get("content-type", ""):
         return ""
     with path.open("rb") as file:

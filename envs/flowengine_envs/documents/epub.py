@@ -16,7 +16,7 @@ _CONTAINER = "META-INF/container.xml"
 _PAGES = {"application/xhtml+xml", "text/html", "text/x-oeb1-document", "image/svg+xml"}
 _SUFFIXES = (".xhtml", ".html", ".htm")
 _ABOUT = {"creator": "Author", "publisher": "Publisher", "date": "Date", "description": "About"}
-"""What a book says of itself → what stands before that."""
+"""Metadata of a book → its label."""
 
 
 def convert(data: bytes, out: Writer) -> None:
@@ -24,7 +24,7 @@ def convert(data: bytes, out: Writer) -> None:
 
     Args:
         data: Its bytes.
-        out: Where it goes.
+        out: Receives the text.
 
     Raises:
         Damaged: Its table of contents or a chapter is missing.
@@ -50,7 +50,7 @@ def convert(data: bytes, out: Writer) -> None:
 
 
 def _chapters(book: Any, folder: str) -> list[str]:
-    """Return the paths of the chapters, in the order in which they are read."""
+    """Return the paths of the chapters, in reading order."""
     files = {
         item.get("id"): posixpath.normpath(posixpath.join(folder, unquote(item.get("href", ""))))
         for item in book.iterfind("{*}manifest/{*}item")
@@ -61,7 +61,7 @@ def _chapters(book: Any, folder: str) -> list[str]:
 
 
 def _outward(url: str) -> str:
-    """Return where a link leads; those within the book lead nowhere outside of it."""
+    """Return the target of a link. Links within the book have no target outside of it."""
     try:
         return target(url) if urlsplit(url).scheme else ""
     except ValueError:

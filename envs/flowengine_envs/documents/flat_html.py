@@ -1,4 +1,4 @@
-"""The text of HTML that is nested more deeply than its parser goes: paragraphs, nothing else."""
+"""The text of HTML that is nested too deeply for its parser: only paragraphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which format a file has: its content decides, then what was declared, then its name."""
+"""Detection of a file's format: by its content, then the declared type, then its name."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _MAIN_PARTS = (
         "xlsx",
     ),
 )
-"""What the list of types of an office file says of its main part."""
+"""Content types of the main part of office files."""
 _BINARY_WORKBOOK = b"ms-excel.sheet.binary"
 _LONGEST_TYPES = 1024 * 1024
 _OFFICE = {"word/": "docx", "ppt/": "pptx", "xl/": "xlsx"}
@@ -105,7 +105,7 @@ _MAIL = re.compile(
 )
 _START = 4_096
 _BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError)
-"""What reading an archive may raise; `NotImplementedError` is a `RuntimeError`."""
+"""Exceptions raised while reading an archive. `NotImplementedError` is a `RuntimeError`."""
 
 
 class Found(NamedTuple):
@@ -113,7 +113,7 @@ class Found(NamedTuple):
 
     format: str
     note: str = ""
-    """That its name says something else."""
+    """A note if its name suggests another format."""
 
 
 def detect(data: bytes, name: str = "", media_type: str = "") -> Found:
@@ -121,11 +121,11 @@ def detect(data: bytes, name: str = "", media_type: str = "") -> Found:
 
     Args:
         data: Its bytes.
-        name: Its name; only the suffix counts.
-        media_type: The type that a server or message declares.
+        name: Its name, from which only the suffix is used.
+        media_type: The type declared by a server or message.
 
     Raises:
-        UnsupportedFormat: It has none of those that can be read; the message names it.
+        UnsupportedFormat: The format is not supported. The message names it.
         PasswordRequired: It is an encrypted Office file.
         Damaged: It is a broken archive.
     """
@@ -137,7 +137,7 @@ def detect(data: bytes, name: str = "", media_type: str = "") -> Found:
         named = claimed if claimed in {"html", "csv", "eml", "ipynb"} else ""
         found = _text_format(data) or declared or named or "text"
     if claimed and claimed != found:
-        return Found(found, f"its name says {claimed}, but it is {found}")
+        return Found(found, f"its name suggests {claimed}, but it is {found}")
     return Found(found)
 
 
@@ -161,7 +161,7 @@ def _by_content(data: bytes, suffix: str) -> str:
 
 
 def _refuse(data: bytes) -> None:
-    """Raise `UnsupportedFormat` for what is not text."""
+    """Raise `UnsupportedFormat` for a file that is not text."""
     for signature, what in _MARKUP:
         if data.startswith(signature):
             raise _unsupported(what)
@@ -191,7 +191,7 @@ def _archive(data: bytes) -> str:
 
 
 def _office(archive: zipfile.ZipFile, entries: Sequence[str]) -> str:
-    """Return the format of an office file: the type of its main part tells it, or a folder."""
+    """Return the format of an office file, by the type of its main part, or by a directory."""
     with archive.open("[Content_Types].xml") as file:
         types = file.read(_LONGEST_TYPES)
     for told, format in _MAIN_PARTS:
@@ -216,7 +216,7 @@ def _reads_as_text(data: bytes) -> bool:
 
 
 def _text_format(data: bytes) -> str:
-    """Return the format that a text certainly has, or nothing."""
+    """Return the format that a text certainly has, or the empty text."""
     start = data[:_START]
     if b"\0" in start:  # UTF-16
         start = decode(start)[0].encode()
@@ -233,11 +233,11 @@ def _text_format(data: bytes) -> str:
 
 
 def encoding_of(data: bytes, media_type: str = "") -> str:
-    """Return the encoding that is declared for a text."""
+    """Return the declared encoding of a text."""
     _, _, rest = media_type.partition("charset=")
     return rest.split(";")[0].strip(" \"'") or declared_in(data)
 
 
 def _unsupported(what: str) -> UnsupportedFormat:
     known = ", ".join(dict.fromkeys(SUFFIXES.values()))
-    return UnsupportedFormat(f"it is {what}, which cannot be read; supported are {known}")
+    return UnsupportedFormat(f"it is {what}, which cannot be read. Supported are {known}")

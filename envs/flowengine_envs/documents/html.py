@@ -1,7 +1,7 @@
-"""HTML, also of mails and e-books.
+"""HTML, including that of mails and e-books.
 
-The tree is walked by events, so depth costs no stack. Text is collected until a block begins or
-ends; then it is written, after the marks of the lists and quotes around it.
+The tree is walked by events, so depth needs no stack. Text is collected until a block begins or
+ends. It is then written, after the marks of the enclosing lists and quotes.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _BLOCKS = frozenset(
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _WITHIN_HEADINGS = frozenset({"div", "p", "center", "section", "header", "figure", "figcaption"})
-"""Blocks that some pages put into a heading; they do not end it."""
+"""Blocks that some pages put into a heading, without ending it."""
 _LONGEST_HEADING = 400
-"""Characters of a heading with blocks; one with more was only never closed."""
+"""Maximum characters of a heading with blocks. A longer one was probably never closed."""
 _LOOKS = {
     "b": "bold",
     "strong": "bold",
@@ -66,7 +66,7 @@ _LOOKS = {
 }
 _LISTS = frozenset({"ul", "ol", "dl", "menu", "dir"})
 _AROUND = {"q": '""', "rt": "()"}
-"""What browsers show around a text, or above another one."""
+"""Characters that browsers show around a text, or above another one."""
 _UNSHOWN = frozenset({"hidden", "password", "image", "file"})
 _TICKS = frozenset({"checkbox", "radio"})
 _SCRIPTS = {"sup": "^", "sub": "_"}
@@ -78,7 +78,8 @@ _HIDDEN = re.compile(
 _LANGUAGE = re.compile(r"(?:language|lang|highlight-source|brush:|sourceCode)[-\s]?([\w+#-]+)")
 _SPACE = re.compile(r"\s+")
 _DEEPEST = 12
-"""Lists and quotes within each other that are shown; each line begins with the marks of all."""
+"""Maximum depth of nested lists and quotes that are shown, because each line begins with the marks
+of all."""
 
 
 def convert(data: bytes, out: Writer, declared: str = "", base: str = "") -> None:
@@ -86,7 +87,7 @@ def convert(data: bytes, out: Writer, declared: str = "", base: str = "") -> Non
 
     Args:
         data: Its bytes.
-        out: Where it goes.
+        out: Receives the text.
         declared: The encoding that a server or message declares.
         base: Its address, against which links are resolved.
 
@@ -100,10 +101,13 @@ def convert(data: bytes, out: Writer, declared: str = "", base: str = "") -> Non
 
 
 def convert_text(text: str, out: Writer, base: str = "", address: Address | None = None) -> None:
-    """Convert the text of a page; arguments as of `convert`.
+    """Convert the text of a page. Other arguments are those of `convert`.
 
     Args:
-        address: Returns where a link leads; by default the address is resolved against `base`.
+        text: The text.
+        out: Receives the text.
+        base: Its address, against which links are resolved.
+        address: Returns the target of a link. By default, the address is resolved against `base`.
     """
     from lxml import etree
 
@@ -117,7 +121,7 @@ def convert_text(text: str, out: Writer, base: str = "", address: Address | None
     except (etree.XMLSyntaxError, ValueError) as error:
         raise Damaged(f"its HTML cannot be parsed: {error}") from None
     if any("depth" in entry.message for entry in parser.error_log):
-        out.note("it is nested too deeply to keep its structure; only its text was taken")
+        out.note("it is nested too deeply to keep its structure, so only its text was taken")
         for paragraph in paragraphs(text):
             out.paragraph(paragraph)
         return
@@ -147,28 +151,29 @@ class Page:
     """A page that is being converted.
 
     Args:
-        out: Where it goes.
-        address: Returns where a link leads.
-        main: The element with what the page is about, if that is known. It comes first.
+        out: Receives the text.
+        address: Returns the target of a link.
+        main: The element with the main content, if it is known. It comes first.
     """
 
     def __init__(self, out: Writer, address: Address, main: Any = None) -> None:
         self._out = out
         self._main = main
         self._is_beside = False
-        """Whether the next block is the first that stands beside what the page is about."""
+        """Whether the next block is the first one outside the main content."""
         self._address = address
         self._text: list[Span] = []
         self._looks: dict[str, int] = dict.fromkeys(("bold", "italic", "code", "strike"), 0)
         self._links: list[str] = []
         self._scripts: list[str] = []
         self._marks: list[list[str]] = []
-        """Of each list item and quote around: how its next line begins, and those after it."""
+        """For each enclosing list item and quote: the beginning of its next line, and of further
+        lines."""
         self._lists: list[int | None] = []
-        """Of each list around: the number of its next item, or None."""
+        """For each enclosing list: the number of its next item, or None."""
         self._preformatted = 0
         self._heading: Any = None
-        """The heading around, if blocks do not end it."""
+        """The enclosing heading, if blocks do not end it."""
         self._language = ""
         self._tables: list[TableText | None] = []
         self._layouts: set[Any] = set()
@@ -194,7 +199,7 @@ class Page:
                     self._add(element.tail)
             elif not tag or tag in _DROPPED or self._is_hidden(element) or self._drawn(element):
                 walker.skip_subtree()
-                # The end of a skipped element still comes; it has to find nothing to close.
+                # The end event of a skipped element still follows, and must not close anything.
                 element.tag = "skipped" if tag else element.tag
             else:
                 self._start(tag, element)
@@ -214,7 +219,7 @@ class Page:
         return bool(hidden)
 
     def _drawn(self, element: Any) -> bool:
-        """Take a formula or a drawing as a whole; return whether it is one."""
+        """Handle a formula or a drawing as a whole, and return whether it is one."""
         name = name_of(element)
         if name == "math":
             formula = latex(element)
@@ -337,12 +342,12 @@ class Page:
 
     @property
     def _table(self) -> TableText | None:
-        """The table in whose cells text goes, if it is directly around."""
+        """The table whose cells receive text, if it is the directly enclosing one."""
         return self._tables[-1] if self._tables else None
 
     @property
     def _outer(self) -> TableText | None:
-        """The nearest table around that is written as one."""
+        """The nearest enclosing table that is written as one."""
         return next((each for each in reversed(self._tables) if each is not None), None)
 
     def _image(self, element: Any) -> None:
@@ -361,7 +366,7 @@ class Page:
         return [mark, " " * len(mark)]
 
     def _flush(self, heading: int = 0) -> None:
-        """Write the text that was collected, as a block."""
+        """Write the collected text as a block."""
         spans, self._text = self._text, []
         if not spans:
             return
@@ -379,7 +384,7 @@ class Page:
             self._write(plain(inline(spans)))
 
     def _write(self, text: str) -> None:
-        """Write a block behind the marks of what is around it."""
+        """Write a block after the marks of its enclosing elements."""
         if not text:
             return
         marks = self._marks[-_DEEPEST:]
@@ -404,7 +409,7 @@ class Page:
     def _write_table(self, table: TableText) -> None:
         for caption in table.caption:
             self._write(plain(caption))
-        if table.width == 1:  # it arranges, or is a list
+        if table.width == 1:  # it is used for layout, or is a list
             for row in table.rows:
                 for text in row:
                     self._write(plain(text))
@@ -415,7 +420,7 @@ class Page:
 
 
 def _has_data(table: Any) -> bool:
-    """Tell a table with another one in some cell from one that arranges what is in it."""
+    """Return whether a table that contains another one holds data, and is not used for layout."""
     if table is None or table.get("role") in {"presentation", "none"}:
         return False
     cells = [one for one in table.iter("td") if next(one.iterancestors("table")) is table]
@@ -425,7 +430,7 @@ def _has_data(table: Any) -> bool:
 
 
 def _shown_of(field: Any) -> str:
-    """Return what a field of a form shows."""
+    """Return the visible text of a form field."""
     kind = field.get("type", "text").lower()
     if kind in _TICKS:
         return " [x] " if "checked" in field.attrib else " [ ] "
@@ -433,7 +438,7 @@ def _shown_of(field: Any) -> str:
 
 
 def _is_short(heading: Any) -> bool:
-    """Return whether a heading is no longer than one may be."""
+    """Return whether a heading does not exceed the maximum length."""
     length = 0
     for text in heading.itertext():
         length += len(text)

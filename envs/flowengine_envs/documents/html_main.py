@@ -1,4 +1,4 @@
-"""What a page is about comes first: menus, search boxes and sidebars after it.
+"""The main content of a page, which is moved before menus, search boxes and sidebars.
 
 Source: HTML Living Standard, 4.4.14 (`main`) and 4.3.2 (`article`); WAI-ARIA 1.2, role `main`.
 """
@@ -12,10 +12,10 @@ _ARTICLE = "//article"
 
 
 def put_first(root: Any) -> Any:
-    """Move what a page is about before all else in its body, with the heading that stands above.
+    """Move the main content of a page to the beginning of its body, with the heading above it.
 
     Returns:
-        Its element; None: the page does not name one, or more than one.
+        Its element. None if the page marks none, or several.
     """
     body, main = root.find("body"), _main(root)
     if body is None or main is None:
@@ -37,7 +37,7 @@ def _main(root: Any) -> Any:
 
 
 def _move(element: Any, to: Any, at: int) -> None:
-    """Move an element; the text behind it stays where it was."""
+    """Move an element. The text after it stays in its place."""
     before, parent, tail = element.getprevious(), element.getparent(), element.tail or ""
     element.tail = None
     if before is not None:

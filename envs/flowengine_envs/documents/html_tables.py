@@ -1,11 +1,11 @@
-"""The cells of an HTML table while its text comes."""
+"""Collects the cells of an HTML table while its text arrives."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _WIDEST = 1_000
-"""Columns or rows that a cell may span."""
+"""Maximum columns or rows that a cell may span."""
 
 
 def spans_of(element: Any) -> tuple[int, int]:
@@ -19,14 +19,14 @@ def _count(text: str) -> int:
 
 
 class TableText:
-    """Collects cells. What a merged cell covers besides its first place stays empty."""
+    """Collects cells. A merged cell fills only its first place, and the others stay empty."""
 
     def __init__(self) -> None:
         self.rows: list[list[str]] = []
         self.caption: list[str] = []
         self.is_in_caption = False
         self._covered: dict[int, int] = {}
-        """Column → rows below the current one that a cell above covers."""
+        """Column → number of rows below the current one that a cell above covers."""
         self.width = 0
 
     def row(self) -> None:
@@ -50,7 +50,7 @@ class TableText:
         self.width = max(self.width, len(row))
 
     def text(self, text: str) -> None:
-        """Take a block of the current cell, or of the caption."""
+        """Add a block to the current cell, or to the caption."""
         if not text:
             return
         if self.is_in_caption:
@@ -64,6 +64,6 @@ class TableText:
         self.rows[-1][self._at] = f"{before}\n{text}" if before else text
 
     def lines(self) -> str:
-        """Return the rows as lines of a cell: where a table is in another one."""
+        """Return the rows as lines of a cell, for a nested table."""
         filled = (filter(None, (" ".join(cell.split()) for cell in row)) for row in self.rows)
         return "\n".join([*self.caption, *filter(None, map("; ".join, filled))])

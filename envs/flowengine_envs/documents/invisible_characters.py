@@ -1,7 +1,7 @@
-"""Characters that nobody sees and models read, with which a file could address a model.
+"""Characters that are invisible to users but read by models, which a file could use to address one.
 
-Converters run where `flowengine` is not installed, so they do not take this from
-`flowengine.sdk.untrusted`. A test compares both.
+Converters run where `flowengine` is not installed, so they cannot import this from
+`flowengine.sdk.untrusted`. A test keeps both equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INVISIBLE = re.compile(
 def visible(text: str) -> tuple[str, int]:
     """Return text without its invisible characters, and how many there were.
 
-    What joins letters of Arabic, or emoji, stays.
+    Characters that join Arabic letters or emoji are kept.
     """
     if text.isascii() and text.isprintable():
         return text, 0

@@ -1,4 +1,4 @@
-"""Signs and names of formulas in LaTeX, for all formats that have formulas."""
+"""Symbols and names in LaTeX, for all formats with formulas."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ACCENTS = {
 }
 BRACKETS = {"{": r"\{", "}": r"\}", "⟨": r"\langle", "⟩": r"\rangle", "": "."}
 ROW = r" \\ "
-"""Between two rows of a matrix."""
+"""Separates two rows of a matrix."""
 _ESCAPED = re.compile(r"[\\%#&_{}$]")
 
 
 def escaped(text: str) -> str:
-    """Return text of which no character means anything in LaTeX."""
+    """Return text with the special characters of LaTeX escaped."""
     return _ESCAPED.sub(_escape, text)
 
 
@@ -40,33 +40,33 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def based(base: str) -> str:
-    """Return what a script or limit is about, in braces if it is more than one character."""
+    """Return the base of a script or limit, in braces if it has more than one character."""
     return base if len(base) < 2 else f"{{{base}}}"
 
 
 def scripted(base: str, below: str, above: str) -> str:
-    """Return something with what stands below and above at its side; either may be empty."""
+    """Return a base with subscript and superscript, which may each be empty."""
     return base + (f"_{{{below}}}" if below else "") + (f"^{{{above}}}" if above else "")
 
 
 def fraction(above: str, below: str, *, bar: bool = True, slanted: bool = False) -> str:
-    """Return a fraction, or without a bar one thing on top of another."""
+    """Return a fraction, or without a bar one expression above another."""
     if slanted:
         return f"{{{above}}}/{{{below}}}"
     return f"\\frac{{{above}}}{{{below}}}" if bar else f"{{{above} \\atop {below}}}"
 
 
 def root(of: str, degree: str = "") -> str:
-    """Return a root; of degree 2 by default."""
+    """Return a root, by default a square root."""
     return f"\\sqrt{f'[{degree}]' if degree else ''}{{{of}}}"
 
 
 def delimited(opening: str, inner: str, closing: str) -> str:
-    """Return something in brackets of its height."""
+    """Return an expression in brackets of its height."""
     left, right = (BRACKETS.get(one, one) for one in (opening, closing))
     return f"\\left{left} {inner} \\right{right}"
 
 
 def rows(lines: list[str], kind: str = "matrix") -> str:
-    """Return rows, whose cells ` & ` parts, as an environment of LaTeX."""
+    """Return rows, whose cells are separated by ` & `, as an environment of LaTeX."""
     return f"\\begin{{{kind}}} {ROW.join(lines)} \\end{{{kind}}}"

@@ -1,4 +1,4 @@
-"""Where the libraries of the converters are, for a process that only sees what it is shown."""
+"""Locations of the converters' libraries, for a process that sees only selected directories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def missing() -> list[str]:
 
 @cache
 def folders() -> tuple[str, ...]:
-    """Return the folders that hold the converters and their libraries, outside of the system's."""
+    """Return the directories with the converters and their libraries, except for the system's."""
     places = [str(OWN)]
     for name in _NEEDED:
         found = find_spec(name)
@@ -35,5 +35,5 @@ def folders() -> tuple[str, ...]:
 
 
 def search_path() -> list[str]:
-    """Return the folders in which Python has to look, also where it is told to look nowhere."""
+    """Return the module search path for a Python process that has none by default."""
     return [str(OWN.parent), *(place for place in folders() if place != str(OWN))]

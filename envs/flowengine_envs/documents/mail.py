@@ -1,4 +1,4 @@
-"""Mail messages: who wrote what to whom, the text, and what is attached."""
+"""Mail messages: sender, recipients, text, and attachments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def convert(data: bytes, out: Writer) -> None:
 
     Args:
         data: Its bytes.
-        out: Where it goes.
+        out: Receives the text.
     """
     message = parsed(data)
     out.document.title = _header(message, "Subject")
@@ -35,7 +35,7 @@ def convert(data: bytes, out: Writer) -> None:
 
 
 def parsed(data: bytes) -> EmailMessage:
-    """Return a message, or a page that was saved as one (MHTML)."""
+    """Return a message, or a page saved as one (MHTML)."""
     return email.message_from_bytes(data, policy=email.policy.default)
 
 
@@ -52,7 +52,7 @@ def write_body(message: EmailMessage, out: Writer) -> None:
 def _header(message: EmailMessage, name: str) -> str:
     try:
         return " ".join(str(message.get(name, "")).split())
-    except (ValueError, IndexError, MessageError):  # of headers that break the rules
+    except (ValueError, IndexError, MessageError):  # invalid headers
         return ""
 
 

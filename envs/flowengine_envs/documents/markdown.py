@@ -25,7 +25,7 @@ _ORDINALS = frozenset(("st", "nd", "rd", "th", "e", "er", "re", "ème", "ère", 
 
 
 class Span(NamedTuple):
-    """Text of one look. A line break is a span of its own, or within the text."""
+    """Text with uniform formatting. A line break is a separate span, or part of the text."""
 
     text: str
     bold: bool = False
@@ -34,20 +34,20 @@ class Span(NamedTuple):
     strike: bool = False
     link: str = ""
     raw: bool = False
-    """Whether it is Markdown already."""
+    """Whether it is already Markdown."""
     script: str = ""
-    """`^` if it stands above the line, `_` if it stands below."""
+    """`^` for superscript, `_` for subscript."""
 
 
 class Full(Exception):
-    """The document has as many characters as it may; what is there is kept."""
+    """The document has reached its maximum length. Its text so far is kept."""
 
 
 def inline(spans: Iterable[Span], line_break: str = "  \n") -> str:
     """Return spans as Markdown, with white space collapsed.
 
     Args:
-        line_break: What stands for a line break.
+        line_break: The Markdown for a line break.
     """
     parts: list[str] = []
     for link, linked in groupby(_collapsed(_scripted(spans)), lambda span: span.link):
@@ -62,9 +62,9 @@ def inline(spans: Iterable[Span], line_break: str = "  \n") -> str:
 
 
 def _scripted(spans: Iterable[Span]) -> Iterator[Span]:
-    """Write what stands above or below the line so that `10⁶` does not become `106`.
+    """Mark superscript and subscript, so that `10⁶` does not become `106`.
 
-    Marks of footnotes, ordinals (`1st`), links and whole sentences stay as they are.
+    Marks of footnotes, ordinals (`1st`), links and whole sentences are left unchanged.
     """
     for script, together in groupby(spans, lambda span: span.script):
         if not script:
@@ -80,7 +80,7 @@ def _scripted(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _collapsed(spans: Iterable[Span]) -> Iterator[Span]:
-    """Collapse white space, also across spans."""
+    """Collapse white space, including that across spans."""
     space = True
     for span in spans:
         text = re.sub(r"[ \t\r\f\v\u00a0]+", " ", span.text) if not span.raw else span.text
@@ -99,7 +99,7 @@ def _of_one_look(spans: Iterable[Span]) -> Iterator[Iterator[Span]]:
 
 
 def _look(spans: Sequence[Span]) -> str:
-    """Return spans of one look; marks go next to the text, or they would not count."""
+    """Return spans with the same formatting. Marks must be next to the text to be recognized."""
     first = spans[0]
     text = "".join(span.text for span in spans)
     before, core, after = _split(text)
@@ -129,7 +129,7 @@ def _code(text: str) -> str:
 
 
 def target(url: str) -> str:
-    """Return where a link leads as it stands in Markdown; empty: it leads nowhere that is safe."""
+    """Return the target of a link in Markdown, empty if there is no safe target."""
     url = "".join(url.split()) if "\n" in url or "\t" in url else url.strip()
     scheme = _SCHEME.match(url)
     if scheme is not None and scheme[1].lower() not in _SAFE_SCHEMES:
@@ -140,9 +140,9 @@ def target(url: str) -> str:
 
 
 def image(alt: str, url: str) -> Span:
-    """Return an image; embedded ones have no address."""
+    """Return an image. Embedded ones have no address."""
     text = " ".join(alt.split())
-    if len(text) > _LONGEST_ALT:  # only machines read it: a place to hide instructions
+    if len(text) > _LONGEST_ALT:  # it is only read by machines, and could hide instructions
         text = f"{text[:_LONGEST_ALT]}…"
     shown = text.replace("[", "\\[").replace("]", "\\]")
     where = target(url)
@@ -150,7 +150,7 @@ def image(alt: str, url: str) -> Span:
 
 
 def plain(text: str) -> str:
-    """Return text so that the start of no line is taken for the mark of a block."""
+    """Return text in which no line begins like the mark of a block."""
     return "\n".join(_unmarked(line) for line in text.split("\n"))
 
 
@@ -164,7 +164,7 @@ def _unmarked(line: str) -> str:
 
 
 def rectangle(rows: Iterable[Sequence[str]]) -> Table:
-    """Return rows as a table: all of one length, without rows and columns that are empty."""
+    """Return rows as a table with equal lengths, without empty rows and columns."""
     kept = [[cell.strip() for cell in row] for row in rows]
     kept = [row for row in kept if any(row)]
     width = max((len(row) for row in kept), default=0)
@@ -177,8 +177,8 @@ class Writer:
     """Writes the Markdown of a document, block by block, within the limits.
 
     Args:
-        document: What is filled.
-        limits: How long it may become.
+        document: The document to fill.
+        limits: The limits.
     """
 
     def __init__(self, document: Document, limits: Limits) -> None:
@@ -187,8 +187,8 @@ class Writer:
         self._blocks: list[str] = []
         self._length = 0
         self._list: list[tuple[int, str]] = []
-        """Of the item written last and those around it: its level, and the indentation of its own
-        items."""
+        """For the item written last and the enclosing ones: its level, and the indentation of
+        nested items."""
         self._cells = 0
         self._invisible = 0
 
@@ -201,11 +201,11 @@ class Writer:
         """Write a block.
 
         Args:
-            text: Markdown of several lines.
-            tight: Whether it follows the one before without an empty line.
+            text: Markdown, possibly of several lines.
+            tight: Whether it follows the previous block without an empty line.
 
         Raises:
-            Full: The document is as long as it may be.
+            Full: The document has reached its maximum length.
         """
         text, count = visible(text)
         self._invisible += count
@@ -224,12 +224,12 @@ class Writer:
         self._length += len(between) + len(text)
 
     def paragraph(self, text: str) -> None:
-        """Write a paragraph; its text is Markdown, but begins no other block."""
+        """Write a paragraph. Its text is Markdown that does not begin another block."""
         self._list.clear()
         self.block(plain(text))
 
     def heading(self, level: int, text: str) -> None:
-        """Write a heading in one line; an empty one is left out."""
+        """Write a heading in one line, unless it is empty."""
         self._list.clear()
         line = " ".join(text.split())
         if line:
@@ -239,8 +239,8 @@ class Writer:
         """Write an item of a list.
 
         Args:
-            level: 0 for the outermost list. An item is indented below an item of a lower level
-                only: deeper lines that no item precedes would be code.
+            level: 0 for the outermost list. An item is indented only below an item of a lower
+                level, because deeper lines without a preceding item would be code.
             mark: `-`, or a number with a dot.
         """
         if not text.strip():
@@ -261,9 +261,11 @@ class Writer:
             self.block(fenced(text.strip("\n"), language))
 
     def table(self, rows: Iterable[Sequence[str]]) -> None:
-        """Write a table, its first row as the head; cells are Markdown in one line or several.
+        """Write a table with its first row as the head.
 
-        Rows are taken one by one, no more than the limit of cells lets in.
+        Cells are Markdown in one or several lines.
+
+        Rows are consumed one by one, up to the limit of cells.
         """
         self._list.clear()
         taken: list[Sequence[str]] = []
@@ -279,10 +281,10 @@ class Writer:
             self.document.tables.append(table)
 
     def part(self, kind: str, number: int, name: str = "", remark: str = "") -> None:
-        """Mark where a page, slide, sheet or chapter begins.
+        """Mark the beginning of a page, slide, sheet or chapter.
 
         Raises:
-            Full: There are as many as there may be.
+            Full: The maximum number of parts is reached.
         """
         if len(self.document.parts) == self.limits.pages:
             self.cut(f"cut after {self.limits.pages:,} {kind}s (limit 'pages')")
@@ -293,29 +295,29 @@ class Writer:
         self.block(line_of_part(kind, number, remark))
 
     def note(self, text: str) -> None:
-        """Tell the reader something about the document."""
+        """Add a note about the document for the reader."""
         if text not in self.document.notes:
             self.document.notes.append(text)
 
     def cut(self, note: str) -> None:
-        """Tell the reader that a limit cut something off."""
+        """Add a note that a limit cut something off."""
         self.document.truncated = True
         self.note(note)
 
     def finish(self) -> None:
-        """Put the Markdown together."""
+        """Assemble the Markdown."""
         self.document.markdown = "".join(self._blocks)
         if self._invisible:
             self.note(f"{self._invisible:,} invisible characters removed")
 
 
 def hidden_note(places: int) -> str:
-    """Return the note that hidden text was left out."""
+    """Return the note about omitted hidden text."""
     return f"hidden text left out (places: {places:,})"
 
 
 def line_of_part(kind: str, number: int, remark: str = "") -> str:
-    """Return the line with which a page, slide, sheet or chapter begins."""
+    """Return the line that begins a page, slide, sheet or chapter."""
     return f"<!-- {kind} {number}{remark} -->"
 
 

@@ -1,4 +1,4 @@
-"""Formulas of web pages and e-books, which are MathML, as LaTeX: what they show, no annotations.
+"""Conversion of formulas of web pages and e-books from MathML to LaTeX, without annotations.
 
 Source: MathML Core and MathML 3, chapter 3 (W3C).
 """
@@ -23,7 +23,7 @@ from flowengine_envs.documents.latex import (
 )
 
 _INVISIBLE = str.maketrans("", "", "\u2061\u2062\u2063\u2064")
-"""Signs for what is not written: the application of a function, a product, a list, a sum."""
+"""Invisible operators: function application, multiplication, separation, addition."""
 _ABOVE = {
     **ACCENTS,
     **{"^": r"\hat", "\u02c6": r"\hat", "~": r"\tilde", "\u02dc": r"\tilde", "¯": r"\overline"},
@@ -36,7 +36,7 @@ _SILENT = frozenset(("annotation", "annotation-xml", "mphantom", "none", "mpresc
 
 
 def latex(formula: Any) -> str:
-    """Return a formula, `math`, as LaTeX; one that is nested too deeply as its mere text."""
+    """Return a formula, `math`, as LaTeX, or as plain text if it is nested too deeply."""
     try:
         return " ".join(_row(formula).split())
     except RecursionError:
@@ -44,12 +44,12 @@ def latex(formula: Any) -> str:
 
 
 def name_of(element: Any) -> str:
-    """Return the name of an element without its prefix; comments have none."""
+    """Return the name of an element without its prefix. Comments have none."""
     return element.tag.rpartition(":")[2] if isinstance(element.tag, str) else ""
 
 
 def _children(element: Any) -> Iterator[Any]:
-    """Yield the elements in one, without comments."""
+    """Yield the child elements, without comments."""
     return (child for child in element if name_of(child))
 
 
@@ -85,7 +85,7 @@ def _operator(element: Any) -> str:
 
 
 def _parts(element: Any) -> list[str]:
-    """Return the arguments of a form; those that are missing are empty."""
+    """Return the arguments of an element. Missing ones are empty."""
     found = [_written(child).strip() for child in _children(element)]
     return [*found, *[""] * (3 - len(found))]
 
@@ -128,7 +128,7 @@ def _under_and_over(element: Any) -> str:
 
 
 def _stacked(base: str, below: str, above: str) -> str:
-    """Return something with limits, an accent or anything else below and above it."""
+    """Return a base with limits, an accent or other text below and above it."""
     if base in _WITH_LIMITS:
         return f"{scripted(base, below, above)} "
     if below:
@@ -141,7 +141,7 @@ def _stacked(base: str, below: str, above: str) -> str:
 
 
 def _scripts_around(element: Any) -> str:
-    """Return `mmultiscripts`: a base, its scripts in pairs, and those that stand before it."""
+    """Return `mmultiscripts`: a base, its scripts in pairs, and the scripts before it."""
     children = [*_children(element)]
     names = [name_of(child) for child in children]
     cut = names.index("mprescripts") if "mprescripts" in names else len(names)

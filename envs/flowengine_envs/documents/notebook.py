@@ -1,4 +1,4 @@
-"""Jupyter notebooks: text, code, and what the code printed."""
+"""Jupyter notebooks: text, code, and the output of code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from flowengine_envs.documents.text import decode, lines
 
 _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _WRITTEN_OVER = re.compile(r"^[^\n]*\r(?!\n|\Z)", re.MULTILINE)
-"""Each step of a progress bar but the last."""
+"""All but the last step of a progress bar."""
 _OBJECT = re.compile(r"<(?:[\w.]+\.)?([^<>]*?)(?: at 0x[0-9A-Fa-f]+)?>")
-"""How Python shows an object that has no text."""
+"""Python's default representation of an object."""
 _TEXTS = ("text/html", "text/markdown", "text/latex", "text/plain")
 
 
@@ -24,10 +24,10 @@ def convert(data: bytes, out: Writer) -> None:
 
     Args:
         data: Its bytes.
-        out: Where it goes.
+        out: Receives the text.
 
     Raises:
-        Damaged: It is no notebook.
+        Damaged: It is not a notebook.
     """
     try:
         book = json.loads(decode(data)[0])
@@ -83,12 +83,12 @@ def _output(output: Any, out: Writer) -> None:
 
 
 def _printed(text: str) -> str:
-    """Return text as a terminal shows it."""
+    """Return text as a terminal would show it."""
     return lines(_WRITTEN_OVER.sub("", _TERMINAL.sub("", text)))
 
 
 def _page(text: str, out: Writer) -> bool:
-    """Write a result that is HTML; return whether it shows any text."""
+    """Write an HTML result, and return whether it has any visible text."""
     before, title = out.length, out.document.title
     html.convert_text(text, out)
     out.document.title = title

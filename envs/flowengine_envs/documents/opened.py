@@ -1,4 +1,4 @@
-"""A document that is being read page by page: a long one is converted only as far as that needs."""
+"""A document that is read page by page. A long one is converted only as far as needed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from flowengine_envs.documents.pages import Pages
 from flowengine_envs.documents.visits import Visit
 
 _LONGEST = 50_000_000
-"""Characters that are kept of a document; what comes behind them is left out."""
+"""Maximum characters kept of a document. Further ones are left out."""
 
 
 class Opened:
     """A document and its pages.
 
     Args:
-        visit: What was found, with the text as far as it is converted.
-        pages: That text.
-        convert: Converts on, from a page of the file.
+        visit: The opened document, with the text converted so far.
+        pages: The pages of that text.
+        convert: Continues the conversion from a page of the file.
     """
 
     def __init__(
@@ -31,20 +31,20 @@ class Opened:
         self._convert = convert
         self._turn = asyncio.Lock()
         self.describe: Callable[[Document], Awaitable[object]] | None = None
-        """Adds to the text of what is converted from now on what its pictures show."""
+        """Adds descriptions of pictures to newly converted text."""
         pages.more = bool(visit.document.following)
 
     async def reach(self, page: int) -> None:
-        """Convert until a page is whole, or until there is nothing left to convert.
+        """Convert until a page is complete, or until the end.
 
         Raises:
-            Unreadable: The document has changed, or what `Documents.visit` raises.
+            Unreadable: The document has changed, or `Documents.visit` raised this error.
         """
         while self.pages.more and len(self.pages) <= page:
             await self._read_on()
 
     async def page_with(self, searched: str, page: int) -> int | None:
-        """Return the first page, from one on and then from the start, that has a text."""
+        """Return the first page that contains a text, from a page on and then from the start."""
         while (found := self.pages.page_with(searched, page)) is None and self.pages.more:
             await self._read_on()
         if found is not None:
@@ -52,7 +52,7 @@ class Opened:
         return found
 
     async def find(self, searched: str) -> int | None:
-        """Go to the page that has a text, as `Pages.find` does."""
+        """Go to the page that contains a text, as `Pages.find` does."""
         while (found := self.pages.find(searched)) is None and self.pages.more:
             await self._read_on()
         if found is not None:
@@ -63,7 +63,7 @@ class Opened:
         known = self.visit.document
         before = known.following
         async with self._turn:
-            if known.following != before:  # somebody else has read on meanwhile
+            if known.following != before:  # another caller has continued the conversion
                 return
             found = await self._convert(before)
             if found.sha256 != known.sha256:

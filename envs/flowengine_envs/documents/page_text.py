@@ -1,4 +1,4 @@
-"""One page of a document, as a model is shown it."""
+"""One page of a document, in the form for a model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Page(NamedTuple):
     text: str
     searched: str = ""
     found: bool = False
-    """Whether what was searched for is on this page."""
+    """Whether the searched text is on this page."""
     more: bool = False
-    """Whether there are more pages, which are not counted yet."""
+    """Whether there are further pages, which are not counted yet."""
 
     def told(self, remark: str = "") -> str:
-        """Return it for a model: what the project says of it, and in a marked block what it says.
+        """Return the page for a model, with the document's text in a marked block.
 
         Args:
-            remark: What else is to be known of it.
+            remark: A further note.
         """
         visit, document = self.visit, self.visit.document
         status = f" ({visit.status})" if visit.status else ""
@@ -38,7 +38,7 @@ class Page(NamedTuple):
         pages = f"at least {self.pages}" if self.more else self.pages
         lines.append(f"Page {self.number} of {pages} ({document.format})")
         head = [f"Title: {one_line(document.title)}"] if document.title else []
-        if visit.file:  # its name is the server's
+        if visit.file:  # its name comes from the server
             head.append(f"File: kept as {visit.file}")
         notes = [*dict.fromkeys(one_line(note) for note in document.notes)]
         head += [f"Note: {note}" for note in notes[:_NOTES]]

@@ -1,4 +1,4 @@
-"""A long text in pages, and search in it."""
+"""Pagination of a long text, and search in it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from flowengine_envs.documents.document import Unreadable
 LINES = 1_024
 CHARACTERS = 100_000
 _GAP = 200
-"""Characters that `*` stands for at most."""
+"""Maximum characters that `*` matches."""
 _MOST_TRIES = 100_000
-"""Places that are tried for a search with `*` before it is given up."""
+"""Maximum number of places tried in a search with `*`."""
 _LONGEST = 1_000
-"""Characters of a part behind `*` that are looked at."""
+"""Maximum characters examined of a part after `*`."""
 
 
 class NoSuchPage(Unreadable):
-    """There is no page of that number."""
+    """A page with this number does not exist."""
 
 
 class Pages:
-    """A text cut into pages: each has so many lines at most, and so many characters.
+    """A text cut into pages, each with a maximum number of lines and characters.
 
-    Together the pages are the text, without loss or doubling.
+    Together the pages are the text, without loss or duplication.
 
     Args:
         text: The text.
-        lines: Lines of a page.
-        characters: Characters of a page; a longer line is cut, at a space if there is one.
+        lines: Maximum lines of a page.
+        characters: Maximum characters of a page. A longer line is cut, at a space if there is one.
     """
 
     def __init__(self, text: str, lines: int = LINES, characters: int = CHARACTERS) -> None:
@@ -38,26 +38,27 @@ class Pages:
             raise ValueError("a page has at least 1 line and 1 character")
         self.text = text
         self.more = False
-        """Whether more text follows, which is not known yet; the last page may then be longer."""
+        """Whether more text follows that is not converted yet. The last page may then become
+        longer."""
         self._size = lines, characters
         self._starts = _starts(text, lines, characters)
         self.current = 1
-        """The number of the page that is shown; the first is 1."""
+        """The number of the current page, from 1."""
         self.searched = ""
-        """What `find` was asked for last, and has found."""
+        """The last text that `find` found."""
         self._found = -1
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def extend(self, text: str) -> None:
-        """Add what follows, as blocks of their own; pages before the last one stay as they are."""
+        """Append text as separate blocks. Pages before the last one stay unchanged."""
         self.text = "\n\n".join(filter(None, (self.text, text)))
         self._starts = _starts(self.text, *self._size)
 
     @property
     def count(self) -> str:
-        """How many pages there are, `24+` if there are more."""
+        """The number of pages, `24+` if there are more."""
         return f"{len(self)}{'+' if self.more else ''}"
 
     def content(self, number: int) -> str:
@@ -66,7 +67,7 @@ class Pages:
         return self.text[self._starts[number - 1] : end]
 
     def shown(self) -> str:
-        """Return the current page behind a line that says which it is."""
+        """Return the current page, after a line with its number."""
         return f"[Page {self.current}/{self.count}]\n\n{self.content(self.current) or '(empty)'}"
 
     def down(self) -> str:
@@ -83,7 +84,7 @@ class Pages:
         """Go to a page and return it.
 
         Raises:
-            NoSuchPage: There is none; the message has the range.
+            NoSuchPage: It does not exist. The message contains the range.
         """
         if not 1 <= number <= len(self):
             raise NoSuchPage(f"there is no page {number!r}: pages are 1 to {len(self)}")
@@ -91,13 +92,13 @@ class Pages:
         return self.shown()
 
     def page_of(self, offset: int) -> int:
-        """Return the number of the page on which a character stands."""
+        """Return the number of the page that contains a character."""
         return bisect_right(self._starts, offset)
 
     def page_with(self, searched: str, number: int) -> int | None:
-        """Return the first page, from one on and then from the start, on which a text begins.
+        """Return the first page on which a text begins, from a page on and then from the start.
 
-        Nothing is found before that page while more may follow behind it.
+        Pages before that page are not searched while more text may follow.
         """
         found = _search(self.text, _parts(searched), self._starts[number - 1])
         if found is None and not self.more:
@@ -105,17 +106,18 @@ class Pages:
         return None if found is None else self.page_of(found)
 
     def find(self, searched: str) -> int | None:
-        """Search from the current page on, and from the start if it is not found there.
+        """Search from the current page on, and then from the start.
 
-        Case does not count, white space matches white space, and `*` stands for up to 200
-        characters. The page where it is found becomes the current one. Nothing is found before the
-        current page while more may follow behind it.
+        Case is ignored, white space matches white space, and `*` matches up to 200 characters. The
+        page with the match becomes the current one. Pages before the current one are not searched
+        while more text may follow.
 
         Args:
-            searched: What to look for; the same again goes on behind the last place.
+            searched: The text to search for. Repeating it continues after the last match.
 
         Returns:
-            The offset in the text, or None; then the page stays.
+            The offset in the text, or None if there is no match, which leaves the current page
+            unchanged.
         """
         start = self._starts[self.current - 1]
         if searched == self.searched and self.page_of(self._found) == self.current:
@@ -130,12 +132,12 @@ class Pages:
         return found
 
     def find_next(self) -> int | None:
-        """Search for the same again."""
+        """Continue the search for the same text."""
         return self.find(self.searched) if self.searched else None
 
 
 def _starts(text: str, lines: int, characters: int) -> list[int]:
-    """Return where each page begins."""
+    """Return the beginning of each page."""
     starts, begin, count, at = [0], 0, 0, 0
     while at < len(text):
         end = text.find("\n", at) + 1 or len(text)
@@ -150,7 +152,7 @@ def _starts(text: str, lines: int, characters: int) -> list[int]:
 
 
 def _cut(text: str, begin: int, characters: int) -> int:
-    """Return where to cut a line that is too long for a page."""
+    """Return the place at which to cut a line that is too long for a page."""
     end = begin + characters
     space = text.rfind(" ", begin, end) + 1
     return space if space > begin + characters // 2 else end
@@ -163,7 +165,7 @@ def _parts(searched: str) -> list[re.Pattern[str]]:
 
 
 def _search(text: str, parts: list[re.Pattern[str]], start: int) -> int | None:
-    """Return where the first of the parts begins, with the others close behind in their order."""
+    """Return the start of the first part, if the others follow closely in their order."""
     if not parts or any(part.search(text, start) is None for part in parts):
         return None
     for found in islice(parts[0].finditer(text, start), _MOST_TRIES):
@@ -173,7 +175,7 @@ def _search(text: str, parts: list[re.Pattern[str]], start: int) -> int | None:
 
 
 def _follow(text: str, parts: list[re.Pattern[str]], end: int) -> bool:
-    """Return whether the parts stand close behind each other from `end` on."""
+    """Return whether the parts follow each other closely from `end` on."""
     for part in parts:
         found = part.search(text, end, end + _GAP + _LONGEST)
         if found is None or found.start() - end > _GAP:

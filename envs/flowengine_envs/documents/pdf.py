@@ -1,4 +1,4 @@
-"""PDF, page by page: text, the headings that its outline names, links."""
+"""PDF, page by page: text, the headings in its outline, links."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _LIGATURES = {
     0xA0: " ",
 }
 _NO_HEADING = re.compile(r"^(#{1,6}(?:\s|$)|---|===|```|~~~)")
-"""What a line must not begin with; lists and quotes may well be some."""
+"""Patterns that a line must not begin with. Lists and quotes are allowed."""
 _MOST_HEADINGS = 10_000
 _MOST_PICTURES = 8 * MIB
-"""Characters of all pictures together: they are a part of the answer."""
+"""Maximum characters of all pictures together, because they are part of the answer."""
 _DEEPEST = 6
 _MOST_LINES_OF_HEADING = 6
 _UNKNOWN = Structure([], [])
 _MOST_LOST = 0.7
-"""Of the characters that a page draws in unknown fonts, how many are to be decoded."""
+"""Minimum fraction of the characters in unknown fonts that must be decoded."""
 
 
 def convert(
@@ -61,12 +61,12 @@ def convert(
 
     Args:
         data: Its bytes.
-        out: Where it goes.
-        password: Of the user or the owner.
-        comments: Whether what people noted on its pages is read, too.
-        first: The page to begin with.
-        seconds: Processor time after which it stops behind a page; 0: it goes on to the end.
-        picture: Whether of scanned pages copies are made that may be sent to a model.
+        out: Receives the text.
+        password: The password of the user or the owner.
+        comments: Whether comments on its pages are included.
+        first: The first page.
+        seconds: Processor time after which it stops after a page. 0 means no limit.
+        picture: Whether to make copies of scanned pages that may be sent to a model.
 
     Raises:
         Damaged: It cannot be opened.
@@ -76,13 +76,13 @@ def convert(
     from pypdf import PdfReader
     from pypdf.errors import PdfReadError
 
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of each small fault
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs every minor fault
     try:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(password):
             if password:
                 raise WrongPassword("the password does not open it")
-            raise PasswordRequired("it is encrypted; give its password")
+            raise PasswordRequired("it is encrypted. Pass its password")
         pages = reader.get_num_pages()
     except RecursionError:
         raise Damaged("the PDF cannot be opened: its parts contain each other") from None
@@ -117,7 +117,7 @@ class _Pages:
         self._headings = _headings(reader)
         self._tags = Tags(reader)
         self._sizes: Counter[float] = Counter()
-        """Characters of each size of font, on the pages that were read."""
+        """Number of characters in each font size, on the pages read so far."""
         self._remarks = Remarks(out, comments)
         self._empty: list[int] = []
         self._images = 0
@@ -125,7 +125,7 @@ class _Pages:
         self._wants_pictures = picture
 
     def convert(self, first: int, seconds: float) -> None:
-        """Convert page after page; a broken one does not keep the others from being read."""
+        """Convert page after page. A broken page does not affect the others."""
         began, most = time.process_time(), self._out.limits.pages
         try:
             for at in range(first - 1, self._count):
@@ -141,7 +141,7 @@ class _Pages:
             self._remarks.finish()
 
     def _is_enough(self, is_late: bool) -> bool:
-        """Return whether a stretch ends: its time is over, or it is half as long as it may be."""
+        """Return whether a stretch ends: its time is over, or it has half its maximum length."""
         is_long = self._out.length * 2 > self._out.limits.characters
         return is_late or is_long or self._has_all_pictures()
 
@@ -209,7 +209,7 @@ class _Pages:
             return
         if self._has_all_pictures():
             count = len(self._out.document.pictures)
-            self._out.cut(f"scanned pages described: {count:,} (limit 'pictures'); others are not")
+            self._out.cut(f"scanned pages described: {count:,} (limit 'pictures'). Others are not")
             return
         try:
             picture = self._pdfium.copy_of_scan(page, number, self._out.limits.pixels)
@@ -223,7 +223,7 @@ class _Pages:
             self._out.document.pictures[line_of_part("page", number)] = picture
 
     def _read(self, page: PageObject, number: int) -> tuple[list[Line], Structure]:
-        """Return the lines of a page with its drawn tables, or what its tags say of it."""
+        """Return the lines of a page with its drawn tables, or the structure of its tags."""
         lines, known = self._read_by_tags(page) if self._tags else (read_lines(page), _UNKNOWN)
         if not has_unknown_fonts(page):
             return lines, known
@@ -235,7 +235,10 @@ class _Pages:
         return (decoded, _UNKNOWN) if decoded else (lines, known)
 
     def _read_by_tags(self, page: PageObject) -> tuple[list[Line], Structure]:
-        """Return the lines of a page and what its tags say; many tag a table as paragraphs."""
+        """Return the lines of a page and its tagged structure.
+
+        Many programs tag a table as paragraphs.
+        """
         marks = Marks()
         with words_apart(page):
             text = page.extract_text(visitor_operand_before=marks.operator, visitor_text=marks.text)
@@ -246,22 +249,22 @@ class _Pages:
         ), known
 
     def _decoded(self, number: int) -> list[Line]:
-        """Return the lines of a page by the library that knows more fonts; none if it fails."""
+        """Return the lines of a page from the library with more fonts, or none if it fails."""
         try:
             return [Line(line) for line in self._pdfium.text(number).splitlines()]
         except MemoryError:
             raise
-        except Exception:  # of the library: then it is what the other one makes of it
+        except Exception:  # of the library, so the result of the other one is used
             return []
 
     def _ordered(self, lines: list[Line], rows: Collection[str]) -> list[Line]:
-        """Return lines as they are read; where no outline names headings, those that are large."""
+        """Return lines in reading order. Without an outline, large lines become headings."""
         count_sizes(lines, self._sizes)
         read = ordered(lines, rows)
         return read if self._headings else with_headings(read, self._sizes)
 
     def _check(self, page: PageObject) -> None:
-        """Find out whether there is no text, or more than the library dares to unpack."""
+        """Check that there is text, and that it is not too large for the library to unpack."""
         from pypdf.errors import LimitReachedError
 
         try:
@@ -279,7 +282,7 @@ class _Pages:
         tables: list[list[Row]],
         rows: dict[str, list[Row]],
     ) -> None:
-        """Write the text of a page, the lines of its headings and tables as such."""
+        """Write the text of a page, with its headings and tables."""
         lines: list[str] = []
         rest = deque(text.splitlines())
         while rest:
@@ -300,7 +303,7 @@ class _Pages:
 
     def _remark(self) -> None:
         if self._empty:
-            images = f"; images there: {self._images}, so it may be a scan" if self._images else ""
+            images = f". Images there: {self._images}, so it may be a scan" if self._images else ""
             self._out.note(f"no text on {_ranges(self._empty)}{images}")
 
 
@@ -308,12 +311,12 @@ def _title(reader: PdfReader) -> str:
     try:
         information = reader.metadata
         return str(information.title or "") if information is not None else ""
-    except Exception:  # of the library; a title is no reason to fail
+    except Exception:  # of the library, because a title is optional
         return ""
 
 
 def _headings(reader: PdfReader) -> dict[int, dict[str, int]]:
-    """Return the headings of each page, as its outline has them: text → level."""
+    """Return the headings of each page in its outline: text → level."""
     found: dict[int, dict[str, int]] = {}
     try:
         for count, (entry, level) in enumerate(_entries(reader.outline, 1)):
@@ -322,7 +325,7 @@ def _headings(reader: PdfReader) -> dict[int, dict[str, int]]:
             page = reader.get_destination_page_number(entry)
             if page is not None and entry.title:
                 found.setdefault(page, {})[_comparable(entry.title)] = level
-    except Exception:  # of the library; an outline is no reason to fail
+    except Exception:  # of the library, because an outline is optional
         return found
     return found
 
@@ -344,18 +347,18 @@ def _plain(line: Line) -> str:
 
 
 def _comparable(line: str) -> str:
-    """Return a line as it is compared with the outline, which often leaves out the number."""
+    """Return a line in the form for comparison with the outline, which often omits the number."""
     text = re.sub(r"^\W*(?:\d+\.?)+\s+", "", line.translate(_LIGATURES).strip())
     return "".join(text.split()).casefold()
 
 
 def _layout(page: PageObject, text: str) -> str:
-    """Return the text of a page, laid out with spaces as it looks; empty: it is not known."""
+    """Return the text of a page with its layout reproduced by spaces, or empty if it is unknown."""
     if not text.strip():
         return ""
     try:
         return str(page.extract_text(extraction_mode="layout")).translate(_LIGATURES)
-    except Exception:  # of the library; without the layout it is plain text
+    except Exception:  # of the library, so it is plain text without the layout
         return ""
 
 
@@ -364,8 +367,8 @@ def _heading(line: str, rest: deque[str], headings: dict[str, int]) -> tuple[str
 
     Args:
         line: The line.
-        rest: Those below it; the ones that belong to the heading are taken away.
-        headings: Those of the page; one that was found is taken away.
+        rest: The lines below it. Those that belong to the heading are removed.
+        headings: The headings of the page. One that is found is removed.
     """
     key = _comparable(line)
     if not key or not headings:
@@ -383,7 +386,7 @@ def _heading(line: str, rest: deque[str], headings: dict[str, int]) -> tuple[str
 
 
 def _begun(rest: deque[str], tables: list[list[Row]]) -> list[Row]:
-    """Take the lines of a table from the front of others, if the next table begins there."""
+    """Remove the lines of a table from the front of others, if the next table begins there."""
     first = key_of(rest[0])
     for at, table in enumerate(tables):
         if not (first and table[0].key.startswith(first)):
@@ -397,7 +400,7 @@ def _begun(rest: deque[str], tables: list[list[Row]]) -> list[Row]:
 
 
 def _row(rest: deque[str], rows: dict[str, list[Row]]) -> str:
-    """Take lines that are the cells of a row from the front of others; return them as one line."""
+    """Remove the lines with the cells of a row from the front of others, and return them joined."""
     for row in rows.get(key_of(rest[0]), ()):
         if lines := _lines_of(rest, row.key):
             for _ in range(lines):
@@ -407,7 +410,7 @@ def _row(rest: deque[str], rows: dict[str, list[Row]]) -> str:
 
 
 def _lines_of(rest: deque[str], key: str) -> int:
-    """Return how many lines a table takes, if it begins there; a line may be one of its cells."""
+    """Return the number of lines of a table that begins here. A line may be a single cell."""
     at = 0
     for number, line in enumerate(rest, 1):
         own = key_of(line)
@@ -425,12 +428,12 @@ def _count_images(page: PageObject) -> int:
         objects = resources.get_object().get("/XObject") if resources is not None else None
         named = objects.get_object().values() if objects is not None else ()
         return sum(each.get_object().get("/Subtype") == "/Image" for each in named)
-    except Exception:  # of the library; the count is only for a remark
+    except Exception:  # of the library, because the count is only for a note
         return 0
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Return numbers of pages as a text: `pages 1-3, 7`."""
+    """Return page numbers as a text: `pages 1-3, 7`."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:

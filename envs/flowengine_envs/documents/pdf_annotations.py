@@ -1,4 +1,4 @@
-"""What lies on the pages of a PDF: links, what was filled into forms, and comments.
+"""Annotations on the pages of a PDF: links, values of forms, and comments.
 
 Source: ISO 32000-1, 12.5 (annotations) and 12.7 (interactive forms).
 """
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pypdf import PageObject
 
 _UNSEEN = 0b10_0010
-"""Flags of an annotation that is not shown: hidden, no view."""
+"""Flags of an invisible annotation: hidden, no view."""
 _PASSWORD, _PUSH_BUTTON = 1 << 13, 1 << 16
 _DEEPEST = 32
-"""Fields within each other that are looked at."""
+"""Maximum depth of nested fields."""
 _NO_COMMENT = {"/Link", "/Widget", "/Popup", "/FreeText"}
 
 
@@ -30,7 +30,7 @@ class Annotations:
 
     @property
     def links(self) -> list[str]:
-        """The addresses that the page links to, each once."""
+        """The addresses that the page links to, without duplicates."""
         found: dict[str, None] = {}
         for one in self._all:
             action = one.get("/A")
@@ -41,13 +41,13 @@ class Annotations:
 
     @property
     def texts(self) -> list[str]:
-        """What was typed onto the page."""
+        """Texts typed onto the page."""
         written = (_text(one.get("/Contents")) for one in self._seen("/FreeText"))
         return [text for text in written if text.strip()]
 
     @property
     def fields(self) -> dict[str, str]:
-        """What was filled into the fields of a form, by their names as people see them."""
+        """Values of form fields, by the field names that users see."""
         found: dict[str, str] = {}
         for one in self._seen("/Widget"):
             name = _text(_inherited(one, "/TU")) or ".".join(_names(one))
@@ -57,7 +57,7 @@ class Annotations:
 
     @property
     def comments(self) -> Iterator[tuple[str, str]]:
-        """Who commented, and what."""
+        """The comments as author and text."""
         for one in self._all:
             if one.get("/Subtype") not in _NO_COMMENT and (said := _text(one.get("/Contents"))):
                 yield _text(one.get("/T")), said
@@ -70,7 +70,7 @@ class Annotations:
 
 
 def _value(field: Any) -> str:
-    """Return what a field is filled with; empty: nothing, or nothing that may be shown."""
+    """Return the value of a field, empty if there is none or it must not be shown."""
     kind, value = _inherited(field, "/FT"), _inherited(field, "/V")
     flags = _inherited(field, "/Ff")
     flags = flags if isinstance(flags, int) else 0
@@ -85,7 +85,7 @@ def _value(field: Any) -> str:
 
 
 def _chosen(name: str) -> str:
-    """Return what a box or a radio button is set to; many programs name that just `Yes` or `1`."""
+    """Return the state of a box or a radio button, which many programs name just `Yes` or `1`."""
     return "checked" if name in {"Yes", "On", "1"} else f"{name} (checked)"
 
 
@@ -111,7 +111,7 @@ def _with_parents(field: Any) -> Iterator[Any]:
 
 
 def _text(value: Any) -> str:
-    """Return a string of a PDF as text; empty: it is none."""
+    """Return a string of a PDF as text, empty for other objects."""
     if hasattr(value, "get_object"):
         value = value.get_object()
     if isinstance(value, bytes):

@@ -1,7 +1,7 @@
 """Tables of a PDF that are drawn with lines around their cells.
 
-The lines of a page that cross each other make a grid, and a text belongs to the cell of the grid
-in which it begins. What is no table for certain stays text: a frame, a chart, lines of a form.
+Crossing lines of a page form a grid, and a text belongs to the cell in which it begins. Grids that
+are not clearly tables stay text: frames, charts, lines of forms.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
     from pypdf.generic import ContentStream
 
 _NEAR = 3.0
-"""Lines that are this near to each other, in points, are one; a filled shape so thin is a line."""
+"""Lines closer than this, in points, count as one. A filled shape that is thinner counts as a
+line."""
 _SHORTEST = 6.0
 _MOST_POINTS = 20_000
-"""Of the paths of a page: one with more is a drawing."""
+"""Maximum points of a page's paths. A page with more is a drawing."""
 _MOST_LINES = 500
 _MOST_CELLS = 10_000
 _FEWEST_OPEN_ROWS = 3
-"""Rows without lines between their columns, or between them, that are rows all the same."""
+"""Minimum number of rows without lines between their columns, or between each other."""
 _NONE = frozenset({"-", "\u2013", "\u2014", ".", "..", "..."})
-"""What stands for no number."""
+"""Texts that represent a missing number."""
 _COLUMN_GAP = 0.6
-"""Between two such columns at least, in sizes of the font: more than a blank."""
+"""Minimum gap between two such columns, in font sizes. It is wider than a blank."""
 _CURVES = frozenset({b"c", b"v", b"y"})
 _STROKES = frozenset({b"S", b"s", b"B", b"B*", b"b", b"b*"})
 _FILLS = frozenset({b"f", b"F", b"f*"})
@@ -45,16 +46,16 @@ _Cell = tuple[int, int]
 
 
 class _Line(NamedTuple):
-    """A line that is level or upright."""
+    """A horizontal or vertical line."""
 
     at: float
-    """How high it is, or how far to the right."""
+    """Its height, or its distance from the left."""
     start: float
     end: float
 
 
 class _Piece(NamedTuple):
-    """A text, where it begins, and how large it is; 0: it is not level."""
+    """A text, its beginning, and its size, which is 0 if it is not horizontal."""
 
     text: str
     x: float
@@ -63,10 +64,10 @@ class _Piece(NamedTuple):
 
 
 def read_lines(page: PageObject) -> list[Line]:
-    """Return the lines of a page as they are drawn, with the tables that are drawn with lines.
+    """Return the lines of a page in drawing order, with its ruled tables.
 
     Args:
-        page: The page. All of its text is in one line, and only once.
+        page: The page. All of its text is in one line, without duplicates.
     """
     grids: list[_Grid] = []
     with _prepared(page, grids) as is_ready:
@@ -90,21 +91,21 @@ def read_lines(page: PageObject) -> list[Line]:
 
 @contextmanager
 def words_apart(page: PageObject) -> Iterator[None]:
-    """Have the library see all words of a page apart while its text is extracted."""
+    """Make the library separate all words of a page while its text is extracted."""
     with _prepared(page):
         yield
 
 
 @contextmanager
 def _prepared(page: PageObject, grids: list[_Grid] | None = None) -> Iterator[bool]:
-    """Let a page have words apart for a while, and texts apart that may be in cells.
+    """Separate words, and texts that may be in different cells, on a page for a while.
 
     Args:
         page: The page.
-        grids: What may be tables is put here; None: nobody wants to know.
+        grids: Receives possible tables. None if they are not needed.
 
     Yields:
-        Whether it could be done; not if no text begins there: then it need not be parsed.
+        Whether it was possible. It is not if no text begins there, so that parsing is unnecessary.
     """
     from pypdf.generic import NameObject
 
@@ -112,13 +113,13 @@ def _prepared(page: PageObject, grids: list[_Grid] | None = None) -> Iterator[bo
         stream = _apart(page, grids)
     except MemoryError:
         raise
-    except Exception:  # of the library, or of what is no number: then it is only text
+    except Exception:  # of the library, or of an invalid number, so it is only text
         stream = None
     if stream is None:
         yield False
         return
     name, before = NameObject("/Contents"), page.raw_get("/Contents")
-    page[name] = stream  # so it is parsed only once
+    page[name] = stream  # so that it is parsed only once
     try:
         yield True
     finally:
@@ -126,7 +127,7 @@ def _prepared(page: PageObject, grids: list[_Grid] | None = None) -> Iterator[bo
 
 
 def _apart(page: PageObject, grids: list[_Grid] | None) -> ContentStream | None:
-    """Return what draws a page, with texts and words apart; nothing if no text begins there."""
+    """Return the page's content with texts and words separated, or None if no text begins there."""
     from pypdf.generic import ContentStream
 
     stream = ContentStream(page["/Contents"].get_object(), page.pdf, "bytes")
@@ -144,11 +145,11 @@ def _apart(page: PageObject, grids: list[_Grid] | None) -> ContentStream | None:
 
 
 class _Grid:
-    """The cells between lines that cross each other.
+    """The cells between crossing lines.
 
     Args:
-        level: Lines from left to right.
-        upright: Lines from the top to the bottom.
+        level: Horizontal lines.
+        upright: Vertical lines.
     """
 
     def __init__(self, level: Sequence[_Line], upright: Sequence[_Line]) -> None:
@@ -157,7 +158,7 @@ class _Grid:
         self.size = (self._across[-1] - self._across[0]) * (self._down[0] - self._down[-1])
         self._level, self._upright = level, upright
         self._first: dict[_Cell, _Cell] = {}
-        """Cell → the first of those that no line parts from it."""
+        """Cell → the first of the cells that no line separates from it."""
 
     def is_table(self) -> bool:
         """Return whether there are at least two columns and two rows, and not too many."""
@@ -165,7 +166,7 @@ class _Grid:
         return columns > 1 and rows > 1 and columns * rows <= _MOST_CELLS
 
     def rows(self, pieces: Iterable[tuple[int, _Piece]]) -> tuple[list[list[str]], set[int]]:
-        """Return the rows of a table and the numbers of its texts; nothing if it is none."""
+        """Return the rows of a table and the numbers of its texts, or nothing for other grids."""
         texts: dict[tuple[int, int, int], str] = {}
         """Row, line in it, column → text."""
         taken: set[int] = set()
@@ -194,9 +195,9 @@ class _Grid:
         return (self._filled(cells), taken) if is_filled else ([], set())
 
     def _lined(self, pieces: Iterable[_Piece], split: Container[_Cell]) -> dict[int, list[float]]:
-        """Return the baselines of rows that hold several rows: columns of numbers tell them.
+        """Return the baselines inside rows that hold several rows, found by columns of numbers.
 
-        Many tables have lines around the header and around all that is below it.
+        Many tables have lines only around the header and around all rows below it.
         """
         rows: dict[int, dict[int, list[_Piece]]] = {}
         for piece in pieces:
@@ -231,9 +232,9 @@ class _Grid:
         return sum(at >= piece.y + 1 for at in self._down) - 1, column
 
     def _split(self, pieces: Iterable[_Piece]) -> set[_Cell]:
-        """Return cells that reach over columns, but whose texts keep to these.
+        """Return cells that span columns, but whose texts are aligned to these columns.
 
-        Many tables have lines between their columns in the header only.
+        Many tables have lines between their columns only in the header.
         """
         rows: dict[_Cell, list[_Piece]] = {}
         for piece in pieces:
@@ -247,7 +248,7 @@ class _Grid:
         if len({self._place(piece)[1] for piece in row}) < 2:
             return False
         if max(piece.y for piece in row) - min(piece.y for piece in row) > row[0].size:
-            return False  # several lines: a text that is broken
+            return False  # several lines: a wrapped text
         for left, right in pairwise(row):
             at = self._place(right)[1]
             end = left.x + width_of(left.text, left.size)
@@ -270,7 +271,7 @@ class _Grid:
         return self._first
 
     def _is_filled(self, cells: Iterable[_Cell]) -> bool:
-        """Tell a table from a chart and from frames: two of its rows have two texts or more."""
+        """Return whether two rows have two texts or more, which charts and frames do not."""
         filled = [*cells]
         several = {row for row, texts in Counter(row for row, _ in filled).items() if texts > 1}
         columns = {column for row, column in filled if row in several}
@@ -281,14 +282,14 @@ class _Grid:
         )
 
     def _filled(self, cells: dict[tuple[int, int, int], str]) -> list[list[str]]:
-        """Return the rows and columns that have a text; between double lines there is none."""
+        """Return the rows and columns that contain text, without those of double lines."""
         columns = sorted({column for *_, column in cells})
         rows = sorted({(row, line) for row, line, _ in cells})
         return [[cells.get((*row, column), "") for column in columns] for row in rows]
 
 
 def _baselines(pieces: Sequence[_Piece]) -> list[float]:
-    """Return where the lines of texts stand, from the top."""
+    """Return the baselines of texts, from the top."""
     found: list[float] = []
     for piece in sorted(pieces, key=lambda piece: -piece.y):
         if not found or found[-1] - piece.y > 0.5 * piece.size:
@@ -297,14 +298,14 @@ def _baselines(pieces: Sequence[_Piece]) -> list[float]:
 
 
 def _nearest(y: float, baselines: Sequence[float]) -> int:
-    """Return the number of the line that a text stands on, or of the nearest one."""
+    """Return the number of the baseline of a text, or of the nearest one."""
     at = bisect_left(baselines, -y, key=lambda one: -one)
     nearby = range(max(at - 1, 0), min(at + 1, len(baselines)))
     return min(nearby, key=lambda one: abs(baselines[one] - y), default=0)
 
 
 def _is_of_numbers(column: Sequence[_Piece], baselines: Sequence[float]) -> bool:
-    """Return whether a number, or a dash for none, stands on most lines and no other text."""
+    """Return whether most lines have a number, or a dash for none, and no line has other text."""
     texts: dict[int, str] = {}
     for piece in column:
         line = _nearest(piece.y, baselines)
@@ -316,7 +317,7 @@ def _is_of_numbers(column: Sequence[_Piece], baselines: Sequence[float]) -> bool
 
 
 def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[Line]:
-    """Return the lines of texts, with the tables among them, each where its first text was."""
+    """Return the lines of texts, with each table at the place of its first text."""
     table: dict[int, int] = {}
     """Number of a text → the first text of its table."""
     tables: dict[int, Line] = {}
@@ -350,7 +351,7 @@ def _lines(pieces: Sequence[_Piece], grids: Iterable[_Grid]) -> list[Line]:
 
 
 def _line(pieces: Sequence[_Piece]) -> Line:
-    """Return a line of texts that were drawn one after the other."""
+    """Return a line of texts that were drawn consecutively."""
     shown = [piece for piece in pieces if piece.text.strip()] or [*pieces]
     first, last = shown[0], shown[-1]
     size = max(shown, key=lambda piece: len(piece.text)).size
@@ -362,7 +363,7 @@ def _line(pieces: Sequence[_Piece]) -> Line:
 
 
 def _grids(operations: Iterable[tuple[Any, bytes]]) -> list[_Grid]:
-    """Return what may be tables, the smaller ones first: they may be inside of others."""
+    """Return possible tables, the smaller ones first because they may be nested."""
     level: list[_Line] = []
     upright: list[_Line] = []
     for (x, y), (to_x, to_y) in _segments(operations):
@@ -380,7 +381,7 @@ def _grids(operations: Iterable[tuple[Any, bytes]]) -> list[_Grid]:
 
 
 def _segments(operations: Iterable[tuple[Any, bytes]]) -> Iterator[tuple[_Point, _Point]]:
-    """Yield the straight lines that a page draws; none if it draws very many."""
+    """Yield the straight lines that a page draws, or none if it draws very many."""
     matrix: _Matrix = (1, 0, 0, 1, 0, 0)
     kept: list[_Matrix] = []
     path: list[list[_Point]] = []
@@ -413,7 +414,7 @@ def _segments(operations: Iterable[tuple[Any, bytes]]) -> Iterator[tuple[_Point,
 
 
 def _painted(operator: bytes, path: Sequence[Sequence[_Point]]) -> Iterator[tuple[_Point, _Point]]:
-    """Yield the lines of a path: those it strokes, and shapes as thin as a line."""
+    """Yield the lines of a path: its strokes, and shapes as thin as a line."""
     for points in path:
         if operator in _STROKES:
             yield from pairwise(points)
@@ -425,7 +426,7 @@ def _painted(operator: bytes, path: Sequence[Sequence[_Point]]) -> Iterator[tupl
                 yield (left, (low + high) / 2), (right, (low + high) / 2)
             elif right - left <= _NEAR < high - low:
                 yield ((left + right) / 2, low), ((left + right) / 2, high)
-            elif operator == b"f*" and len(path) > 1:  # a frame: one shape without another
+            elif operator == b"f*" and len(path) > 1:  # a frame: one shape minus another
                 yield from pairwise(points)
 
 
@@ -435,7 +436,7 @@ def _corners(operands: Sequence[Any]) -> list[_Point]:
 
 
 def _merged(lines: Iterable[_Line]) -> list[_Line]:
-    """Return lines with those as one that continue each other or are double."""
+    """Return lines with collinear and double ones merged."""
     rows: list[list[_Line]] = []
     for line in sorted(lines):
         if rows and line.at - rows[-1][0].at <= _NEAR:
@@ -450,7 +451,7 @@ def _merged(lines: Iterable[_Line]) -> list[_Line]:
 
 
 def _spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return stretches, those that touch as one."""
+    """Return intervals with touching ones merged."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1] + _NEAR:
@@ -463,7 +464,7 @@ def _spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 def _crossing(
     level: Sequence[_Line], upright: Sequence[_Line]
 ) -> Iterator[tuple[list[_Line], list[_Line]]]:
-    """Yield lines that cross or touch each other, directly or by others."""
+    """Yield lines that cross or touch each other, directly or through others."""
     groups: list[tuple[list[_Line], set[_Line]]] = []
     for line in level:
         lines, crossed = [line], {one for one in upright if _touches(line, one)}
@@ -487,7 +488,7 @@ def _touches(level: _Line, upright: _Line) -> bool:
 
 
 def _places(lines: Iterable[_Line], others: Iterable[_Line]) -> list[float]:
-    """Return where lines are, and where the ones across them end: a border may have no line."""
+    """Return the positions of lines, and of the ends of crossing lines, for open borders."""
     ends = [[line.start for line in others], [line.end for line in others]]
     found: list[float] = []
     for at in sorted([*(line.at for line in lines), min(ends[0]), max(ends[1])]):
@@ -499,7 +500,7 @@ def _places(lines: Iterable[_Line], others: Iterable[_Line]) -> list[float]:
 def _walls(
     lines: Iterable[_Line], places: Sequence[float], across: Sequence[float]
 ) -> set[tuple[int, int]]:
-    """Return before which place, and between which two places across it, there is a line."""
+    """Return before which position, and between which two crossing positions, there is a line."""
     middles = [(one + other) / 2 for one, other in pairwise(across)]
     return {
         (min(range(len(places)), key=lambda at: abs(places[at] - line.at)), between)
@@ -515,7 +516,7 @@ def _matrix(operands: Sequence[Any]) -> _Matrix:
 
 
 def _numbers(operands: Sequence[Any], count: int) -> tuple[float, ...]:
-    """Return the numbers of an operator; zeros if it does not have as many as it should."""
+    """Return the numbers of an operator, or zeros if their count is wrong."""
     try:
         numbers = tuple(float(one) for one in operands)
     except (TypeError, ValueError):
@@ -537,7 +538,7 @@ def _product(one: _Matrix, other: _Matrix) -> _Matrix:
 
 
 def _moved(point: Sequence[float], matrix: _Matrix) -> _Point:
-    """Return where a point is on the page."""
+    """Return the position of a point on the page."""
     x, y = point
     a, b, c, d, e, f = matrix
     return x * a + y * c + e, x * b + y * d + f

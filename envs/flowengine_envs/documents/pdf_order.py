@@ -1,10 +1,10 @@
-"""The order in which the lines of a PDF page are read, which need not be the order of drawing.
+"""The reading order of the lines of a PDF page, which may differ from the drawing order.
 
-Most programs draw a page as it is read, and then nothing is changed. Those that fill in forms draw
-the form first and what is in it later, or company, title and total last. Lines that flow from one
-to the next are a block; blocks that were drawn out of order are read from the top to the bottom,
-and beside each other from left to right. Columns of prose stay columns. A label and the value on
-its right are one line, whenever they were drawn, and so are an item of a list and its mark.
+Most programs draw a page in reading order, and then nothing is changed. Programs that fill in forms
+draw the form first and its values later, or company, title and total last. Lines that continue each
+other form a block. Blocks drawn out of order are read from top to bottom, and adjacent ones from
+left to right. Columns of prose stay columns. A label and the value on its right are joined to one
+line, in any drawing order, and so are an item of a list and its mark.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from flowengine_envs.documents.document import Table
 from flowengine_envs.documents.pdf_tables import key_of, looks_like_mark, looks_like_number
 
 _MOST_LINES = 600
-"""Of a page: one with more is read as it was drawn."""
+"""Maximum lines of a page. A page with more is read in drawing order."""
 _DEEPEST = 40
 _WIDTH, _NARROW = 0.5, 0.26
-"""How wide a character is, as a part of its height: about that of most fonts."""
+"""Width of a character as a fraction of its height, about that of most fonts."""
 _NARROW_ONES = re.compile(r"[\s.,:;'|!ijl]")
 _LINE_STEP = 2.5
-"""From line to line of a block at most, in sizes of the font."""
+"""Maximum distance between lines of a block, in font sizes."""
 _MARK_STEP = 4.0
-"""From the mark of a list to its item at most, in sizes of the font."""
+"""Maximum distance between the mark of a list and its item, in font sizes."""
 _PROSE = 20
-"""Characters of a line, on average, from which a block of lines is prose."""
+"""Minimum average characters per line of a block of prose."""
 _LONGEST_LABEL = 40
 _LONGEST_HEADING = 160
 _HEADING_STEP = 1.5
-"""From line to line of a heading at most, in sizes of its font."""
+"""Maximum distance between lines of a heading, in sizes of its font."""
 _NEAR_HEADING = 4.0
-"""From a small heading to the text below it at most, in sizes of its font."""
+"""Maximum distance between a small heading and the text below it, in sizes of its font."""
 _LEVELS = ((1.6, 1), (1.3, 2), (1.12, 3))
-"""How much larger than the text a heading is, and its level."""
+"""Ratio of a heading's size to that of the text, and the heading's level."""
 
 
 class Line(NamedTuple):
@@ -46,20 +46,20 @@ class Line(NamedTuple):
     text: str
     x: float = 0.0
     y: float = 0.0
-    """Of its baseline; of a table, of its last row."""
+    """Its baseline. For a table, that of its last row."""
     size: float = 0.0
-    """Of its font; 0: it is not known where the line is."""
+    """Its font size, 0 if the position of the line is unknown."""
     end: float = 0.0
-    """Where it ends on the right, about."""
+    """Its approximate right end."""
     rows: Table | None = None
     high: float = 0.0
-    """Of a table, its height."""
+    """For a table, its height."""
     level: int = 0
-    """Of a heading; 0: it is none."""
+    """Level of a heading, 0 for other lines."""
 
 
 class _Block:
-    """Lines that flow from one to the next."""
+    """Lines that continue each other."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.lines = [*lines]
@@ -71,7 +71,7 @@ class _Block:
         self.is_prose = _is_prose([line.text.strip() for line in lines])
 
     def continues(self, before: _Block) -> bool:
-        """Return whether it is read on without a pause: on the same lines, or just below."""
+        """Return whether it directly continues a block: on the same lines, or just below."""
         size = max(line.size for line in (before.lines[-1], self.lines[0]))
         return self.is_beside(before) or 0 <= before.bottom - self.top <= size
 
@@ -87,7 +87,7 @@ class _Block:
 
 
 def _is_prose(texts: Sequence[str]) -> bool:
-    """Tell prose from labels, values and cells."""
+    """Return whether texts are prose, and not labels, values or cells."""
     labels = sum(text.endswith(":") for text in texts)
     length = sum(map(len, texts))
     return len(texts) > 2 and labels * 2 < len(texts) and length >= _PROSE * len(texts)
@@ -100,14 +100,14 @@ def width_of(text: str, size: float) -> float:
 
 
 def ordered(lines: Sequence[Line], rows: Collection[str] = ()) -> list[Line]:
-    """Return the lines of a page in the order in which they are read.
+    """Return the lines of a page in reading order.
 
     Args:
-        lines: As they were drawn.
-        rows: Keys of the rows of its tables, see `key_of`.
+        lines: The lines in drawing order.
+        rows: Keys of the rows of its tables. See `key_of`.
 
     Returns:
-        The same ones, if they were drawn in that order; a line without a text parts blocks.
+        The same lines if they were drawn in that order. A line without text separates blocks.
     """
     if not 1 < len(lines) <= _MOST_LINES or any(not line.size for line in lines):
         return [*lines]
@@ -131,8 +131,8 @@ def with_headings(lines: Sequence[Line], sizes: Counter[float]) -> list[Line]:
     """Return lines with the levels of those that are headings by their size.
 
     Args:
-        lines: In the order in which they are read.
-        sizes: Size of a font → how many characters have it, as far as is known.
+        lines: The lines in reading order.
+        sizes: Font size → number of characters known so far.
     """
     (body, _), *_rest = sizes.most_common(1) or [(0.0, 0)]
     found: list[Line] = []
@@ -171,7 +171,7 @@ def _level(line: Line, body: float) -> int:
 
 
 def _is_above(line: Line, following: Sequence[Line]) -> bool:
-    """Tell a small heading from a line in a margin: text begins close below it."""
+    """Return whether a line is a small heading, with text close below it, and not in a margin."""
     below = next((one for one in following if one.text.strip() or one.rows), None)
     if below is None:
         return False
@@ -203,7 +203,7 @@ def _blocks(lines: Sequence[Line]) -> list[_Block]:
 
 
 def _chains(blocks: Sequence[_Block]) -> list[list[_Block]]:
-    """Return blocks that were drawn one after the other as they are read."""
+    """Return blocks that were drawn consecutively in reading order."""
     chains: list[list[_Block]] = []
     for block in blocks:
         if chains and _follows(block, chains[-1]):
@@ -229,9 +229,9 @@ def _follows(block: _Block, chain: Sequence[_Block]) -> bool:
 
 
 def _cut(blocks: Sequence[_Block], depth: int = 0) -> Iterator[_Block]:
-    """Yield blocks from the top to the bottom, those beside each other from left to right.
+    """Yield blocks from top to bottom, and adjacent ones from left to right.
 
-    Columns of prose come before rows, and reach as far down as nothing crosses them.
+    Columns of prose take precedence over rows, and extend down until something crosses them.
     """
     groups = _columns(blocks) or _bands(blocks)
     if len(groups) < 2:
@@ -244,7 +244,10 @@ def _cut(blocks: Sequence[_Block], depth: int = 0) -> Iterator[_Block]:
 
 
 def _bands(blocks: Sequence[_Block]) -> list[list[_Block]]:
-    """Return blocks in groups below each other; what has columns together is one group."""
+    """Return blocks in groups from top to bottom.
+
+    Blocks that form columns together are one group.
+    """
     bands = _parted(blocks, by_height=True)
     if sum(block.is_prose for block in blocks) < 2:
         return bands
@@ -258,14 +261,14 @@ def _bands(blocks: Sequence[_Block]) -> list[list[_Block]]:
 
 
 def _is_apart(band: Sequence[_Block], above: Sequence[_Block]) -> bool:
-    """Return whether a band is a footer: no prose, and at a distance."""
+    """Return whether a band is a footer: not prose, and at a distance."""
     gap = min(block.bottom for block in above) - max(block.top for block in band)
     size = max(block.lines[0].size for block in band)
     return gap > 2 * size and not any(block.is_prose for block in band)
 
 
 def _columns(blocks: Sequence[_Block]) -> list[list[_Block]]:
-    """Return columns of prose that are beside each other; nothing if there are none."""
+    """Return adjacent columns of prose, or nothing if there are none."""
     columns = _parted(blocks, by_height=False)
     prose = [[block for block in column if block.is_prose] for column in columns]
     is_beside = any(
@@ -278,7 +281,7 @@ def _columns(blocks: Sequence[_Block]) -> list[list[_Block]]:
 
 
 def _parted(blocks: Sequence[_Block], *, by_height: bool) -> list[list[_Block]]:
-    """Return blocks in groups that an empty stretch across the page parts."""
+    """Return blocks in groups separated by empty stretches across the page."""
     spans = sorted(
         ((-one.top, -one.bottom, at) if by_height else (one.left, one.right, at))
         for at, one in enumerate(blocks)
@@ -315,7 +318,7 @@ def _marked(lines: Sequence[Line]) -> list[Line]:
 
 
 def _joined(lines: Sequence[Line], rows: Collection[str]) -> list[Line]:
-    """Return lines with labels and their values, and the cells of rows, as one line each."""
+    """Return lines with labels joined to their values, and the cells of rows joined."""
     prose = {id(line) for block in _blocks(lines) if block.is_prose for line in block.lines}
     free = [at for at, line in enumerate(lines) if line.rows is None and id(line) not in prose]
     free.sort(key=lambda at: (-lines[at].y, lines[at].x))
@@ -326,7 +329,7 @@ def _joined(lines: Sequence[Line], rows: Collection[str]) -> list[Line]:
         else:
             groups.append([at])
     taken: dict[int, list[int]] = {}
-    """Number of a line → the lines that it goes on with."""
+    """Number of a line → the lines that continue it."""
     for group in groups:
         for run in _runs(lines, sorted(group, key=lambda at: lines[at].x), rows):
             taken[run[0]] = run
@@ -339,7 +342,7 @@ def _joined(lines: Sequence[Line], rows: Collection[str]) -> list[Line]:
 
 
 def _runs(lines: Sequence[Line], row: Sequence[int], rows: Collection[str]) -> Iterator[list[int]]:
-    """Yield the lines of a row that belong together, but were not drawn one after the other."""
+    """Yield the lines of a row that belong together, but were not drawn consecutively."""
     if key_of("".join(lines[at].text for at in row)) in rows:
         runs = [[*row]]
     else:
@@ -355,7 +358,7 @@ def _runs(lines: Sequence[Line], row: Sequence[int], rows: Collection[str]) -> I
 
 
 def _is_value(label: Line, value: Line, *, alone: bool) -> bool:
-    """Return whether a text is what a label on its left names."""
+    """Return whether a text is the value of a label on its left."""
     name, text = label.text.strip(), value.text.strip()
     if not alone or len(name) > _LONGEST_LABEL or text.endswith(":") or value.x < label.x:
         return False

@@ -1,7 +1,8 @@
-"""Texts of a PDF whose blanks are wider than those of their font, or stand for a gap.
+"""Texts of a PDF whose blanks are wider than those of their font, or represent a gap.
 
-Ghostscript and others show a line at once, and set how wide its blanks are. Here each blank gets
-its width where it stands, so that one knows where a text ends, and what begins behind a gap.
+Ghostscript and other programs draw a whole line with a set width of its blanks. Here each blank
+receives its actual width, so that the end of a text and the beginning of the next one after a gap
+are known.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
 
 Operation = tuple[Any, bytes]
 _GAP = -900
-"""An offset that parts two texts, in thousandths of the size of the font."""
+"""An offset that separates two texts, in thousandths of the font size."""
 _WORD_GAP = -250
-"""An offset that parts two words, in any font: about the width of a narrow blank."""
+"""An offset that separates two words, in any font: about the width of a narrow blank."""
 _CLEAR_GAP = -2_000
-"""An offset that the library takes for a gap in every font."""
+"""An offset that the library treats as a gap in every font."""
 
 
 class _Font(NamedTuple):
@@ -32,16 +33,16 @@ class _State(NamedTuple):
     font: _Font | None = None
     size: float = 0.0
     between: float = 0.0
-    """What is added to each character."""
+    """Spacing added to each character."""
     blank: float = 0.0
-    """What is added to each blank."""
+    """Spacing added to each blank."""
 
 
 def spaced(operations: Iterable[Operation], page: PageObject) -> Iterator[Operation]:
-    """Yield the operations of a page, with blanks that have their width where they stand.
+    """Yield the operations of a page, with blanks in their actual width.
 
     Args:
-        operations: What draws the page.
+        operations: The drawing operations.
         page: The page, which knows its fonts.
     """
     for state, operands, operator in _with_state(operations, _fonts(page)):
@@ -55,14 +56,14 @@ def spaced(operations: Iterable[Operation], page: PageObject) -> Iterator[Operat
 
 
 def apart(operations: Iterable[Operation], page: PageObject) -> Iterator[Operation]:
-    """Yield the operations of a page so that texts with a gap between them are told one by one.
+    """Yield the operations of a page with texts separated by a gap as separate operations.
 
     Args:
-        operations: What draws the page.
+        operations: The drawing operations.
         page: The page, which knows its fonts.
     """
     moved = 0.0
-    """How far to the right of its place the text is."""
+    """Horizontal offset of the text."""
     for state, operands, operator in _with_state(operations, _fonts(page)):
         given = operands
         if operator in (b"Td", b"TD") and moved:
@@ -93,9 +94,9 @@ def apart(operations: Iterable[Operation], page: PageObject) -> Iterator[Operati
 
 
 def with_gaps(operations: Iterable[Operation]) -> Iterator[Operation]:
-    """Yield operations so that the library sees a gap between words in fonts without a blank.
+    """Yield operations in which the library sees a gap between words in fonts without a blank.
 
-    It guesses how wide a blank of such a font is, and often too wide: then it joins the words.
+    It guesses the width of a blank in such a font, often too wide, and then joins the words.
     """
     for operands, operator in operations:
         if operator != b"TJ" or not operands or not any(map(_is_word_gap, operands[0])):
@@ -120,7 +121,7 @@ def _own_number(item: Any) -> Any:
 def _with_state(
     operations: Iterable[Operation], fonts: Mapping[str, Any]
 ) -> Iterator[tuple[_State, Any, bytes]]:
-    """Yield operations with what holds for a text; those that do two things as two."""
+    """Yield operations with the text state. Operations with two effects are split."""
     state, kept = _State(), list[_State]()
     for operands, operator in _simple(operations):
         if operator == b"q":
@@ -137,7 +138,7 @@ def _with_state(
 
 
 def _simple(operations: Iterable[Operation]) -> Iterator[Operation]:
-    """Yield operations; those that begin a line and show a text as two."""
+    """Yield operations, with those that begin a line and show a text split into two."""
     for operands, operator in operations:
         if operator == b'"' and len(operands) == 3:
             yield operands[:1], b"Tw"
@@ -150,7 +151,7 @@ def _simple(operations: Iterable[Operation]) -> Iterator[Operation]:
 
 
 def _parted(text: Any, state: _State) -> Any:
-    """Return a text as an array, with the width of each blank behind it."""
+    """Return a text as an array, with the width of each blank after it."""
     if not isinstance(text, bytes):
         return _array([text])
     offset = -state.blank * 1000 / state.size
@@ -161,7 +162,7 @@ def _parted(text: Any, state: _State) -> Any:
 
 
 def _width(parts: Iterable[Any], state: _State) -> float:
-    """Return how far the parts of a text reach."""
+    """Return the width of the parts of a text."""
     width = 0.0
     first, widths = state.font or _Font(0, ())
     for part in parts:
@@ -184,13 +185,13 @@ def _fonts(page: PageObject) -> Mapping[str, Any]:
 
 
 def _font(fonts: Mapping[str, Any], name: Any) -> _Font | None:
-    """Return a font by its name; nothing if its characters may be of several bytes."""
+    """Return a font by its name, or None if its characters may have several bytes."""
     try:
         font = fonts[name].get_object()
         if font["/Subtype"] == "/Type0":
             return None
         return _Font(int(font["/FirstChar"]), font["/Widths"].get_object())
-    except Exception:  # of the library; a font of which this is not known stays as it is
+    except Exception:  # of the library: an unknown font is left unchanged
         return None
 
 

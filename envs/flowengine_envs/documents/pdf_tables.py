@@ -1,7 +1,7 @@
-"""Tables in the text of a PDF, which has none: only words at places.
+"""Tables in the text of a PDF, which contains only words with positions.
 
-Lines of the page as it looks are split where they have gaps. Lines below each other whose gaps
-agree are the rows of a table.
+Lines of the page layout are split at gaps. Consecutive lines with matching gaps are the rows of a
+table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 _GAP = re.compile(r"\S+(?: \S+)*")
 """A cell: words with single spaces between them."""
 _MARKS = re.compile(r"[•◦▪‣●○■*\u2013-]|\(?\w{1,4}[.)]")
-"""What stands before the items of a list."""
+"""Marks before the items of a list."""
 _NUMBER = re.compile(r"[-+(]?[$€£]?\s?\d[\d.,\s]*\S{0,3}$")
 _FEWEST_ROWS = 3
 _WIDEST = 2_000
@@ -44,7 +44,7 @@ def looks_like_number(text: str) -> bool:
 
 
 def looks_like_mark(text: str) -> bool:
-    """Return whether a text is what stands before an item of a list."""
+    """Return whether a text looks like the mark of a list item."""
     return _MARKS.fullmatch(text) is not None
 
 
@@ -52,7 +52,7 @@ def find_tables(layout: str) -> list[list[Row]]:
     """Return the tables of a page.
 
     Args:
-        layout: Its text, laid out with spaces as it looks.
+        layout: Its text, with the layout reproduced by spaces.
     """
     return [rows for lines in _groups(layout.splitlines()) if (rows := _rows(lines))]
 
@@ -60,7 +60,7 @@ def find_tables(layout: str) -> list[list[Row]]:
 def find_rows(layout: str) -> dict[str, list[Row]]:
     """Return the lines of a page that have several cells, by the key of their first cell.
 
-    Programs that draw a table cell by cell leave each on a line of its own.
+    Programs that draw a table cell by cell put each cell on a separate line.
     """
     found: dict[str, list[Row]] = {}
     for line in layout.splitlines():
@@ -72,7 +72,7 @@ def find_rows(layout: str) -> dict[str, list[Row]]:
 
 
 def _groups(lines: Iterable[str]) -> Iterator[list[list[_Cell]]]:
-    """Yield lines of several cells that stand below each other."""
+    """Yield consecutive lines of several cells."""
     group: list[list[_Cell]] = []
     for line in (*lines, "end"):
         cells = [_Cell(*found.span(), found[0]) for found in _GAP.finditer(line[:_WIDEST])]
@@ -85,7 +85,7 @@ def _groups(lines: Iterable[str]) -> Iterator[list[list[_Cell]]]:
 
 
 def _rows(lines: list[list[_Cell]]) -> list[Row]:
-    """Return lines as the rows of a table; none if their gaps do not agree."""
+    """Return lines as the rows of a table, or none if their gaps do not match."""
     columns = _columns(lines)
     if len(columns) < 2:
         return []
@@ -100,9 +100,9 @@ def _rows(lines: list[list[_Cell]]) -> list[Row]:
 
 
 def _is_table(rows: list[list[str]]) -> bool:
-    """Tell a table from a list, from code and from text in columns.
+    """Return whether rows are a table, and not a list, code or text in columns.
 
-    It has a column of numbers behind its first one, or four rows and three columns that are
+    A table has a column of numbers after its first one, or four rows and three columns that are
     nearly full.
     """
     if all(not row[0] or _MARKS.fullmatch(row[0]) for row in rows):
@@ -116,7 +116,7 @@ def _is_table(rows: list[list[str]]) -> bool:
 
 
 def _columns(lines: list[list[_Cell]]) -> list[int]:
-    """Return where each column ends: at places that no line has text at."""
+    """Return the end of each column, at places where no line has text."""
     spans = sorted((cell.start, cell.end) for line in lines for cell in line)
     ends: list[int] = []
     for start, end in spans:

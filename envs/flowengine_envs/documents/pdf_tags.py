@@ -1,7 +1,7 @@
-"""What a tagged PDF says of its structure: which text is a heading, and which a cell of a table.
+"""The structure of a tagged PDF: headings and table cells.
 
 Programs that print pages or office documents mark the text of each element with a number. A page
-leads from these numbers to elements, and an element to the ones around it.
+maps these numbers to elements, and an element leads to its enclosing ones.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 _LEVELS = {"H": 1, "Title": 1, **{f"H{level}": level for level in range(1, 7)}}
 _CELLS = frozenset({"TD", "TH"})
 _DEEPEST = 64
-"""Elements around each other."""
+"""Maximum depth of nested elements."""
 _MOST_COLUMNS = 200
 _MOST_MARKS = 20_000
-"""Marked texts of a page."""
+"""Maximum number of marked texts of a page."""
 _MOST_PAGES = 100_000
 
 
 class Structure(NamedTuple):
-    """What is known of the text of a page."""
+    """The structure of the text of a page."""
 
     headings: list[tuple[str, int]]
     """Texts with their levels."""
@@ -42,7 +42,7 @@ class Marks:
         self._open: list[int | None] = []
 
     def operator(self, operator: bytes, operands: Any, *_: object) -> None:
-        """Take an operator of the page: one that begins or ends a mark."""
+        """Handle an operator of the page that begins or ends a mark."""
         if operator in (b"BDC", b"BMC"):
             given = operands[1] if len(operands) > 1 else None
             mark = given.get("/MCID") if isinstance(given, Mapping) else None
@@ -52,7 +52,7 @@ class Marks:
             self._open.pop()
 
     def text(self, text: str, *_: object) -> None:
-        """Take a piece of the text of the page."""
+        """Add a piece of the text of the page."""
         mark = self._open[-1] if self._open else None
         if mark is not None and (mark in self.texts or len(self.texts) < _MOST_MARKS):
             self.texts[mark] = self.texts.get(mark, "") + text
@@ -73,23 +73,23 @@ class Tags:
             root = mapping_of(reader.root_object.get("/StructTreeRoot"))
             self._roles = mapping_of(root.get("/RoleMap"))
             self._parents = dict(_numbered(root.get("/ParentTree")))
-        except Exception:  # of the library; without tags it is plain text
+        except Exception:  # of the library, so it is plain text without tags
             self._parents = {}
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether there are any tags."""
         return bool(self._parents)
 
     def structure(self, page: PageObject, marks: Marks) -> Structure:
-        """Return what is known of the text of a page.
+        """Return the structure of the text of a page.
 
         Args:
             page: The page.
-            marks: Its marked texts, in the order in which they were drawn.
+            marks: Its marked texts, in drawing order.
         """
         try:
             return self._structure(page, marks)
-        except Exception:  # of the library; without tags it is plain text
+        except Exception:  # of the library, so it is plain text without tags
             return Structure([], [])
 
     def _structure(self, page: PageObject, marks: Marks) -> Structure:
@@ -115,15 +115,15 @@ class Tags:
         return Structure([*headings.values()], [rows for rows in found if _is_table(rows)])
 
     def _rows(self, rows: Iterable[tuple[Any, Mapping[int, str]]]) -> list[Row]:
-        """Return the rows of a table, with empty cells where others reach over; [] if it is odd.
+        """Return the rows of a table with spanned cells empty, or [] if it is invalid.
 
-        Some programs leave out cells without a text; the next one is then placed below its header.
+        Some programs omit cells without text. The next cell is then placed below its header.
         """
         made: list[Row] = []
         headers: dict[str, int] = {}
         """Id of a header cell → its column."""
         reaching: dict[int, int] = {}
-        """Column → for how many rows more a cell reaches into it from above."""
+        """Column → number of further rows that a cell from above spans."""
         for row, texts in rows:
             cells: list[str] = []
             above, reaching = reaching, {at: more - 1 for at, more in reaching.items() if more > 1}
@@ -139,30 +139,30 @@ class Tags:
                     reaching |= dict.fromkeys(range(len(cells), len(cells) + wide), high - 1)
                 cells += [" ".join(left.pop(id(cell), "").split()), *[""] * (wide - 1)]
             if left or len(cells) > _MOST_COLUMNS:
-                return []  # it is read as plain text
+                return []  # read as plain text
             made.append(Row(cells, key_of("".join(texts.values()))))
         return made
 
     def _cells(self, row: Any) -> Iterator[Any]:
-        """Yield all cells of a row, those without a text too."""
+        """Yield all cells of a row, including those without text."""
         for kid in islice(_list(row.get("/K")), _MOST_COLUMNS):
             cell = object_of(kid)
             if isinstance(cell, Mapping) and self._role(cell) in _CELLS:
                 yield cell
 
     def _role(self, element: Any) -> str:
-        """Return what an element is, in the words of the standard."""
+        """Return the role of an element, in the terms of the standard."""
         name = str(element.get("/S", ""))
         return str(self._roles.get(name, name)).removeprefix("/")
 
 
 def _is_table(rows: Sequence[Row]) -> bool:
-    """Tell a table from a frame around something."""
+    """Return whether rows are a table, and not a frame around other content."""
     return len(rows) > 1 and any(len(row.cells) > 1 for row in rows)
 
 
 def _around(element: Any) -> Iterator[Any]:
-    """Yield an element and those around it, from the inside outwards."""
+    """Yield an element and its enclosing ones, from the inside out."""
     one = object_of(element)
     for _ in range(_DEEPEST):
         if not isinstance(one, Mapping) or "/S" not in one:
@@ -172,7 +172,7 @@ def _around(element: Any) -> Iterator[Any]:
 
 
 def _attributes(cell: Any) -> tuple[int, int, list[str]]:
-    """Return over how many columns and rows a cell reaches, and the ids of its headers."""
+    """Return the column and row spans of a cell, and the ids of its headers."""
     wide = high = 1
     below: list[str] = []
     for each in islice(_list(cell.get("/A")), _DEEPEST):
@@ -184,7 +184,7 @@ def _attributes(cell: Any) -> tuple[int, int, list[str]]:
 
 
 def _numbered(tree: Any) -> Iterator[tuple[int, Any]]:
-    """Yield what a tree of numbers holds, as far as a document may have pages."""
+    """Yield the entries of a number tree, up to the possible number of pages."""
     pending, left = deque([tree]), _MOST_PAGES
     while pending and left > 0:
         node = mapping_of(pending.popleft())
@@ -196,12 +196,12 @@ def _numbered(tree: Any) -> Iterator[tuple[int, Any]]:
 
 
 def object_of(given: Any) -> Any:
-    """Return an object of the library, also if it is only referred to."""
+    """Return an object of the library, resolving a reference."""
     return given.get_object() if hasattr(given, "get_object") else given
 
 
 def mapping_of(given: Any) -> Mapping[str, Any]:
-    """Return a dictionary of the library; an empty one if it is something else."""
+    """Return a dictionary of the library, or an empty one for other objects."""
     found = object_of(given)
     return found if isinstance(found, Mapping) else {}
 

@@ -1,8 +1,8 @@
-"""What PDFium does with the pages of a PDF: it draws scans, and reads what pypdf cannot decode.
+"""PDFium, which draws scanned pages of a PDF and reads text that pypdf cannot decode.
 
-A scan is drawn as a whole, because scanners cut a page into strips, lay a picture below a mask, or
+A scan is drawn as a whole, because scanners cut a page into strips, put a picture below a mask, or
 compress it as JBIG2. Fonts of Chinese, Japanese and Korean files often name their characters by
-tables that are not in the file; PDFium has them.
+tables that are not in the file. PDFium includes these tables.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pypdf import PageObject
 
 _SMALLEST_SIDE = 200
-"""Pixels; an image that is smaller is no scan of a page."""
+"""Pixels. A smaller image is not the scan of a page."""
 _SMALLEST_PAGE = 400 * 400
-"""Pixels of all images of a page; with less it is no scan in strips."""
+"""Pixels of all images of a page. A page with fewer is not a scan in strips."""
 _DEEPEST = 3
-"""Forms within each other in which images are looked for."""
+"""Maximum depth of nested forms that are searched for images."""
 _MOST_IMAGES = 5_000
 _OWN_TABLES = frozenset({"/Identity-H", "/Identity-V"})
 _CODECS = (
@@ -32,7 +32,7 @@ _CODECS = (
     *("UniGB-UTF16", "UniCNS-UTF16", "UniJIS-UTF16"),
 )
 _CODEC_TABLES = frozenset(f"/{name}-{direction}" for name in _CODECS for direction in "HV")
-"""Tables that are encodings of Python, too, so that `pypdf` reads them."""
+"""Tables that are also encodings of Python, so that `pypdf` can read them."""
 _COLLECTIONS = frozenset({"Japan1", "GB1", "CNS1", "Korea1", "KR"})
 
 
@@ -41,7 +41,7 @@ class Pdfium:
 
     Args:
         data: The bytes of the file.
-        password: Of the user or the owner.
+        password: The password of the user or the owner.
     """
 
     def __init__(self, data: bytes, password: str = "") -> None:
@@ -51,7 +51,7 @@ class Pdfium:
 
     @contextmanager
     def _page(self, number: int) -> Iterator[Any]:
-        """Open a page; 1 is the first."""
+        """Open a page, counted from 1."""
         from pypdfium2 import PdfDocument
 
         if self._opened is None:
@@ -66,10 +66,10 @@ class Pdfium:
         """Return the text of a page.
 
         Args:
-            number: 1 for the first page.
+            number: Number of the page, from 1.
 
         Raises:
-            Exception: The page cannot be read: the library has errors of several types.
+            Exception: The page cannot be read. The library raises several types of errors.
         """
         with self._page(number) as page:
             text = page.get_textpage()
@@ -79,16 +79,16 @@ class Pdfium:
                 text.close()
 
     def copy_of_scan(self, page: PageObject, number: int, most_pixels: int) -> str:
-        """Return a copy of a page that is a scan, as an address of its data; empty: it is none.
+        """Return a copy of a scanned page as a `data:` URL, empty for other pages.
 
         Args:
             page: A page without text, as pypdf sees it.
-            number: 1 for the first page.
-            most_pixels: Width times height that its images may have together.
+            number: Number of the page, from 1.
+            most_pixels: Maximum width times height of all its images.
 
         Raises:
             ValueError: Its images have more pixels.
-            Exception: It cannot be drawn: the libraries have errors of many types.
+            Exception: It cannot be drawn. The libraries raise many types of errors.
         """
         sizes = [*islice(_images(page.get("/Resources")), _MOST_IMAGES)]
         pixels = sum(wide * high for wide, high in sizes)
@@ -96,7 +96,7 @@ class Pdfium:
         if not is_large and (len(sizes) < 2 or pixels < _SMALLEST_PAGE):
             return ""
         if pixels > most_pixels:
-            raise ValueError(f"it has {pixels:,} pixels; the limit 'pixels' is {most_pixels:,}")
+            raise ValueError(f"it has {pixels:,} pixels, but the limit 'pixels' is {most_pixels:,}")
         with self._page(number) as drawn:
             wide, high = drawn.get_size()
             scale = min(LONGEST_SIDE / max(wide, high), math.sqrt(pixels / (wide * high)))
@@ -108,7 +108,7 @@ def has_unknown_fonts(page: PageObject, even_for_pypdf: bool = False) -> bool:
 
     Args:
         page: The page.
-        even_for_pypdf: Whether only tables count that `pypdf` cannot read either.
+        even_for_pypdf: Whether to count only tables that `pypdf` cannot read either.
     """
     fonts = mapping_of(mapping_of(page.get("/Resources")).get("/Font"))
     unknown = filter(_is_unknown, islice(fonts.values(), _MOST_IMAGES))
@@ -131,7 +131,7 @@ def _is_unknown(given: Any) -> bool:
 
 
 def _images(resources: Any, depth: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield width and height of the images that a page can draw, also by its forms."""
+    """Yield width and height of the images that a page can draw, including those in its forms."""
     for each in mapping_of(mapping_of(resources).get("/XObject")).values():
         one = mapping_of(each)
         if one.get("/Subtype") == "/Image":

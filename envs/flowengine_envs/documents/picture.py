@@ -1,4 +1,4 @@
-"""Images: what is known of them without looking at them."""
+"""Images: format, size and metadata."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from flowengine_envs.documents.document import Damaged, LimitReached
 from flowengine_envs.documents.markdown import Writer
 
 _TAGS = {271: "camera", 272: "model", 306: "date", 270: "description", 315: "artist"}
-"""Numbers of EXIF fields. Where a picture was taken is left out on purpose."""
+"""Numbers of EXIF fields. The location is left out on purpose."""
 _LONGEST = 1_000
 NO_DESCRIPTION = (
     "there is no description of the image: it takes a vision model, and none is used here"
 )
 LONGEST_SIDE = 1_568
-"""Pixels; models see no more of a larger one."""
+"""Pixels. Models scale larger images down to this."""
 _LARGEST_PNG = 1_500_000
 _QUALITY = 85
 
 
 def convert(data: bytes, out: Writer, picture: bool = False) -> None:
-    """Tell format, size and what its maker wrote into it.
+    """Write the format, the size and the metadata of an image.
 
     Args:
         data: Its bytes.
-        out: Where it goes.
-        picture: Whether a copy is made that may be sent to a model.
+        out: Receives the text.
+        picture: Whether to make a copy that may be sent to a model.
 
     Raises:
-        Damaged: It is no image.
+        Damaged: It is not an image.
         LimitReached: It has too many pixels.
     """
     from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the number of pixels is judged below
+            warnings.simplefilter("ignore")  # the number of pixels is checked below
             image = Image.open(io.BytesIO(data), formats=["PNG", "JPEG", "GIF", "WEBP"])
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
         raise Damaged(f"the image cannot be read: {error}") from None
@@ -67,11 +67,11 @@ def convert(data: bytes, out: Writer, picture: bool = False) -> None:
 
 
 def copy_of(image: Any) -> str:
-    """Return the first frame, upright and scaled, without anything but its pixels."""
+    """Return the first frame, upright and scaled, without metadata."""
     from PIL import Image, ImageOps
 
     image.seek(0)
-    image.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))  # large JPEGs are read smaller
+    image.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))  # reduces large JPEGs while decoding
     small = ImageOps.exif_transpose(image)
     small.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
     small = small.convert("RGBA")

@@ -32,8 +32,8 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
 
     Args:
         data: Its bytes.
-        out: Where it goes.
-        comments: Whether its comments are read, too.
+        out: Receives the text.
+        comments: Whether its comments are included.
 
     Raises:
         Damaged: It cannot be opened.
@@ -57,7 +57,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
 
 
 def _opened(data: bytes) -> tuple[Any, list[Any]]:
-    """Return the library's objects for a file and its slides, also of a show or a template."""
+    """Return the library's objects for a file and its slides, including shows and templates."""
     import pptx  # noqa: F401 - it registers the classes of parts
     from pptx.opc.package import PartFactory
     from pptx.package import Package
@@ -72,7 +72,7 @@ def _opened(data: bytes) -> tuple[Any, list[Any]]:
 
 
 def _margins(slide: Any) -> Iterator[str]:
-    """Yield what stands in the margins of a slide, but for its number."""
+    """Yield the texts in the margins of a slide, except for its number."""
     for shape in slide.placeholders:
         if shape.placeholder_format.type.name in _MARGIN - {"SLIDE_NUMBER"}:
             text = " ".join(shape.text_frame.text.split()) if shape.has_text_frame else ""
@@ -81,7 +81,7 @@ def _margins(slide: Any) -> Iterator[str]:
 
 
 def _title_of(slide: Any) -> Any:
-    """Return the placeholder that is the title of a slide; None: there is none."""
+    """Return the title placeholder of a slide, or None."""
     shapes = [shape for shape in slide.placeholders if shape.has_text_frame]
     titles = (one for one in shapes if one.placeholder_format.type.name in _TITLE)
     first = next(titles, None) or slide.shapes.title
@@ -102,13 +102,13 @@ def _slide(slide: Any, title: Any, out: Writer) -> None:
 
 
 def _authors(part: Any) -> dict[str, str]:
-    """Return the names of those who commented, by the id that comments have of them."""
+    """Return the names of the authors of comments, by their ids in comments."""
     lists = [*_related(part, "commentAuthors"), *_related(part, "authors")]
     return {one.get("id", ""): one.get("name", "") for each in lists for one in each}
 
 
 def _comments(part: Any) -> Iterator[tuple[str, str]]:
-    """Yield the comments on a slide and the answers to them: author's id and text.
+    """Yield the comments on a slide and their replies: author's id and text.
 
     Those of newer programs have paragraphs, those of older ones a `text`.
     """
@@ -132,19 +132,19 @@ def _title(frame: Any) -> Iterator[Span]:
 
 
 def _in_order(shapes: Any) -> list[Any]:
-    """Return shapes as they are read: from the top, and in a row from the left."""
+    """Return shapes in reading order: from the top, and in a row from the left."""
     return sorted([*shapes, *_newer(shapes)], key=_place)
 
 
 def _place(shape: Any) -> tuple[int, int]:
     try:
         return shape.top or 0, shape.left or 0
-    except AttributeError:  # the library does not know what it is
+    except AttributeError:  # the library does not know the type
         return 0, 0
 
 
 def _newer(shapes: Any) -> Iterator[Any]:
-    """Yield shapes that stand beside another one for older programs, as those with formulas do."""
+    """Yield shapes that have a replacement for older programs, such as those with formulas."""
     for alternatives in shapes._element.iterchildren(f"{_COMPATIBLE}AlternateContent"):
         for choice in alternatives.iterchildren(f"{_COMPATIBLE}Choice"):
             yield from (shapes._shape_factory(one) for one in choice if _is_known(one))
@@ -157,12 +157,12 @@ def _newer(shapes: Any) -> Iterator[Any]:
 
 
 def _is_known(element: Any) -> bool:
-    """Return whether the library has a class for a shape: it has none for what is drawn by pen."""
+    """Return whether the library has a class for a shape, which it does not for pen strokes."""
     return hasattr(element, "has_ph_elm")
 
 
 def _readable_shape(shape: Any, out: Writer) -> None:
-    """Write a shape, or only its texts if the library trips over it."""
+    """Write a shape, or only its texts if the library fails."""
     try:
         _shape(shape, out)
     except (Full, MemoryError, Unreadable):
@@ -239,7 +239,7 @@ def _spans(paragraph: Any) -> Iterator[Span]:
 
 
 def _address(look: Any, part: Any) -> str:
-    """Return where a run leads; empty: nowhere, or to what the file does not tell."""
+    """Return the target of a run's link, empty if there is none or the file does not contain it."""
     click = None if look is None else look.find(f"{_DRAWING}hlinkClick")
     id = "" if click is None else click.get(f"{_RELATION}id", "")
     relation = part.rels.get(id)
@@ -247,7 +247,7 @@ def _address(look: Any, part: Any) -> str:
 
 
 def _script(look: Any) -> str:
-    """Return whether a run stands above or below the line, as `Span.script` says it."""
+    """Return whether a run is above or below the line, as in `Span.script`."""
     raised = 0 if look is None else int(look.get("baseline", "0").rstrip("%").partition(".")[0])
     return "^" if raised > 0 else "_" if raised < 0 else ""
 

@@ -32,7 +32,7 @@ class DocumentsProvider(SupervisedProvider[Documents]):
         return DocumentsConfig
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what the sandbox enforces, and what the process enforces on itself."""
+        """Return the capabilities of the sandbox and of the process itself."""
         holds: dict[Axis, str] = {
             "memory": "the process that reads a file limits itself (RLIMIT_DATA)"
         }
@@ -40,10 +40,10 @@ class DocumentsProvider(SupervisedProvider[Documents]):
         return mine.also({**holds, **mine.holds}, {"memory": MEMORY, "time": TIMEOUT})
 
     async def probe(self, spec: Spec) -> None:
-        """Look for the libraries.
+        """Check that the libraries are installed.
 
         Raises:
-            EnvironmentUnavailable: One of them is not installed.
+            EnvironmentUnavailable: A library is not installed.
         """
         await super().probe(spec)
         sources(spec)
@@ -53,10 +53,10 @@ class DocumentsProvider(SupervisedProvider[Documents]):
             )
 
     async def ensure(self, request: Request) -> Documents:
-        """Open a reader; each file is read by a process of its own."""
+        """Open a reader, which reads each file in a separate process."""
         policy = request.policy
         rules = Rules.of(policy.network, policy.deny_network)
-        # Documents are fetched here; what converts them has no network.
+        # Documents are fetched here, and the process that converts them has no network.
         closed = policy.model_copy(update={"network": None, "deny_network": None})
         inside = request._replace(policy=closed, spec=request.spec._replace(policy=closed))
         return await self.open(inside, partial(Documents, rules=rules, added=sources(request.spec)))

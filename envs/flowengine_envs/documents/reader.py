@@ -1,4 +1,4 @@
-"""Documents by their addresses: pages of the web, files and folders of the workspace."""
+"""Documents by address: web pages, and files and directories of the workspace."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ from flowengine_envs.network.rules import Rules
 from flowengine_envs.network.urls import Url, read_url
 
 _NOT_KEPT = frozenset({"html", "text"})
-"""Formats of pages: what is downloaded in another one is kept as a file."""
+"""Formats of pages. Downloads in other formats are kept as files."""
 _BEGINNING = 1.0
 """Processor seconds for the first pages of a PDF that is read page by page."""
 _FURTHER = 8.0
-"""Processor seconds for further ones."""
+"""Processor seconds for further pages."""
 _RECENT = 4
-"""Documents that are kept to read their next pages."""
+"""Number of documents kept to read their next pages."""
 LINES = 1_024
 CHARACTERS = 8_000
-"""Of a page, where nobody says otherwise: about as much as a model is shown of a tool's result."""
+"""Default characters of a page: about as many as a model is shown of a tool's result."""
 
 
 class Documents(Conversion):
-    """Reads documents; the files it is given last as long as its workspace.
+    """Reads documents. Files passed to it last as long as its workspace.
 
     Args:
-        request: What was asked for.
-        sandbox: The open sandbox; it has no network.
+        request: The opening.
+        sandbox: The open sandbox, which has no network.
         channel: The connection to its supervisor.
-        rules: What may be downloaded.
+        rules: Rules for allowed downloads.
         added: Sources of converters that are tried first.
     """
 
@@ -82,23 +82,25 @@ class Documents(Conversion):
         password: str = "",
         timeout: float | None = None,
     ) -> Visit:
-        """Open a page of the web, a file or a folder of the workspace.
+        """Open a web page, or a file or a directory of the workspace.
 
         Args:
             address: `https://...`, a path, or the name of a host.
-            headers: What is sent to the server of this address, and to no other.
-            password: Of an encrypted PDF.
-            timeout: Seconds for the conversion; default: the spec's, or 30; the spec's is the most.
+            headers: Headers for the server of this address, and no other.
+            password: The password of an encrypted PDF.
+            timeout: Seconds for the conversion, at most the limit of the spec. Default: that limit,
+                or 30.
 
         Returns:
-            What was found. An answer of a server with an error is a page, too.
+            The page. An error response of a server also counts as a page.
 
         Raises:
-            UrlRefused: It may not be reached.
-            HttpError: There is no answer.
-            Timeout: There is none in time.
-            Unreadable: It cannot be read. A download is kept, and the error's `data` has its path.
-            LimitExceeded: It takes more than it may.
+            UrlRefused: The address must not be reached.
+            HttpError: There is no response.
+            Timeout: There is no response in time.
+            Unreadable: It cannot be read. A download is kept, and the error's `data` contains its
+                path.
+            LimitExceeded: It exceeds a limit.
             EnvironmentLost: The sandbox has ended.
         """
         return await self._visited(address, headers, password, timeout)
@@ -111,7 +113,7 @@ class Documents(Conversion):
         timeout: float | None = None,
         stretch: Stretch = WHOLE,
     ) -> Visit:
-        """Open an address, as `visit` does; of a long PDF only a stretch."""
+        """Open an address, as `visit` does, and for a long PDF only a stretch."""
         found = destination(address, [str(self.workspace), self.workdir])
         if isinstance(found, str):
             seen = await self._visit_path(found, password, timeout, stretch)
@@ -146,24 +148,24 @@ class Documents(Conversion):
     ) -> Page:
         """Return one page of a document.
 
-        A document stays as it is while its pages are read: only its first page looks anew. A long
-        PDF is converted as far as is needed; its number of pages is then what is known so far.
+        A document is not reloaded while its pages are read. Requesting its first page loads it
+        again. A long PDF is converted as far as needed, so its number of pages is the number known
+        so far.
 
         Args:
-            source: An address as `visit` takes it, or the bytes of a file.
+            source: An address as for `visit`, or the bytes of a file.
             page: Its number, from 1.
-            find: The page that has this text is returned: this one or the next, from the start
-                again if none has.
-            name: The name of the file, if there are only bytes.
-            address: Where these are from, to be shown.
-            lines: Lines of a page.
-            characters: Characters of a page.
+            find: A text whose page is returned: this page or a later one, then from the start.
+            name: The name of the file, if the source is bytes.
+            address: The origin of the bytes, shown to the reader.
+            lines: Maximum lines of a page.
+            characters: Maximum characters of a page.
 
         Returns:
-            The page; the same one if the text is not found.
+            The page. If the text is not found, the page with the given number.
 
         Raises:
-            Unreadable: There is no such page, or what `visit` raises.
+            Unreadable: The page does not exist, or `visit` raised this error.
         """
         key = f"{lines} {characters} {source if isinstance(source, str) else _digest(source)}"
         known = self._recent.get(key) if page > 1 or find or isinstance(source, bytes) else None
@@ -190,10 +192,10 @@ class Documents(Conversion):
 
         Args:
             source: An address, or the bytes of a file.
-            name: The name of the file, if there are only bytes.
-            address: Where these are from, to be shown.
-            lines: Lines of a page.
-            characters: Characters of a page; 0: as many as `Pages` takes.
+            name: The name of the file, if the source is bytes.
+            address: The origin of the bytes, shown to the reader.
+            lines: Maximum lines of a page.
+            characters: Maximum characters of a page. 0 means the default of `Pages`.
         """
         most = (self.limits.time or TIMEOUT) / 4
         beginning, further = Stretch(1, min(_BEGINNING, most)), min(_FURTHER, most)
@@ -222,7 +224,7 @@ class Documents(Conversion):
     async def _visit_path(
         self, path: str, password: str, timeout: float | None, stretch: Stretch
     ) -> Visit | None:
-        """Return what a path leads to; None: there is nothing, and it is the name of a host."""
+        """Return the target of a path, or None if it does not exist and is the name of a host."""
         try:
             return Visit(listing(path, await self.entries(path or ".", deep=False)), path or ".")
         except EnvironmentFailure as error:
@@ -259,14 +261,14 @@ class Documents(Conversion):
         try:
             document = await self._converted(
                 *(path, found.name, found.media_type, password, base, timeout),
-                WHOLE if failed else stretch,  # to read on, it has to be kept
+                WHOLE if failed else stretch,  # it must be kept to continue reading
             )
         except (Unreadable, LimitExceeded) as error:
             document, unreadable = Document("unknown", notes=[error.message]), error
         if not failed and document.format not in _NOT_KEPT:
             kept = await self._keep(path, found.name)
         if unreadable is not None and not failed:
-            told = f"{base}: {unreadable.message}; the file is kept as '{kept}'"
+            told = f"{base}: {unreadable.message}. The file is kept as '{kept}'"
             data = {**(unreadable.data or {}), "file": kept}
             kind = type(unreadable)
             raise kind(told, data=data, type=unreadable.name, retryable=False)
@@ -274,7 +276,7 @@ class Documents(Conversion):
         return Visit(document, base, found.reason, kept)
 
     async def _keep(self, path: Path, name: str) -> str:
-        """Keep a download in the workspace under a name that nothing has."""
+        """Keep a download in the workspace under an unused name."""
         async with self._keeping:
             used: set[str] = set()
             with suppress(NotAFile):

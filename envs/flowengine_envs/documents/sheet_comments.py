@@ -1,4 +1,4 @@
-"""Comments on the cells of Excel workbooks: notes of old, and threads of newer programs."""
+"""Comments on the cells of Excel workbooks: notes, and threads of newer programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Comments:
 
     Args:
         archive: The workbook.
-        remarks: Takes them.
+        remarks: Receives them.
     """
 
     def __init__(self, archive: zipfile.ZipFile, remarks: Remarks) -> None:
@@ -42,7 +42,7 @@ class Comments:
             for root in self._related(sheet, "threadedComment")
             for one in root
         ]
-        told = {cell for cell, _, _ in threads}  # each has a note for older programs beside it
+        told = {cell for cell, _, _ in threads}  # each also has a note for older programs
         notes = [
             (cell, author, one)
             for root in self._related(sheet, "comments")
@@ -54,7 +54,7 @@ class Comments:
             self._remarks.write(author, text, cell)
 
     def _related(self, sheet: str, kind: str) -> Iterator[Any]:
-        """Yield the roots of what a sheet refers to as its comments of one kind."""
+        """Yield the roots of a sheet's comment parts of one kind."""
         folder, name = posixpath.split(sheet)
         relations = posixpath.join(folder, "_rels", f"{name}.rels")
         if relations not in self._names:

@@ -1,4 +1,4 @@
-"""Plain text, and how bytes become text."""
+"""Plain text, and the decoding of bytes."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _LATIN = "cp1252"
-"""What Western programs wrote before UTF-8."""
+"""Encoding of Western programs before UTF-8."""
 _DECLARED = re.compile(
     rb"""<meta[^>]{0,200}?charset\s*=\s*["']?([\w-]{2,40})|encoding\s*=\s*["']([\w-]{2,40})["']""",
     re.IGNORECASE,
 )
 _SAMPLE = 4_096
 _GUESSED = 64 * 1024
-"""Bytes by which an encoding is guessed."""
+"""Bytes from which an encoding is guessed."""
 _HIGH = bytes(range(0x80, 0x100))
 _FEWEST = 6
 _STRAY = 50
-"""Of so many bytes one may be zero: a damaged text, as browsers read it."""
+"""At most one byte in so many may be zero. Such a damaged text is read as browsers do."""
 _WESTERN = 0.25
-"""The part of Western text that may be outside of ASCII."""
+"""Maximum fraction of characters outside of ASCII in Western text."""
 
 
 def decode(data: bytes, declared: str = "") -> tuple[str, str]:
-    """Return text and a note about its encoding, which is empty where there is no doubt.
+    """Return text and a note about its encoding, which is empty if there is no doubt.
 
-    A mark at the beginning counts first, then what the bytes are valid as: UTF-8, the declared
-    encoding, an old one that is guessed where the letters are not Western, the old Western one.
+    A byte order mark takes precedence, then a valid encoding: UTF-8, the declared encoding, a
+    guessed legacy encoding if the letters are not Western, the legacy Western encoding.
 
     Raises:
         Damaged: It is not text.
@@ -59,7 +59,7 @@ def decode(data: bytes, declared: str = "") -> tuple[str, str]:
     if guessed := _guessed(data):
         return guessed
     if (text := _valid(data, _LATIN)) is not None:
-        return text, "" if not declared else f"it is not {declared}, as declared; read as {_LATIN}"
+        return text, "" if not declared else f"it is not {declared}, as declared. Read as {_LATIN}"
     return _forced(data, "utf-8")
 
 
@@ -77,7 +77,7 @@ def _valid(data: bytes, encoding: str) -> str | None:
 
 
 def _guessed(data: bytes) -> tuple[str, str] | None:
-    """Return text of which so much is not ASCII that it can hardly be Western."""
+    """Return text with so many characters outside of ASCII that it is unlikely to be Western."""
     sample = data[:_GUESSED]
     high = len(sample) - len(sample.translate(None, _HIGH))
     if high < _FEWEST or high < len(sample) * _WESTERN:
@@ -88,7 +88,7 @@ def _guessed(data: bytes) -> tuple[str, str] | None:
     text = None if best is None else _valid(data, best.encoding)
     if best is None or text is None:
         return None
-    return text, f"its encoding is not declared; {best.encoding} is a guess"
+    return text, f"its encoding is not declared. {best.encoding} is a guess"
 
 
 def _forced(data: bytes, encoding: str) -> tuple[str, str]:
@@ -98,7 +98,7 @@ def _forced(data: bytes, encoding: str) -> tuple[str, str]:
 
 
 def _wide(sample: bytes) -> str:
-    """Return whether every other byte is 0, as of Western text in UTF-16."""
+    """Return the UTF-16 variant of a text in which every other byte is 0, or the empty text."""
     even, odd = sample[::2].count(0), sample[1::2].count(0)
     half = len(sample) // 2
     if odd > half * 0.6 and even < half * 0.1:
@@ -109,12 +109,12 @@ def _wide(sample: bytes) -> str:
 
 
 def lines(text: str) -> str:
-    """Return text whose lines end in one way."""
+    """Return text with uniform line ends."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def convert(data: bytes, out: Writer, declared: str = "") -> None:
-    """Take text as it is: Markdown stays Markdown."""
+    """Copy text unchanged: Markdown stays Markdown."""
     text, note = decode(data, declared)
     if note:
         out.note(note)

@@ -1,4 +1,4 @@
-"""What an address leads to: a page of the web, a file of the workspace, a folder."""
+"""The target of an address: a web page, a file of the workspace, or a directory."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ _MOST_ENTRIES = 1_000
 
 
 class Visit(NamedTuple):
-    """What was found at an address."""
+    """The page, file or directory at an address."""
 
     document: Document
     address: str
-    """Where it was found at last, without credentials; or the path of the file."""
+    """The final address without credentials, or the path of the file."""
     status: str = ""
-    """`200 OK`, of pages of the web."""
+    """`200 OK`, for web pages."""
     file: str = ""
-    """The path below the workspace at which a download is kept; pages are not kept."""
+    """The path below the workspace of a kept download. Pages are not kept."""
 
     @property
     def succeeded(self) -> bool:
-        """Whether it is what was asked for, not the page of an error."""
+        """Whether it is the requested page, not an error page."""
         return not self.status or self.status < "4"
 
 
 def destination(address: str, folders: Sequence[str]) -> Url | str:
-    """Return what an address means: a page of the web, or a path.
+    """Return the target of an address: a web page, or a path.
 
     Args:
-        address: As somebody wrote it.
-        folders: The workspace, as the host knows it: paths below it become relative.
+        address: The address as written by the user.
+        folders: Paths of the workspace on the host. Paths below them become relative.
 
     Raises:
-        UrlRefused: It is neither.
+        UrlRefused: It is not a valid address or path.
     """
     scheme = scheme_of(address.strip())
     if scheme and scheme != "file":
@@ -51,7 +51,7 @@ def destination(address: str, folders: Sequence[str]) -> Url | str:
     if scheme == "file":
         parts = urlsplit(address.strip())
         if parts.netloc not in {"", "localhost"}:
-            return read_url(address)  # which refuses it
+            return read_url(address)  # it refuses the address
         address = unquote(parts.path)
     for folder in folders:
         if address == folder or address.startswith(f"{folder}/"):
@@ -67,7 +67,7 @@ def looks_like_host(address: str) -> bool:
 
 
 def listing(path: str, entries: Sequence[Mapping[str, Any]]) -> Document:
-    """Return a folder as a document whose links can be visited."""
+    """Return a directory as a document whose links can be visited."""
     normal = posixpath.normpath(path or ".")
     folder = "" if normal == "." else f"{normal}/"
     shown = sorted(entries, key=lambda each: (each["kind"] != "folder", each["path"]))

@@ -21,11 +21,11 @@ from flowengine_envs.documents.latex import (
 
 MATH = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _APPLIED = re.compile("([A-Za-z]*)\u2061")
-"""A name, and the invisible sign for the application of a function."""
+"""A name, and the invisible operator for the application of a function."""
 
 
 def latex(formula: Any) -> str:
-    """Return a formula, `m:oMath` or what is in one, as LaTeX."""
+    """Return a formula, `m:oMath` or its content, as LaTeX."""
     return " ".join("".join(_written(child) for child in formula).split())
 
 
@@ -48,7 +48,7 @@ def _part(element: Any, name: str) -> str:
 
 
 def _value(element: Any, name: str, otherwise: str) -> str:
-    """Return a property: of the element `d` it stands in `dPr`."""
+    """Return a property of the element `d`, which is in `dPr`."""
     properties = element.find(f"{element.tag}Pr")
     found = None if properties is None else properties.find(f"{MATH}{name}")
     return otherwise if found is None else str(found.get(f"{MATH}val", ""))

@@ -1,4 +1,4 @@
-"""What the styles and lists of a Word document make of a paragraph."""
+"""Styles and lists of Word documents, and their effect on paragraphs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ROMAN = (
 
 
 class Style(NamedTuple):
-    """What a paragraph is by its style."""
+    """The properties of a paragraph's style."""
 
     heading: int = 0
-    """Its level; 0: it is none."""
+    """Its heading level, 0 if it is not a heading."""
     is_quote: bool = False
     is_code: bool = False
     list: str = ""
@@ -33,7 +33,7 @@ class Style(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a paragraph stands in a list."""
+    """The position of a paragraph in a list."""
 
     list: str
     level: int
@@ -52,7 +52,7 @@ class Styles:
         self._known: dict[str, Style] = {}
 
     def of(self, paragraph: Any) -> Style:
-        """Return the style of a paragraph, with what the paragraph says itself."""
+        """Return the style of a paragraph, with the paragraph's own settings applied."""
         properties = paragraph.find(f"{W}pPr")
         if properties is None:
             return Style()
@@ -68,7 +68,7 @@ class Styles:
         return bool(named) and self._known_style(named).is_code
 
     def is_hidden(self, run: Any, look: Any) -> bool:
-        """Return whether a run is hidden: by itself, by its style or by that of its paragraph."""
+        """Return whether a run is hidden: itself, by its style or by that of its paragraph."""
         own = _hides(look)
         if own is not None:
             return own
@@ -81,7 +81,7 @@ class Styles:
         return self._known.get(id) or self._known.setdefault(id, self._read(id))
 
     def _read(self, id: str) -> Style:
-        """Return what a style says; what it leaves open is said by those it is based on."""
+        """Return a style. Properties that it omits come from the styles that it is based on."""
         heading, is_quote, is_code, list_, level = 0, False, False, "", 0
         hides: bool | None = None
         for _ in range(_LONGEST_CHAIN):
@@ -106,17 +106,17 @@ class Level(NamedTuple):
     format: str
     """`decimal`, `lowerLetter`, `bullet`, …"""
     text: str
-    """The number as it is shown: `%1.%2` has those of the first two levels."""
+    """The format of the number: `%1.%2` contains those of the first two levels."""
     start: int = 1
     is_legal: bool = False
     """Whether the numbers of all levels are shown in digits."""
 
 
 class Numbering:
-    """The lists of a document, and how far each has been counted.
+    """The lists of a document, with their current numbers.
 
-    Lists with the same description go on counting where another of them ended, but for levels
-    that a list says to start anew.
+    Lists with the same description continue each other's numbers, except for levels that a list
+    restarts.
 
     Args:
         root: Its part of numberings, if it has one.
@@ -128,7 +128,7 @@ class Numbering:
         self._described: dict[str, str] = {}
         """List → its description, by which it is counted."""
         self._restarts: dict[str, dict[int, int]] = {}
-        """List → its levels that start anew at its first item there, and with what number."""
+        """List → its levels that restart at its first item there, with their first numbers."""
         self._counts: dict[str, dict[int, int]] = {}
         if root is not None:
             self._read(root)
@@ -155,7 +155,7 @@ class Numbering:
             self._restarts[id] = restarts
 
     def place(self, paragraph: Any, style: Style) -> Place | None:
-        """Return where a paragraph stands in a list, if it is in one."""
+        """Return the position of a paragraph in a list, if it is in one."""
         numbered = paragraph.find(f"{W}pPr/{W}numPr")
         if numbered is None:
             return Place(style.list, style.level) if style.list not in {"", "0"} else None
@@ -163,7 +163,7 @@ class Numbering:
         return Place(id, _number(_value(numbered, "ilvl"))) if id not in {"", "0"} else None
 
     def mark(self, place: Place) -> str:
-        """Count the next item at a place; return its number as it is shown, or empty: a bullet."""
+        """Count the next item at a position, and return its number, empty for a bullet."""
         levels = self._levels.get(place.list, {})
         level = levels.get(place.level)
         if level is None or level.format in _BULLETS:
@@ -198,7 +198,7 @@ def _level(level: Any) -> Level:
 
 
 def numbered(count: int, format: str) -> str:
-    """Return a number in a format of Word; in one that is not known, in digits."""
+    """Return a number in a format of Word, or in digits if the format is unknown."""
     if format in {"lowerLetter", "upperLetter"} and 0 < count <= 26 * _LONGEST_CHAIN:
         letter = chr(ord("a") + (count - 1) % 26) * ((count - 1) // 26 + 1)
         return letter if format == "lowerLetter" else letter.upper()
@@ -223,13 +223,13 @@ def _heading(name: str, properties: Any) -> int:
 
 
 def is_on(look: Any, name: str) -> bool:
-    """Return whether a look has a property that is there or not."""
+    """Return whether formatting properties contain a boolean property that is on."""
     found = None if look is None else look.find(f"{W}{name}")
     return found is not None and found.get(f"{W}val", "1").lower() not in _OFF
 
 
 def _hides(look: Any) -> bool | None:
-    """Return whether a look hides a text; None: it says nothing of that."""
+    """Return whether formatting properties hide a text, or None if they do not set it."""
     return None if look is None or look.find(f"{W}vanish") is None else is_on(look, "vanish")
 
 

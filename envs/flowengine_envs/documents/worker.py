@@ -1,10 +1,10 @@
-"""The process in which one file is converted. It knows nothing else of this project.
+"""The process that converts one file. It depends on no other part of this project.
 
     python -I -c START SEARCH_PATH NUMBER      a fork server, which forks such processes
 
 A process reads the length of its options in four bytes, its options as JSON, and the file from
-standard input; the answer goes to descriptor 3, as JSON. It holds itself to its limit of memory, so
-that running out of it is an answer, too.
+standard input. The answer is written to descriptor 3 as JSON. The process limits its own memory, so
+that running out of it also produces an answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ START = (
 )
 ANSWER = 3
 _OUT_OF_MEMORY = ("emory alloc", "unknown error (<string>, line 0)")
-"""What the parser of XML says when there is no more memory, and where there is none to say it."""
+"""Messages of the XML parser when memory runs out, with and without memory for the message."""
 LARGEST = 15 * 1024 * 1024
 """Bytes of an answer."""
 
@@ -47,12 +47,12 @@ def head(options: Mapping[str, Any]) -> bytes:
 
 
 def serve() -> None:
-    """Be a fork server whose processes convert a file each."""
+    """Run a fork server whose processes convert one file each."""
     fork_servers.serve(main)
 
 
 def main() -> None:
-    """Convert what stands on standard input, or at a path, and tell what it became.
+    """Convert the file on standard input, or at a path, and write the result.
 
     The options are `limits`, `memory`, `path`, `roots`, `added` and arguments of `convert`.
     """
@@ -92,7 +92,7 @@ def _converted(options: Mapping[str, Any]) -> Document:
 
 
 def _loaded(sources: Sequence[Mapping[str, str]]) -> dict[str, Converter]:
-    """Return the functions of sources by their names; in the sandbox only."""
+    """Return the functions of sources by name. Only called in the sandbox."""
     found: dict[str, Converter] = {}
     for each in sources:
         module = ModuleType(each["name"].partition(":")[0])
@@ -102,10 +102,10 @@ def _loaded(sources: Sequence[Mapping[str, str]]) -> dict[str, Converter]:
 
 
 def read(path: str, roots: Sequence[str], largest: int) -> bytes:
-    """Return the bytes of a file below one of the folders.
+    """Return the bytes of a file below one of the directories.
 
     Raises:
-        Unreadable: It is not there, leads out of them, or is no file.
+        Unreadable: It does not exist, is outside of them, or is not a file.
         LimitReached: It is too large.
     """
     try:
@@ -127,7 +127,7 @@ def read(path: str, roots: Sequence[str], largest: int) -> bytes:
 
 
 def _told(document: Document) -> bytes:
-    """Return a document as JSON, its tables only if they fit."""
+    """Return a document as JSON, with its tables only if they fit."""
     told = _json({"document": document.as_data()})
     if len(told) > LARGEST:
         document.notes.append("the tables are in the Markdown only: as data they are too large")

@@ -1,7 +1,7 @@
 """Excel workbooks, sheet by sheet: the values that were last calculated, and comments.
 
-A program that writes a workbook without calculating it leaves formulas without a value; they are
-shown themselves.
+A program that writes a workbook without calculating it leaves formulas without a value. The
+formulas are then shown instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_ROWS = 1_048_576
 _MIDNIGHT = datetime.time()
 _PIECE = 1024 * 1024
 _LONGEST_CELL = 64 * 1024
-"""Bytes between the beginning of a formula and the end of its cell."""
+"""Maximum bytes between the beginning of a formula and the end of its cell."""
 _UNCALCULATED = re.compile(
     rb"<(?:\w+:)?f\b[^>]*(?:/>|>[^<]*</(?:\w+:)?f>)\s*"
     rb"(?:</(?:\w+:)?c>|<(?:\w+:)?v\s*(?:/>|></))"
@@ -37,8 +37,8 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
 
     Args:
         data: Its bytes.
-        out: Where it goes.
-        comments: Whether its comments are read, too.
+        out: Receives the text.
+        comments: Whether its comments are included.
 
     Raises:
         Damaged: It cannot be opened.
@@ -64,7 +64,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
         if lacking:
             out.note("formulas that were never calculated are shown as such")
         if charts := sum(_CHART.fullmatch(name) is not None for name in archive.namelist()):
-            out.note(f"charts left out: {charts:,}; their data is in the sheets")
+            out.note(f"charts left out: {charts:,}. Their data is in the sheets")
 
 
 @contextmanager
@@ -96,8 +96,8 @@ def _rows(sheet: Any, formulas: Any) -> Iterator[list[str]]:
     """Yield the rows of a sheet that are not empty.
 
     Args:
-        sheet: With the values.
-        formulas: The same one with the formulas, if it lacks values.
+        sheet: The sheet with the values.
+        formulas: The same sheet with the formulas, if values are missing.
     """
     try:
         for row in _values(sheet) if formulas is None else _filled(sheet, formulas):
@@ -109,13 +109,13 @@ def _rows(sheet: Any, formulas: Any) -> Iterator[list[str]]:
 
 
 def _values(sheet: Any) -> Iterator[Sequence[Any]]:
-    sheet.reset_dimensions()  # what a file says of its size may be wrong
+    sheet.reset_dimensions()  # the declared size may be wrong
     found: Iterator[Sequence[Any]] = sheet.iter_rows(max_row=_MOST_ROWS, values_only=True)
     return found
 
 
 def _filled(sheet: Any, formulas: Any) -> Iterator[Sequence[Any]]:
-    """Yield the values of rows, and formulas where there is no value."""
+    """Yield the values of rows, and formulas in place of missing values."""
     for row, written in zip(_values(sheet), _values(formulas), strict=True):
         yield [
             getattr(formula, "text", formula) if value is None else value
@@ -124,7 +124,7 @@ def _filled(sheet: Any, formulas: Any) -> Iterator[Sequence[Any]]:
 
 
 def text_of(value: Any) -> str:
-    """Return a value as somebody would type it."""
+    """Return a value as a user would type it."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Flows that Python builds: `Flow` holds steps, and comes to the same data as a flow file."""
+"""Flows built in Python. `Flow` holds the steps and is converted to the data of a flow file."""
 
 from flowengine.flow.building.expressions import Expr, cel
 from flowengine.flow.building.flow import Flow

@@ -1,4 +1,4 @@
-"""From a built flow to the data of a flow file, with the place in Python of every part."""
+"""Conversion of a built flow to the data of a flow file, with the place of each part in Python."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from flowengine.flow.building.graph import FlowGraph
 
 TARGETS = frozenset({"next", "on_error", "cancel", "join"})
-"""Words of a step in which steps are named."""
+"""Keys of a step in which steps are named."""
 OWN = frozenset({"next", "set", "emit", "loop", "compensate"})
-"""Words that see what the step itself gave: as `output` and `outcome`, not by its id."""
+"""Keys that see the result of the step itself as `output` and `outcome`, not by its id."""
 ASIDE = ("runtime_resources",)
-"""Parameters that the engine gives."""
+"""Parameters that the engine fills."""
 
 
 class Built:
-    """A built flow as the checker takes it: an `Origin`.
+    """A built flow in the form for the checker: an `Origin`.
 
     Args:
         flow: The flow.
@@ -44,7 +44,7 @@ class Built:
 
     @property
     def files(self) -> dict[str, Lines]:
-        """The files that its declarations stand in."""
+        """The files that contain its declarations."""
         found: dict[str, Lines] = {}
         for place in self.places.values():
             if isinstance(place, InFile):
@@ -55,12 +55,12 @@ class Built:
         return found
 
     def position(self, loc: Loc, *, key: bool = False) -> Position:
-        """Return where something was declared."""
+        """Return the place of a declaration."""
         place, path = self._place(loc)
         return place.position(path, key=key)
 
     def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
-        """Return where a character of a text stands."""
+        """Return the place of a character in a text."""
         place, path = self._place(loc)
         return place.inside(path, offset, length)
 
@@ -104,7 +104,7 @@ class Built:
         data: dict[str, Any] = {}
         for key, value in step.spec.items():
             if value is None and key != "output" and not isinstance(step.place, InFile):
-                continue  # an argument that says nothing
+                continue  # an omitted argument
             what = f"{key!r} of step {step.id!r}"
             named = self._named if key in TARGETS else self._tool
             data[key] = plain(value, named, what)
@@ -121,14 +121,14 @@ class Built:
         return data
 
     def _tool(self, value: Any) -> str | None:
-        """Return the name of a tool or a flow; a step is no value."""
+        """Return the name of a tool or a flow. A step is refused, because it is not a value."""
         if isinstance(value, Declarations):
             return self._flow_name(value)
         if isinstance(value, Chain):
             name = value.last.id
             raise UsageError(
                 f"{value.last!r} is given where data is expected",
-                hint=f"write {name}.output for what it gives",
+                hint=f"write {name}.output for its result",
             )
         return self.flow.tool_name(value)
 
@@ -147,7 +147,7 @@ class Built:
         return self.flow.tool_name(value) if known is None else known.id
 
     def _bind(self, step: Step, data: dict[str, Any], items: tuple[str, ...]) -> None:
-        """Give parameters that the step does not name what is called like them."""
+        """Bind unbound parameters to the names in scope that they match."""
         given = data.get("with", {})
         if not isinstance(given, Mapping):
             return
@@ -174,11 +174,11 @@ class Built:
     def _ambiguous(self, step: Step, name: str, found: list[str]) -> None:
         place = step.place.position(("with", name))
         message = f"the parameter {name!r} of step {step.id!r} is {' and '.join(found)}"
-        hint = f"say which: with_={{{name!r}: ...}}"
+        hint = f"pass with_={{{name!r}: ...}} to choose one"
         self.problems.append(Diagnostic("E402", message, place.file, *place[:3], hint))
 
     def _order(self, steps: list[Any]) -> None:
-        """Put the step that the flow begins with first; what was declared in a row stays so."""
+        """Put the first step of the flow first, and keep the steps declared in a row together."""
         starts = [step.id for step in self.flow.starts]
         alone = {step["id"] for step in steps if "trigger" in step} | set(starts)
         if isinstance(self.flow.place, InFile) or not alone:
@@ -194,7 +194,7 @@ class Built:
             steps[index]["next"] = target
 
     def _begin(self, steps: list[Any], starts: list[str], ways: dict[int, str]) -> None:
-        """Put a step in front that leads to where the flow begins."""
+        """Insert a step in front that leads to the beginnings of the flow."""
         if len(steps) not in ways and "next" not in steps[-1]:
             ways[len(steps) - 1] = "end"
         taken = {step["id"] for step in steps} | self._ids
@@ -216,7 +216,7 @@ class Built:
 
 
 class _Code:
-    """A Python file as a report shows it."""
+    """A Python file in the form that a report shows."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -226,25 +226,25 @@ class _Code:
 
 
 def assemble(flow: FlowGraph) -> Built:
-    """Return what a flow comes to, for the loader.
+    """Return the data of a flow, for the loader.
 
     Args:
         flow: The flow.
 
     Returns:
-        Its data, and where everything was declared.
+        Its data, and the places of all declarations.
     """
     return Built(flow)
 
 
 def short_form(flow: FlowGraph) -> dict[str, Any]:
-    """Return a flow as plain data, as short as the language has it.
+    """Return a flow as plain data, in the short forms of the language.
 
     Args:
         flow: The flow.
 
     Returns:
-        What a flow file would hold.
+        The data of a flow file.
 
     Raises:
         FlowFileError: It has errors.
@@ -261,7 +261,7 @@ def short_form(flow: FlowGraph) -> dict[str, Any]:
 
 
 def _own(value: Any, id: str) -> Any:
-    """Return what a step says with its own output by the name that it has there."""
+    """Replace a step's own output by the name under which the step sees it."""
     if isinstance(value, dict):
         return {key: _own(one, id) for key, one in value.items()}
     if isinstance(value, list):
@@ -278,7 +278,7 @@ EXPRESSION = re.compile(r"\$\{\{.*?\}\}", re.DOTALL)
 
 
 def _item(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what an item is called inside a step, if it has a map."""
+    """Return the name of the item inside a step, if it has a map."""
     given = data.get("map")
     if given is None:
         return ()
@@ -286,7 +286,7 @@ def _item(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _parameters(function: Any) -> list[str]:
-    """Return the names of the parameters that a flow gives."""
+    """Return the names of the parameters that a flow passes."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

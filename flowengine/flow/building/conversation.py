@@ -1,4 +1,4 @@
-"""A flow file as a conversation: one of its agents talks with a person."""
+"""A flow file as a conversation of one of its agents with a user."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ KEPT = (
     "flowengine", "id", "title", "version", "imports", "inputs", "state", "secrets", "agents",
     "tools", "environments", "flows", "defaults", "policies", "budget",
 )  # fmt: skip
-"""What of a file a conversation has too; its steps and what belongs to them are left out."""
+"""The sections of a file that a conversation keeps. Its steps and their settings are left out."""
 
 
 def conversation(
     path: str | PathLike[str], agent: str | None = None, *, lazy: bool = False
 ) -> Flow:
-    """Return a flow in which an agent of a file talks with a person.
+    """Return a flow in which an agent of a file talks with a user.
 
     Args:
         path: The flow file, or one with declarations only.
-        agent: Which one, by its name, or by that of the step that declares it; None: that of the
-            first step that runs one, or the only one.
-        lazy: Its environments are opened when they are used, whatever the file says.
+        agent: The name of the agent, or of the step that declares it. None means the agent of the
+            first step that runs one, or the only agent.
+        lazy: Whether its environments are opened on first use, regardless of the file.
 
     Returns:
-        The flow; it takes the inputs of the file, but for those that it would require and that only
-        steps use, such as what a prompt is made of.
+        The flow. It takes the inputs of the file except for required ones that only steps use, such
+        as the parts of a prompt.
 
     Raises:
-        FlowFileError: The file is no YAML, or no mapping.
-        InputError: There is no such agent, or it is not clear which is meant.
+        FlowFileError: The file is not YAML, or not a mapping.
+        InputError: The agent does not exist, or it is ambiguous.
     """
     flow = Flow("", folder=Path(path).resolve().parent)
     adopt(flow, with_entries(read(fspath(path))))
@@ -52,7 +52,7 @@ def conversation(
         message = f"{path} declares no agents"
         if names:
             message = f"{path} declares several agents: {', '.join(names)}"
-        raise InputError(message, hint="say which: --agent NAME" if names else None)
+        raise InputError(message, hint="choose one with --agent NAME" if names else None)
     if agent is not None and agent not in names and "." not in agent:
         raise InputError(f"{path} declares no agent {agent!r}", hint=did_you_mean(agent, names))
     flow.head = {key: one for key, one in flow.head.items() if key in KEPT}
@@ -72,22 +72,22 @@ def conversation(
 
 
 def _is_taken(name: str, schema: Any, head: Mapping[str, Any]) -> bool:
-    """Return whether a conversation takes an input: it can be left out, or is named.
+    """Return whether a conversation takes an input: it is optional, or it is used.
 
     Args:
-        name: Of the input.
+        name: The name of the input.
         schema: Its declaration.
-        head: What the conversation has of the file.
+        head: The sections that the conversation keeps.
     """
     if isinstance(schema, Mapping) and "default" in schema:
         return True
-    # Flows of the file have inputs of their own.
+    # Flows of the file have separate inputs.
     others = {key: one for key, one in head.items() if key != "flows"}
     return not is_constant(others, lambda one: one not in (("inputs", name), ("inputs", None)))
 
 
 def _lazy(environment: Any) -> Any:
-    """Return the declaration of an environment without its `eager`."""
+    """Return the declaration of an environment without `eager`."""
     if not isinstance(environment, Mapping):
         return environment
     return {key: value for key, value in environment.items() if key != "eager"}

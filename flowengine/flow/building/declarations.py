@@ -1,4 +1,4 @@
-"""What stands at the top of a flow: inputs, outputs, state, secrets, signals, tools, the rest."""
+"""Declarations at the top of a flow: inputs, outputs, state, secrets, signals, tools and others."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ Declared = Mapping[str, Any] | type | None
 """Names with their types or JSON Schemas, or a class with annotated fields."""
 
 OWN = frozenset({"inputs", "outputs", "state"})
-"""What a subflow declares itself; everything else stands at the top of the file."""
+"""The sections that a subflow declares itself. All others belong to the top of the file."""
 
 
 class Declarations:
     """The top of a flow.
 
     Args:
-        head: What it says already.
+        head: Declarations that it starts with.
     """
 
     def __init__(self, head: dict[str, Any]) -> None:
         self.head = head
         self.folder = ""
-        """What stands at the top, but the steps."""
+        """The sections at the top, except the steps."""
         self.places: dict[tuple[str | int, ...], Place] = {}
-        """Where single declarations stand."""
+        """The places of single declarations."""
         self._tools: dict[Any, str] = {}
 
         self.root: Declarations = self
-        """The flow that this is declared in: of a subflow the one around it, else itself."""
+        """The flow that contains this one if it is a subflow, else itself."""
 
     def changed(self) -> None:
-        """Forget what was made of the flow before."""
+        """Discard cached results after a change to the flow."""
 
     def input(self, name: str, type: Any = Any, *, default: Any = ABSENT, **schema: Any) -> Expr:
         """Declare an input.
@@ -47,11 +47,11 @@ class Declarations:
         Args:
             name: Its name.
             type: A type, or a JSON Schema as a dict.
-            default: Its value if none is given; without one it is required.
-            **schema: More of its JSON Schema: `exclusiveMinimum=0`.
+            default: Its default value. Without one the input is required.
+            **schema: Further keywords of its JSON Schema: `exclusiveMinimum=0`.
 
         Returns:
-            The input in expressions.
+            The input for use in expressions.
         """
         self._declare_value("inputs", name, schema_of(type) | schema, default)
         return Expr(f"inputs.{name}")
@@ -70,13 +70,13 @@ class Declarations:
         Args:
             name: Its name.
             type: A type, or a JSON Schema as a dict.
-            default: What it is at first.
-            reducer: What a write does to the old value: `append`, `add`, …, or a function of the
-                old and the new one. Default: replace it.
-            **schema: More of its JSON Schema.
+            default: Its initial value.
+            reducer: How a write combines with the old value: `append`, `add`, …, or a function of
+                the old and the new value. Default: replace it.
+            **schema: Further keywords of its JSON Schema.
 
         Returns:
-            The value in expressions.
+            The value for use in expressions.
         """
         self._declare_value("state", name, schema_of(type) | schema, default)
         if reducer is not None:
@@ -90,7 +90,7 @@ class Declarations:
         Args:
             name: Its name.
             value: An expression, or data with expressions.
-            type: A type or JSON Schema that it has to fit.
+            type: A type or JSON Schema that it is validated against.
         """
         spec = value if type is None else {"value": value, **schema_of(type)}
         self.declare("outputs", name, {"value": value} if isinstance(spec, Mapping) else spec)
@@ -102,10 +102,10 @@ class Declarations:
 
         Args:
             name: Its name.
-            **source: Where its value comes from: `env="TOKEN"` or `file="/run/token"`.
+            **source: The source of its value: `env="TOKEN"` or `file="/run/token"`.
 
         Returns:
-            The secret in expressions.
+            The secret for use in expressions.
         """
         self.declare("secrets", name, source)
         return Expr(f"secrets.{name}")
@@ -116,7 +116,7 @@ class Declarations:
         Args:
             name: Its name.
             data: The type or JSON Schema of the message.
-            key: The text by which it finds this execution.
+            key: The key that selects this execution.
 
         Returns:
             The name.
@@ -132,14 +132,15 @@ class Declarations:
     @overload
     def tool(self, /, **spec: Any) -> Callable[[_Function], _Function]: ...
     def tool(self, what: Any = None, /, **spec: Any) -> Any:
-        """Declare what `call` can call; a decorator, too.
+        """Declare a tool that steps can call. Can also be used as a decorator.
 
         Args:
-            what: A function, whose name the tool gets; or a name, with what it is in `spec`.
+            what: A function, which supplies the name of the tool, or a name for the declaration in
+                `spec`.
             **spec: As in a flow file: `http={...}`, `effect="idempotent"`, `bind={...}`.
 
         Returns:
-            What was given: the function itself, or the name.
+            The argument: the function itself, or the name.
         """
         if what is None:
             return lambda function: self.tool(function, **spec)
@@ -152,12 +153,12 @@ class Declarations:
         return what
 
     def declare(self, section: str, name: str, spec: Any) -> str:
-        """Declare something in a section of a flow file, be it `agents` or `environments`.
+        """Add a declaration to a section of a flow file, such as `agents` or `environments`.
 
         Args:
             section: The section.
-            name: The name of what is declared.
-            spec: What stands behind the name.
+            name: The name of the declaration.
+            spec: The declaration.
 
         Returns:
             The name.
@@ -171,10 +172,10 @@ class Declarations:
         return name
 
     def in_words_of_files(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a tool or step in which objects that step kinds know stand by their names.
+        """Return the spec of a tool or step with objects of step kinds replaced by their names.
 
         Args:
-            spec: As a program says it.
+            spec: As written in a program.
         """
         kinds = {key for key, value in spec.items() if not _is_plain(value) and has_kind(key)}
         return {
@@ -203,7 +204,7 @@ class Declarations:
 
         Args:
             section: `inputs` or `state`.
-            declared: Name → type or JSON Schema; or a dataclass, TypedDict or pydantic model.
+            declared: Name → type or JSON Schema, or a dataclass, TypedDict or pydantic model.
         """
         for name, (schema, default) in _fields(declared).items():
             self._declare_value(section, name, schema, default)
@@ -212,12 +213,12 @@ class Declarations:
         """Return the name of the tool that a function was declared as, or None."""
         try:
             return self.root._tools.get(function)
-        except TypeError:  # not hashable, so no function
+        except TypeError:  # not hashable, so it is not a function
             return None
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is plain data, but for functions and values of expressions in it."""
+    """Return whether a value is plain data, except for functions and expressions in it."""
     if isinstance(value, Mapping):
         return _is_plain(value.get("name"))
     return value is None or isinstance(value, str | int | float | list) or callable(value)

@@ -4,8 +4,8 @@
     f"Refund {cel.inputs.amount} EUR"  →  Refund ${{ inputs.amount }} EUR
     cel.size(fetch.output.lines)       →  ${{ size(steps.fetch.output.lines) }}
 
-Nothing is computed here: an operator writes text. What Python would have to decide at once - `if`,
-`and`, `in` - raises instead of meaning something else.
+Nothing is computed here: an operator builds text. Constructs that Python evaluates immediately -
+`if`, `and`, `in` - raise an error instead of having another meaning.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import json
 from typing import Any, NoReturn
 
 ATOM = 9
-"""Binding of names, calls and literals; lower numbers bind less."""
+"""Precedence of names, calls and literals. Lower numbers bind less tightly."""
 TERNARY, OR, AND, RELATION, SUM, PRODUCT, UNARY = 1, 2, 3, 4, 5, 6, 7
 
 
 class Expr:
-    """An expression in CEL; compared, combined and indexed it gives longer ones.
+    """An expression in CEL. Comparing, combining or indexing it returns longer expressions.
 
-    Attributes are fields: `order.total` is `order.total`. A call is one in CEL:
-    `name.startsWith("A")`. In an f-string it stands as `${{ … }}`.
+    Attributes are fields: `order.total` is `order.total`. A call is a call in CEL:
+    `name.startsWith("A")`. In an f-string it is inserted as `${{ … }}`.
 
     Args:
         text: The expression, without `${{ }}`.
-        binding: How closely its outermost operator binds, for brackets.
+        binding: Precedence of its outermost operator, for parentheses.
     """
 
     __slots__ = ("_binding", "_text")
@@ -43,13 +43,13 @@ class Expr:
         return Expr(f"{_operand(self, ATOM)}.{name}")
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise TypeError(f"'{self._text}.{name}' cannot be written; steps write state with 'set'")
+        raise TypeError(f"'{self._text}.{name}' cannot be assigned. Steps write state with 'set'")
 
     def __getitem__(self, key: Any) -> Expr:
         return Expr(f"{_operand(self, ATOM)}[{_operand(key, 0)}]")
 
     def __call__(self, *arguments: Any) -> Expr:
-        """Return a call of the function or method that this names."""
+        """Return a call of the function or method with this name."""
         return Expr(f"{self._text}({', '.join(_operand(one, 0) for one in arguments)})")
 
     def __str__(self) -> str:
@@ -70,8 +70,9 @@ class Expr:
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
-            f"{self!r} is true or false when the flow runs, not while it is built; write & | ~ for "
-            "and, or, not, put each comparison in brackets, and x.in_(list) for 'in'"
+            f"{self!r} is true or false only when the flow runs, not while it is built. "
+            "Write & | ~ for and, or, not, put each comparison in parentheses, and write "
+            "x.in_(list) for 'in'"
         )
 
     def __contains__(self, item: Any) -> NoReturn:
@@ -81,7 +82,7 @@ class Expr:
         """Return whether this is one of the items of a list, or a key of a map.
 
         Args:
-            items: A list, a map, or an expression that gives one.
+            items: A list, a map, or an expression that returns one.
 
         Returns:
             The condition.
@@ -149,13 +150,13 @@ class Expr:
 
 
 def _binary(left: Any, operator: str, right: Any, binding: int) -> Expr:
-    """Return two operands with an operator; the right one is bracketed if it binds the same."""
+    """Return an operation, with the right operand in parentheses if it has the same precedence."""
     text = f"{_operand(left, binding)} {operator} {_operand(right, binding + 1)}"
     return Expr(text, binding)
 
 
 def _operand(value: Any, binding: int) -> str:
-    """Return a value as part of an expression, in brackets where it binds less than asked for."""
+    """Return a value as an operand, in parentheses if its precedence is lower than `binding`."""
     if isinstance(value, Expr):
         return value._text if value._binding >= binding else f"({value._text})"
     if value is None or isinstance(value, bool | int | float | str):
@@ -169,7 +170,7 @@ def _operand(value: Any, binding: int) -> str:
 
 
 def _text(value: str) -> str:
-    """Return a text as a literal of CEL, in single quotes: `when: "${{ x == 'a' }}"` needs none."""
+    """Return a text as a CEL literal in single quotes, which YAML double quotes can contain."""
     quoted = json.dumps(value, ensure_ascii=False)[1:-1].replace('\\"', '"')
     return "'" + quoted.replace("'", "\\'") + "'"
 
@@ -192,10 +193,10 @@ class Cel:
             text: CEL, without `${{ }}`.
 
         Returns:
-            The expression; in a longer one it stands in brackets.
+            The expression, which is put in parentheses inside a longer one.
         """
         return Expr(text, 0)
 
 
 cel = Cel()
-"""The names of expressions."""
+"""The names and functions available in expressions."""

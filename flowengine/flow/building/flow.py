@@ -1,8 +1,7 @@
-"""`Flow`: a flow that Python builds.
+"""`Flow`: a flow built in Python.
 
-It holds what is declared, with the place of each declaration. What runs, what is checked and what
-is written out is made of the data that this comes to (`assemble`): the same loader, checker and
-compiler as for a file.
+It holds the declarations, each with its place. `assemble` converts them to data, which is run,
+checked and written out by the same loader, checker and compiler as for a file.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ if TYPE_CHECKING:
 
 
 class Flow(FlowGraph):
-    """A flow that is built in Python; the engine takes it wherever it takes the path of a file.
+    """A flow built in Python, which the engine accepts wherever it accepts the path of a file.
 
         flow = Flow("refund", inputs={"customer": str, "amount": float})
 
         @flow.step(retry=3)
         def check(customer: str) -> dict[str, float]: ...
 
-    Steps run in the order of their declaration, unless `to`, `first`, `fork`, `on` or `next` say
-    otherwise: the rules are those of a flow file.
+    Steps run in the order of their declaration unless `to`, `first`, `fork`, `on` or `next` change
+    it. The rules are those of a flow file.
 
     Args:
         id: The flow's name.
-        inputs: Name → type or JSON Schema; or a dataclass, TypedDict or pydantic model.
-        state: The same, of values that steps write.
-        folder: Where the modules of the functions are; default: beside the module that calls.
-        **more: Other words of the top of a flow file: `version`, `title`, `limits`, `defaults`,
+        inputs: Name → type or JSON Schema, or a dataclass, TypedDict or pydantic model.
+        state: The same, for values that steps write.
+        folder: Folder with the modules of the functions. Default: that of the calling module.
+        **more: Other top-level keys of a flow file: `version`, `title`, `limits`, `defaults`,
             `on_error`, …
     """
 
@@ -46,13 +45,13 @@ class Flow(FlowGraph):
     ) -> Flow:
         """Declare a flow that steps of this one run: `flow.step("check", flow=child, with_={...})`.
 
-        It has inputs, outputs, state and steps of its own; tools, signals and secrets are shared.
+        It has separate inputs, outputs, state and steps. Tools, signals and secrets are shared.
 
         Args:
             id: Its name.
-            inputs: As of a `Flow`.
-            state: As of a `Flow`.
-            **more: Other words of a flow in `flows`: `limits`, `on_error`.
+            inputs: As in `Flow`.
+            state: As in `Flow`.
+            **more: Other keys of a flow in `flows`: `limits`, `on_error`.
 
         Returns:
             The flow, to declare steps in.
@@ -67,17 +66,18 @@ class Flow(FlowGraph):
         self.changed()
         return inner
 
-    # What it comes to
+    # Results
 
     def compile(self) -> Compiled:
-        """Check and compile the flow; what has not changed since is compiled once.
+        """Check and compile the flow. An unchanged flow is compiled only once.
 
         Returns:
             The compiled form, its structural hash and the warnings.
 
         Raises:
             UsageError: It is a subflow, which runs inside another flow.
-            FlowFileError: It has errors; all of them are in it, at their places in Python.
+            FlowFileError: It has errors. The exception contains all of them, with their places in
+                Python.
         """
         from flowengine.flow.building.assemble import assemble
         from flowengine.flow.compile import compile_source
@@ -94,7 +94,7 @@ class Flow(FlowGraph):
         """Return the flow as a file: short forms, in the order of declaration.
 
         A file in `folder` with this text has the same structural hash. Comments of a file that the
-        flow was read from are not in it.
+        flow was read from are not included.
 
         Returns:
             YAML.
@@ -108,9 +108,9 @@ class Flow(FlowGraph):
         return flow_text(short_form(self))
 
     def to_python(self) -> str:
-        """Return Python that builds the flow, as `flow`; its structural hash is the same.
+        """Return Python code that builds `flow`, with the same structural hash.
 
-        Functions are named as `module:function`, so the program needs none of them.
+        Functions are named as `module:function`, so the code does not import them.
 
         Returns:
             The text of a module.
@@ -125,16 +125,16 @@ class Flow(FlowGraph):
 
     @classmethod
     def from_yaml(cls, path: str | PathLike[str]) -> Self:
-        """Read a flow file, to look at it, extend it, or write it out.
+        """Read a flow file, to inspect it, extend it, or write it out.
 
         Args:
             path: The file.
 
         Returns:
-            The flow. What is wrong in it is told where it is compiled, at its place in the file.
+            The flow. Errors in it are reported when it is compiled, with their places in the file.
 
         Raises:
-            FlowFileError: The file is no YAML, or no mapping.
+            FlowFileError: The file is not YAML, or not a mapping.
         """
         from flowengine.flow.source.yaml_source import read
 
@@ -146,13 +146,13 @@ class Flow(FlowGraph):
 
         Args:
             text: YAML.
-            folder: Where the modules of its functions are.
+            folder: Directory with the modules of its functions.
 
         Returns:
-            The flow, as of `from_yaml`.
+            The flow, as from `from_yaml`.
 
         Raises:
-            FlowFileError: The text is no YAML, or no mapping.
+            FlowFileError: The text is not YAML, or not a mapping.
         """
         from flowengine.flow.source.yaml_source import read_text
 

@@ -1,4 +1,4 @@
-"""From a flow file to a flow that Python can extend."""
+"""Conversion of a flow file to a flow that Python can extend."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def adopt(flow: FlowGraph, source: Origin) -> None:
-    """Fill a flow with what a file holds; what is wrong in it stays, and is told by the checker.
+    """Fill a flow with the content of a file. Errors in it are kept, for the checker to report.
 
     Args:
         flow: A new flow.
         source: The file.
 
     Raises:
-        FlowFileError: It is no YAML, or no mapping.
+        FlowFileError: The file is not YAML, or not a mapping.
     """
     data = source.data
     if not isinstance(data, dict):
@@ -40,7 +40,7 @@ def adopt(flow: FlowGraph, source: Origin) -> None:
 def _adopt_steps(
     flow: FlowGraph, given: object, block: list[Step], source: Origin, loc: Loc
 ) -> bool:
-    """Make steps of a list in a file; False if it is no list of mappings."""
+    """Add the steps of a list in a file. Return False if it is not a list of mappings."""
     if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
         return False
     for index, one in enumerate(given):

@@ -1,4 +1,4 @@
-"""The graph of a flow that Python builds: its steps, in the order of their declaration."""
+"""The graph of a flow built in Python: its steps, in the order of their declaration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Step = TypeVar("_Step", bound=Step)
 
 
 class FlowGraph(Declarations, FlowHandle):
-    """Steps and declarations of a flow; `Flow` compiles it and writes it out."""
+    """Steps and declarations of a flow, which `Flow` compiles and writes out."""
 
     def __init__(
         self,
@@ -40,16 +40,17 @@ class FlowGraph(Declarations, FlowHandle):
         super().__init__({"id": id, **more})
         self.place: Place = place
         self.folder = fspath(folder) if folder else folder_of(_module_at(place), place.file)
-        """Where the modules of its functions are looked for first; write a YAML file there."""
+        """The directory that is searched first for the modules of its functions. A YAML file of the
+        flow belongs there."""
         self.steps: list[Step] = []
         self.cleanup: list[Step] = []
         """The steps of its `finally`."""
         self.subflows: dict[str, Self] = {}
-        """The flows that are declared in it."""
+        """The subflows that are declared in it."""
         self.starts: list[Step] = []
-        """Where it begins, if `to` says so."""
+        """The first steps, if `to` sets them."""
         self.problems: list[Diagnostic] = []
-        """What was wrong with the file it was read from."""
+        """Errors in the file that it was read from."""
         self._open = [self.steps]
         self._compiled: Compiled | None = None
         self.declare_fields("inputs", inputs)
@@ -81,7 +82,7 @@ class FlowGraph(Declarations, FlowHandle):
         self, /, *, id: str | None = None, **words: Unpack[Words]
     ) -> Callable[[Callable[..., Any]], Step]: ...
     def step(self, what: Any = None, /, *, id: str | None = None, **words: Any) -> Any:
-        """Declare a step; with a function, one that calls it. A decorator, too.
+        """Declare a step. With a function, the step calls it. Can also be used as a decorator.
 
             fetch = flow.step(shop.fetch, retry=3)
             pause = flow.step("pause", wait=timedelta(days=3))
@@ -89,12 +90,12 @@ class FlowGraph(Declarations, FlowHandle):
             @flow.step(with_={"text": fetch.output})
             def parse(text: str) -> list[str]: ...
 
-        Parameters of the function that `with_` does not give are taken by name: what an item of a
-        `map` is called, then inputs, state, or outputs of steps.
+        Parameters of the function that `with_` does not contain are bound by name: to the item of a
+        `map`, then to inputs, state, or outputs of steps.
 
         Args:
             what: A function, or the id of a step with another action or none.
-            id: Of a step with a function; default: the function's name.
+            id: The id of a step with a function. Default: the function's name.
             **words: Its action and modifiers, as in a flow file.
 
         Returns:
@@ -122,7 +123,7 @@ class FlowGraph(Declarations, FlowHandle):
         return self._add(Step(self, name, _spec(name, words), place, what))
 
     def group(self, id: str, /, **words: Unpack[Modifiers]) -> Scope:
-        """Declare a group; the steps declared in its `with` block belong to it.
+        """Declare a group that contains the steps declared in its `with` block.
 
             with flow.group("buy", on_error="compensate") as buy:
                 ...
@@ -144,27 +145,27 @@ class FlowGraph(Declarations, FlowHandle):
             **words: Modifiers, as in a flow file.
 
         Returns:
-            The step; its output is a map by the ids of its steps.
+            The step, whose output is a map by the ids of its steps.
         """
         return self._scope("parallel", id, words)
 
     @contextmanager
     def finally_(self) -> Iterator[None]:
-        """Declare, in a `with` block, the steps that run when the flow has ended in any way."""
+        """Declare, in a `with` block, the steps that run when the flow ends, for every outcome."""
         with self.block(self.cleanup):
             yield
 
     def to(self, *targets: Target) -> Chain:
-        """Begin with a step; with several at the same time.
+        """Set the first step, or several that start at the same time.
 
         Args:
             *targets: Steps, or functions that become steps.
 
         Returns:
-            The beginning, to go on from: `flow.to(fetch).to(parse).end()`.
+            The beginning, to continue from: `flow.to(fetch).to(parse).end()`.
 
         Raises:
-            UsageError: A target is no step.
+            UsageError: A target is not a step.
         """
         chains = [self.target(target) for target in targets]
         found = [chain for chain in chains if isinstance(chain, Chain)]
@@ -179,27 +180,27 @@ class FlowGraph(Declarations, FlowHandle):
 
         Args:
             signal: Its name.
-            **trigger: More of a `trigger`: `match=…`; or in place of a signal `any=[…]`, `all=[…]`,
-                `state="score"`.
+            **trigger: Further keys of a `trigger`: `match=…`, or in place of a signal `any=[…]`,
+                `all=[…]`, `state="score"`.
 
         Returns:
-            The beginning: `flow.when("page").to(store)`. Where a second one leads to the same step,
-            a message of either signal starts it.
+            The beginning: `flow.when("page").to(store)`. If a second one leads to the same step, a
+            message of either signal starts it.
         """
         spec: dict[str, Any] = ({} if signal is None else {"signal": signal}) | trigger
         return Opening(self, spec)
 
     def target(self, target: Target) -> Chain | str:
-        """Return what a target means, declaring a step for a function that has none yet.
+        """Return the step or id of a target, declaring a step for a function that has none yet.
 
         Args:
             target: A step, a piece of a chain, a function, or an id.
 
         Returns:
-            The piece of the graph; an id as it is, unless it is that of a step declared already.
+            The piece of the graph. An id is returned unchanged unless its step is declared already.
 
         Raises:
-            UsageError: It is of another flow, or none of these.
+            UsageError: The target belongs to another flow, or has another type.
         """
         if isinstance(target, Chain):
             if target._flow is not self:
@@ -213,7 +214,7 @@ class FlowGraph(Declarations, FlowHandle):
         raise UsageError(f"{target!r} is not a target", hint="give a step, a function or an id")
 
     def every(self) -> Iterator[Step]:
-        """Yield all steps, those inside groups after them."""
+        """Yield all steps, those inside groups after their group."""
         pending = [*self.steps, *self.cleanup]
         while pending:
             step = pending.pop(0)
@@ -237,7 +238,7 @@ class FlowGraph(Declarations, FlowHandle):
         self._open.append(steps)
 
     def leave(self) -> None:
-        """End what `enter` began."""
+        """End the scope that `enter` began."""
         self._open.pop()
 
     @contextmanager
@@ -250,14 +251,14 @@ class FlowGraph(Declarations, FlowHandle):
             self.leave()
 
     def changed(self) -> None:
-        """Forget what was compiled before."""
+        """Discard cached results after a change to the flow."""
         self._compiled = None
         if self.root is not self:
             self.root.changed()
 
 
 def _spec(id: str, words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the words of a step by their keys in a flow file."""
+    """Return the keywords of a step by their keys in a flow file."""
     spec: dict[str, Any] = {"id": id}
     for word, value in words.items():
         if word == "action":
@@ -272,7 +273,7 @@ def _plain(function: Any) -> Any:
 
 
 def _module_at(place: InCode) -> str:
-    """Return the name of the module that a call stands in."""
+    """Return the name of the module that contains a call."""
     import sys
 
     frame = sys._getframe(1)

@@ -1,4 +1,4 @@
-"""What keyword arguments of a step may name: other steps, and flows."""
+"""Types of steps and flows for the keyword arguments of a step."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class StepHandle:
 
 
 class FlowHandle:
-    """A flow that Python builds."""
+    """A flow built in Python."""

@@ -1,7 +1,7 @@
-"""Where the parts of a built flow were declared: a call in a Python file, or a place in a YAML one.
+"""Places of the parts of a built flow: a call in a Python file, or a position in a YAML file.
 
-A call notes only its code object and instruction; the file is read and parsed when a position is
-asked for. The position is as fine as the source allows: the keyword, the entry of its dict, the
+A call records only its code object and instruction. The file is read and parsed when a position is
+requested. The position is as precise as the source allows: the keyword, the entry of its dict, the
 character in its text.
 """
 
@@ -24,13 +24,13 @@ _End = tuple[int | None, int | None]
 
 
 class Place(Protocol):
-    """Where a part of a flow was declared."""
+    """The place where a part of a flow was declared."""
 
     def position(self, path: Loc, *, key: bool = False) -> Position:
-        """Return where something of the part stands; `path` leads to it from the part."""
+        """Return the position of something in the part. `path` leads to it from the part."""
 
     def inside(self, path: Loc, offset: int, length: int) -> Position:
-        """Return where a character of a text stands."""
+        """Return the position of a character in a text."""
 
 
 class InFile(NamedTuple):
@@ -40,21 +40,21 @@ class InFile(NamedTuple):
     loc: Loc
 
     def position(self, path: Loc, *, key: bool = False) -> Position:
-        """Return where something of the part stands in the file."""
+        """Return the position of something in the part in the file."""
         return self.source.position((*self.loc, *path), key=key)
 
     def inside(self, path: Loc, offset: int, length: int) -> Position:
-        """Return where a character of a text stands in the file."""
+        """Return the position of a character of a text in the file."""
         return self.source.inside((*self.loc, *path), offset, length)
 
 
 class _Parsed(NamedTuple):
-    """The expressions of a Python file, the outermost of those in the same place."""
+    """The expressions of a Python file. Of several in the same place, the outermost one."""
 
     expressions: dict[_Span, ast.expr]
-    """By where they begin and end."""
+    """By beginning and end."""
     calls: dict[_End, ast.expr]
-    """By where they end."""
+    """By end."""
 
 
 class InCode(NamedTuple):
@@ -66,12 +66,12 @@ class InCode(NamedTuple):
     line: int
 
     def position(self, path: Loc, *, key: bool = False) -> Position:
-        """Return where an argument of the call stands, as near to `path` as the source shows."""
+        """Return the position of an argument of the call, as close to `path` as possible."""
         node = self._node(path)
         return self._at(self.line, 0, 1) if node is None else self._of(node)
 
     def inside(self, path: Loc, offset: int, length: int) -> Position:
-        """Return where a character of an argument stands, if it is a text without escapes."""
+        """Return the position of a character of an argument, if it is a text without escapes."""
         node = self._node(path)
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
             return self.position(path)
@@ -101,7 +101,7 @@ class InCode(NamedTuple):
 
     def _of(self, node: ast.expr) -> Position:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            name = node.func  # of a chain of calls over several lines this one
+            name = node.func  # in a chain of calls over several lines, this call
             start = (name.end_col_offset or 0) - len(name.attr)
             return self._at(name.end_lineno or name.lineno, start, len(name.attr))
         last = node.end_col_offset if node.end_lineno == node.lineno else None
@@ -109,7 +109,7 @@ class InCode(NamedTuple):
         return self._at(node.lineno, node.col_offset, (last or len(line)) - node.col_offset)
 
     def _at(self, line: int, start: int, size: int) -> Position:
-        """Return the place of bytes of a line."""
+        """Return the position of bytes in a line."""
         written = linecache.getline(self.file, line).encode()
         column = len(written[:start].decode(errors="replace")) + 1
         length = len(written[start : start + size].decode(errors="replace"))
@@ -125,7 +125,7 @@ def here() -> InCode:
 
 
 def shown(file: str) -> str:
-    """Return a file as reports name it: from the current folder, where it is in there."""
+    """Return the path of a file for reports, relative to the current directory if it is inside."""
     try:
         relative = os.path.relpath(file)
     except ValueError:  # another drive
@@ -135,7 +135,7 @@ def shown(file: str) -> str:
 
 @lru_cache(maxsize=8)
 def _parsed(lines: tuple[str, ...]) -> _Parsed:
-    """Parse a file, once: a flow asks for a position for each of its expressions."""
+    """Parse a file once, because a flow requests a position for each of its expressions."""
     parsed = _Parsed({}, {})
     try:
         tree = parse("".join(lines))
@@ -151,7 +151,7 @@ def _parsed(lines: tuple[str, ...]) -> _Parsed:
 
 
 def _argument(node: ast.expr, step: str | int) -> ast.expr | None:
-    """Return what a step of a path means in the source of a call, a dict or a list."""
+    """Return the part of a call, a dict or a list that one element of a path leads to."""
     match node:
         case ast.Call(args=args, keywords=keywords):
             if isinstance(step, int):

@@ -11,17 +11,17 @@ from flowengine.flow.building.step_keywords import Words
 WIDTH = 88
 SCOPES = ("group", "parallel")
 DECLARED = {"inputs": "input", "state": "state", "secrets": "secret", "tools": "tool"}
-"""Sections whose entries have a method of their own."""
+"""Sections with a method for each entry."""
 LATER = frozenset({*DECLARED, "outputs", "signals", "flows"})
 WORDS = frozenset(Words.__annotations__) - {"action"}
-"""Words of a step that are arguments; others are actions of packages."""
+"""Keys of a step that are keyword arguments. Others are actions of packages."""
 
 
 def program(data: dict[str, Any]) -> str:
-    """Return a program that builds a flow and calls it `flow`.
+    """Return a program that builds a flow in the variable `flow`.
 
     Args:
-        data: What the flow file would hold.
+        data: The data of the flow file.
 
     Returns:
         The text of a module.
@@ -39,7 +39,7 @@ def program(data: dict[str, Any]) -> str:
 
 
 def _divided(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is said when a flow is made, and the sections that are declared later."""
+    """Return the arguments for the creation of a flow, and the sections that are declared later."""
     head: dict[str, Any] = {}
     sections: dict[str, Any] = {}
     for key, value in data.items():
@@ -60,7 +60,7 @@ def _declarations(flow: str, sections: dict[str, Any]) -> list[str]:
 
 
 def _steps(flow: str, data: dict[str, Any], sections: dict[str, Any]) -> list[str]:
-    """Return the lines of the steps, and of the outputs that are told of them."""
+    """Return the lines of the steps, and of the outputs that refer to them."""
     lines = [line for step in data.get("steps", []) for line in ("", *_step(flow, step, 0))]
     if "finally" in data:
         lines += ["", f"with {flow}.finally_():", *_inside(flow, data["finally"], 0)]
@@ -120,7 +120,7 @@ def _variable(id: str) -> str:
 
 
 def _call(function: str, given: list[Any], named: dict[str, Any], indent: int) -> list[str]:
-    """Return the lines of a call; arguments stand each on a line where one is too short."""
+    """Return the lines of a call, with one argument per line if one line is too short."""
     arguments = [("", one) for one in given] + [(f"{key}=", one) for key, one in named.items()]
     blank = " " * indent
     line = f"{blank}{function}({', '.join(name + _literal(one) for name, one in arguments)})"
@@ -133,7 +133,7 @@ def _call(function: str, given: list[Any], named: dict[str, Any], indent: int) -
 
 
 def _value(head: str, value: Any, indent: int) -> Iterator[str]:
-    """Yield the lines of a value behind its name, with a comma."""
+    """Yield the lines of a value after its name, with a comma."""
     blank = " " * indent
     line = f"{head}{_literal(value)},"
     if len(line) <= WIDTH or not isinstance(value, dict | list) or not value:
@@ -155,13 +155,13 @@ def _argument(key: str) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Return a value as Python has it on one line, texts in double quotes where they can be."""
+    """Return a value as Python code on one line, with texts in double quotes where possible."""
     if isinstance(value, dict):
         entries = (f"{_literal(key)}: {_literal(one)}" for key, one in value.items())
         return f"{{{', '.join(entries)}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, value))}]"
     written = repr(value)
-    if written[0] == "'" and '"' not in written:  # then there is no quote in it at all
+    if written[0] == "'" and '"' not in written:  # otherwise the text contains no quote
         return f'"{written[1:-1]}"'
     return written

@@ -1,4 +1,4 @@
-"""Python functions as flows name them: `module:function`, which another process can find again."""
+"""Names of Python functions in flows: `module:function`, by which another process can find them."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ def reference(function: Any) -> str:
     where = _where(function)
     if name is None or module is None:
         raise UsageError(
-            f"{function!r} has no name", hint=f"define a function that calls it; {DURABLE}"
+            f"{function!r} has no name", hint=f"define a function that calls it, because {DURABLE}"
         )
     if "<lambda>" in name:
         raise UsageError(
             f"a lambda{where} cannot be a step",
-            hint=f"write it as a function at the top level of a module; {DURABLE}",
+            hint=f"write it as a function at the top level of a module, because {DURABLE}",
         )
     if "<locals>" in name:
         outer, _, inner = name.replace(".<locals>", "").rpartition(".")
         raise UsageError(
             f"'{inner}'{where} is defined inside '{outer}'",
-            hint=f"move it to the top level of its module; {DURABLE}",
+            hint=f"move it to the top level of its module, because {DURABLE}",
         )
     if "." in name:
         raise UsageError(
-            f"'{name}'{where} is a method", hint=f"define a function that calls it; {DURABLE}"
+            f"'{name}'{where} is a method",
+            hint=f"define a function that calls it, because {DURABLE}",
         )
     return f"{module_name(module, f' of {name}()')}:{name}"
 
@@ -54,19 +55,19 @@ def module_name(module: str, what: str = "") -> str:
     """Return the name under which another process imports a module.
 
     Args:
-        module: As in `__name__`; `__main__` is the script that runs.
-        what: What is in it, for the message.
+        module: As in `__name__`. `__main__` is the running script.
+        what: The function in it, for the message.
 
     Returns:
-        The name; of a script that of its file.
+        The name. For a script, it is that of its file.
 
     Raises:
-        UsageError: The running program is no file that can be imported.
+        UsageError: The running program is not a file that can be imported.
     """
     if module != "__main__":
         return public_name(module)
     main = sys.modules["__main__"]
-    if main.__spec__ is not None:  # python -m package.module
+    if main.__spec__ is not None:  # run with python -m package.module
         return str(main.__spec__.name)
     file = getattr(main, "__file__", None)
     file = None if file is None or file.startswith("<") else file
@@ -81,14 +82,15 @@ def module_name(module: str, what: str = "") -> str:
 
 
 def folder_of(module: str, file: str) -> str:
-    """Return the folder from which a module is imported by its full name.
+    """Return the directory from which a module is imported by its full name.
 
     Args:
         module: As in `__name__`.
         file: The module's file.
 
     Returns:
-        Of `shop.flows` the folder that holds `shop`; of code in no file the current one.
+        For `shop.flows` the directory that contains `shop`. For code without a file, the current
+        directory.
     """
     if not os.path.exists(file):
         return os.getcwd()

@@ -1,4 +1,4 @@
-"""The fields of classes that declare inputs or state: dataclasses, TypedDicts, models."""
+"""Fields of the classes that declare inputs or state: dataclasses, TypedDicts, models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fields_of(cls: Any) -> dict[str, tuple[Schema, Any]]:
         Name → its schema, and its default or `ABSENT`.
 
     Raises:
-        UsageError: It is no such class.
+        UsageError: The class is of another type.
     """
     whole = schema_of(cls)
     shared = whole.get("$defs", {})
@@ -45,7 +45,7 @@ def fields_of(cls: Any) -> dict[str, tuple[Schema, Any]]:
 
 
 def _computed(cls: Any, name: str) -> Any:
-    """Return the default of a field that is made by a factory; of a key that may lack: null."""
+    """Return the default of a field with a factory. For an optional key it is null."""
     for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
         if field.name == name and field.default_factory is not dataclasses.MISSING:
             return field.default_factory()

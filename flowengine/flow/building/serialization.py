@@ -1,4 +1,4 @@
-"""Python values as a flow file has them: text, numbers, lists and maps."""
+"""Conversion of Python values to the data of a flow file: text, numbers, lists and maps."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ UNITS = ((604_800_000, "w"), (86_400_000, "d"), (3_600_000, "h"), (60_000, "m"),
 
 
 def plain(value: Any, named: Callable[[Any], str | None], what: str) -> Any:
-    """Return a value as it would stand in a flow file.
+    """Return a value in the form of a flow file.
 
     Args:
-        value: Data, with expressions, steps, functions, types and durations anywhere in it.
-        named: Gives the name of what belongs to the flow - a step, a tool -, or None.
-        what: What the value is, for messages: `'with' of step 'pay'`.
+        value: Data that may contain expressions, steps, functions, types and durations anywhere.
+        named: Returns the name of an object of the flow, such as a step or a tool, or None.
+        what: Description of the value for messages: `'with' of step 'pay'`.
 
     Returns:
         Plain data.
 
     Raises:
-        UsageError: Something in it cannot be part of a flow.
+        UsageError: A part of the value cannot be part of a flow.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -43,7 +43,9 @@ def plain(value: Any, named: Callable[[Any], str | None], what: str) -> Any:
         return duration(value)
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise UsageError(f"{what}: {value} has no time zone", hint="give it tzinfo=UTC, say")
+            raise UsageError(
+                f"{what}: {value} has no time zone", hint="pass for example tzinfo=UTC"
+            )
         return value.isoformat().replace("+00:00", "Z")
     name = named(value)
     if name is not None:
@@ -59,10 +61,10 @@ def plain(value: Any, named: Callable[[Any], str | None], what: str) -> Any:
 
 
 def duration(value: timedelta) -> str:
-    """Return a duration as flow files write it: `1h30m`.
+    """Return a duration in the notation of flow files: `1h30m`.
 
     Args:
-        value: Not negative; microseconds are dropped.
+        value: A duration that is not negative. Microseconds are dropped.
 
     Returns:
         The text.

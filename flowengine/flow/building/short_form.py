@@ -1,4 +1,4 @@
-"""The short forms of the language, from its long ones: what a person would write."""
+"""Conversion of the long forms of the language to the short forms that an author would write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowengine.flow.models import FlowModel, Part, Pluggable, Step
 from flowengine.flow.models.kinds import configuration
 
 LEAD = ("id", "when", "type", "to")
-"""Keys that come first elsewhere."""
+"""Keys that come first in other mappings."""
 TOOL = ("description", "args", "returns", "<action>")
 """Keys of a tool that come first."""
 ORDER = (
@@ -18,7 +18,7 @@ ORDER = (
     "effect", "on_crash", "retry", "timeout", "deadline",
     "output", "set", "emit", "compensate", "finally", "on_error", "next",
 )  # fmt: skip
-"""The keys of a step as they are read: when it runs, what it does, how, and what then."""
+"""The keys of a step in reading order: condition, action, modifiers, next steps."""
 
 
 def shortened(model: FlowModel) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def shortened(model: FlowModel) -> dict[str, Any]:
         model: The flow.
 
     Returns:
-        What a flow file would hold, keys in the order of the reference.
+        The data of a flow file, with keys in the order of the reference.
     """
     short = _part(FlowModel, model.model_dump(by_alias=True, exclude_unset=True))
     last = {
@@ -79,13 +79,13 @@ def _alone(value: Any) -> Any:
 
 
 def _configuration(kind: str, value: Any) -> Any:
-    """Return the configuration of a step kind as a bare value, where it can be."""
+    """Return the configuration of a step kind as a bare value, if possible."""
     main = configuration(kind).get("x-main") if isinstance(value, dict) else None
     return value[main] if main and value.keys() == {main} and value[main] is not None else value
 
 
 def _place(cls: type[Part], key: str) -> int:
-    """Return where a key stands among those of its mapping."""
+    """Return the position of a key among those of its mapping."""
     order = ORDER if issubclass(cls, Step) else TOOL if issubclass(cls, Pluggable) else LEAD
     if key in order:
         return order.index(key)

@@ -1,4 +1,4 @@
-"""What a step can say, as keyword arguments: the words of the language, for editors and mypy."""
+"""The keyword arguments of a step, which are the keys of the language, for editors and mypy."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from flowengine.flow.building.expressions import Expr
 from flowengine.flow.building.handles import FlowHandle, StepHandle
 
 Text = str | Expr
-"""Text, perhaps with `${{ … }}` in it, or an expression."""
+"""Text that may contain `${{ … }}`, or an expression."""
 Condition = str | Expr
 Duration = str | timedelta | Expr
 Function = str | Callable[..., Any]
 """A function, or its name as `module:function`."""
 Spec = Mapping[str, Any]
-"""What stands behind a key in a flow file, with expressions, steps, functions and types in it."""
+"""The value of a key in a flow file, which may contain expressions, steps, functions and types."""
 Target: TypeAlias = StepHandle | Callable[..., Any] | str
 
 
 class Modifiers(TypedDict, total=False):
-    """What wraps the action of a step; see the reference of the language."""
+    """Modifiers of the action of a step. See the reference of the language."""
 
     title: Text
     join: int | str | Expr | Spec
@@ -46,7 +46,7 @@ class Modifiers(TypedDict, total=False):
 
 
 class Words(Modifiers, total=False):
-    """What a step can say: at most one action, and modifiers."""
+    """All keywords of a step: at most one action, and modifiers."""
 
     call: Function
     python: Function | Spec
@@ -54,7 +54,7 @@ class Words(Modifiers, total=False):
     web_search: str | Spec
     run: str | Spec
     agent: object
-    """Its name, an `Agent`, or `{"name": …, "max_turns": 5}` with one of these."""
+    """The name of an agent, an `Agent`, or `{"name": …, "max_turns": 5}` with one of these."""
     flow: str | FlowHandle
     detach: bool
     wait: Duration | Spec
@@ -65,4 +65,4 @@ class Words(Modifiers, total=False):
     cancel: str | Sequence[Any] | Spec
     with_: Spec
     action: Spec
-    """An action that another package brings: `action={"sql": {...}}`."""
+    """An action provided by another package: `action={"sql": {...}}`."""

@@ -1,7 +1,7 @@
-"""Steps as handles: what is declared, what comes behind it, and what expressions say of it.
+"""Steps as handles for declarations, for the next steps, and for expressions.
 
-A `Chain` is a piece of the graph with one way in and some ways out; a `Step` is the shortest one.
-So whatever a call returns can be a target, and can be gone on from.
+A `Chain` is a piece of the graph with one entry and several ends. A `Step` is the shortest one. The
+result of every method can therefore be a target, and can be continued.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Graph(Protocol):
-    """What steps ask of the flow that they belong to."""
+    """The interface of the flow that steps belong to."""
 
     def target(self, target: Target) -> Chain | str:
-        """Return what a target means, declaring a step for a function that has none yet."""
+        """Return the step or id of a target, declaring a step for a function that has none yet."""
 
     def step(
         self, what: str | Callable[..., Any], /, *, id: str | None = None, **words: Unpack[Words]
@@ -47,22 +47,22 @@ class Graph(Protocol):
         """Add the steps that are declared from here on to a scope."""
 
     def leave(self) -> None:
-        """End what `enter` began."""
+        """End the scope that `enter` began."""
 
     def block(self, steps: list[Step]) -> AbstractContextManager[None]:
         """Add the steps declared in a `with` block to a scope."""
 
     def changed(self) -> None:
-        """Forget what was compiled before."""
+        """Discard cached results after a change to the flow."""
 
 
 class Chain(StepHandle):
     """A piece of the graph.
 
     Args:
-        flow: Whose.
-        entry: Where it begins; None: nowhere yet.
-        ends: The steps that whatever comes next is put behind.
+        flow: The flow that it belongs to.
+        entry: The first step. None if there is none yet.
+        ends: The steps after which the next piece is put.
     """
 
     def __init__(self, flow: Graph, entry: Step | None, ends: list[Step]) -> None:
@@ -72,14 +72,14 @@ class Chain(StepHandle):
 
     @property
     def entry(self) -> Step:
-        """The step where it begins."""
+        """The first step."""
         if self._entry is None:
             raise UsageError("the chain has no step to start with")
         return self._entry
 
     @property
     def last(self) -> Step:
-        """The one step where it ends, for `last.output`."""
+        """The single last step, for `last.output`."""
         if len(self._ends) != 1:
             raise UsageError(f"the chain ends in {len(self._ends)} steps, not in one")
         return self._ends[0]
@@ -87,26 +87,26 @@ class Chain(StepHandle):
     # Ways
 
     def to(self, *targets: Target) -> Chain:
-        """Go on to a step; to several at the same time.
+        """Continue with a step, or with several at the same time.
 
         Args:
             *targets: Steps, functions that become steps, or ids - also of steps that are declared
                 later, `end` and `end_all`.
 
         Returns:
-            The piece up to there, to go on from.
+            The piece up to there, to continue from.
         """
         return self._lead("to", targets, list)
 
     def first(self, *cases: tuple[Condition, Target], otherwise: Target | None = None) -> Chain:
-        """Go on along the first case that holds.
+        """Continue with the first case whose condition holds.
 
         Args:
             *cases: Conditions with their targets, in this order.
-            otherwise: Where to if none holds; without it that is the error `NoBranch`.
+            otherwise: The target if no condition holds. Without it, this is the error `NoBranch`.
 
         Returns:
-            The piece with all cases, to go on from where they end.
+            The piece with all cases, to continue from their ends.
         """
         conditions = [condition for condition, _ in cases]
         return self._lead(
@@ -118,15 +118,15 @@ class Chain(StepHandle):
     def match(
         self, value: Expr, cases: Mapping[Any, Target], otherwise: Target | None = None
     ) -> Chain:
-        """Go on by a value: the first case that equals it.
+        """Continue by a value, with the first case that equals it.
 
         Args:
             value: An expression, such as `sort.output.kind`.
             cases: Value → target.
-            otherwise: Where to if no case equals it.
+            otherwise: The target if no case equals it.
 
         Returns:
-            The piece with all cases, to go on from where they end.
+            The piece with all cases, to continue from their ends.
         """
         pairs = [(value == case, target) for case, target in cases.items()]
         return self.first(*pairs, otherwise=otherwise)
@@ -134,14 +134,14 @@ class Chain(StepHandle):
     def fork(
         self, *ways: Target | tuple[Condition, Target], otherwise: Target | None = None
     ) -> Chain:
-        """Go on along every way that holds, at the same time.
+        """Continue along every way whose condition holds, at the same time.
 
         Args:
             *ways: Targets, or conditions with their targets.
-            otherwise: Where to if no condition holds.
+            otherwise: The target if no condition holds.
 
         Returns:
-            The piece with all ways; what comes behind it needs a `join`.
+            The piece with all ways. The next step needs a `join`.
         """
         pairs = [way if isinstance(way, tuple) else (None, way) for way in ways]
         conditions = [condition for condition, _ in pairs]
@@ -152,14 +152,14 @@ class Chain(StepHandle):
         )
 
     def on(self, outcomes: Mapping[str, Target] | None = None, /, **more: Target) -> Chain:
-        """Go on by the outcome of the action: the choice of an approval, what ended a wait.
+        """Continue by the outcome of the action, such as the choice of an approval.
 
         Args:
-            outcomes: Outcome → target; `else` takes those not named.
+            outcomes: Outcome → target. `else` covers all other outcomes.
             **more: The same as keywords: `ask.on(approve=pay, reject="end")`.
 
         Returns:
-            The piece with all ways, to go on from where they end.
+            The piece with all ways, to continue from their ends.
         """
         ways: dict[str, Target] = {**(outcomes or {}), **more}
         return self._lead(
@@ -169,11 +169,11 @@ class Chain(StepHandle):
         )
 
     def end(self) -> Chain:
-        """End here: the token goes nowhere; other branches go on."""
+        """End this branch. Other branches continue."""
         return self.to("end")
 
     def end_all(self) -> Chain:
-        """End everything of the scope here; its other tokens are withdrawn."""
+        """End the whole scope here, and withdraw its other tokens."""
         return self.to("end_all")
 
     def for_each(
@@ -184,14 +184,16 @@ class Chain(StepHandle):
         as_: str = "item",
         **more: Any,
     ) -> Any:
-        """Go on with something for each item of a list; the results are collected in its order.
+        """Continue with a step or group for each item of a list.
+
+        The results are collected in the order of the items.
 
         Args:
-            body: A function, which gets an item by a parameter called as in `as_`; or the id of a
-                group, whose steps are declared in a `with` block.
-            over: The list; default: the output of the step before.
-            as_: What an item is called.
-            **more: Other words of `map`: `concurrency=4`, `on_item_error="continue"`.
+            body: A function, which receives an item through the parameter named by `as_`, or the id
+                of a group, whose steps are declared in a `with` block.
+            over: The list. Default: the output of the previous step.
+            as_: The name of an item.
+            **more: Other keys of `map`: `concurrency=4`, `on_item_error="continue"`.
 
         Returns:
             The step or group.
@@ -210,7 +212,7 @@ class Chain(StepHandle):
         Args:
             signal: Its name.
             data: The message.
-            key: In place of the declared one.
+            key: The key, in place of the declared one.
 
         Returns:
             The same piece.
@@ -226,7 +228,7 @@ class Chain(StepHandle):
     def _lead(
         self, word: str, targets: Any, spec: Callable[[list[str]], list[str] | dict[str, Any]]
     ) -> Chain:
-        """Put the ways behind all ends."""
+        """Put the ways after all ends."""
         if not self._ends:
             raise UsageError(f"'{word}' has nothing to continue from: the chain has ended")
         chains = [self._flow.target(target) for target in targets]
@@ -241,15 +243,15 @@ class Chain(StepHandle):
 class Step(Chain):
     """A step of a flow.
 
-    Its attributes `output`, `status`, `outcome`, `error`, `items` … are expressions; called, it
-    calls its function, as if nothing had been declared.
+    Its attributes `output`, `status`, `outcome`, `error`, `items` … are expressions. Calling it
+    calls its function directly, without the flow.
 
     Args:
-        flow: Whose.
+        flow: The flow that it belongs to.
         id: Its name.
-        spec: What it says, as in a flow file, with Python values.
-        place: Where it is declared.
-        function: What it calls, if that was given as a function.
+        spec: Its keys, as in a flow file, with Python values.
+        place: Place of its declaration.
+        function: The function that it calls, if a function was given.
     """
 
     def __init__(
@@ -265,9 +267,9 @@ class Step(Chain):
         self.spec = spec
         self.place = place
         self.places: dict[str, Place] = {}
-        """Where words stand that were said later than the step."""
+        """Places of keys that were added after the declaration of the step."""
         self.blocks: dict[str, list[Step]] = {}
-        """Its own steps: of a `group` or `parallel`, and of its `finally`."""
+        """Its inner steps: those of a `group` or `parallel`, and of its `finally`."""
         self.function = function
         if function is not None:
             self.__wrapped__ = function
@@ -276,7 +278,7 @@ class Step(Chain):
             self.__flowengine_quick__ = getattr(function, "__flowengine_quick__", False)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Call the step's function, for tests and other code; the flow is not involved."""
+        """Call the step's function directly, for tests and other code, without the flow."""
         if self.function is None:
             raise TypeError(f"step {self.id!r} has no Python function to call")
         return self.function(*arguments, **named)
@@ -293,17 +295,17 @@ class Step(Chain):
 
     @property
     def output(self) -> Expr:
-        """What it gave."""
+        """Its result."""
         return self.ref.output
 
     @property
     def status(self) -> Expr:
-        """How it ended: `succeeded`, `failed`, `skipped`, `cancelled`."""
+        """Its status: `succeeded`, `failed`, `skipped`, `cancelled`."""
         return self.ref.status
 
     @property
     def outcome(self) -> Expr:
-        """Its outcome: `ok`, or the choice, the alternative."""
+        """Its outcome: `ok`, or the choice or the alternative."""
         return self.ref.outcome
 
     @property
@@ -313,33 +315,33 @@ class Step(Chain):
 
     @property
     def items(self) -> Expr:
-        """Of a map: `{key, index, status, output, error}` of each item."""
+        """For a map: `{key, index, status, output, error}` of each item."""
         return self.ref.items
 
     # Declaring
 
     def say(self, key: str, value: Any, place: Place) -> None:
-        """Add a word to the step.
+        """Add a key to the step.
 
         Args:
             key: The key in a flow file.
-            value: What stands behind it.
-            place: Where it is said.
+            value: Its value.
+            place: The place of the call.
         """
         self.spec[key] = value
         self.places[key] = place
         self._flow.changed()
 
     def lead(self, word: str, ways: list[str] | dict[str, Any], place: Place) -> None:
-        """Say where the step leads; several calls of `to` add up.
+        """Set the next steps. Several calls of `to` add up.
 
         Args:
-            word: The method that says it.
-            ways: The targets of `to`, or what stands behind `next`.
-            place: Where it is said.
+            word: The method that sets them.
+            ways: The targets of `to`, or the value of `next`.
+            place: The place of the call.
 
         Raises:
-            UsageError: The ways were said already in another manner.
+            UsageError: The next steps were already set by another method.
         """
         given = self.spec.get("next")
         if given is None:
@@ -349,13 +351,14 @@ class Step(Chain):
         else:
             at = self.places.get("next", self.place).position(("next",))
             raise UsageError(
-                f"'{word}' says where {self.id!r} leads; {at.file}:{at.line} already does",
+                f"'{word}' sets the next steps of {self.id!r}, but {at.file}:{at.line} "
+                "already does",
                 hint="name all targets in one call: to(a, b), first(...), fork(...) or on(...)",
             )
 
 
 class Scope(Step):
-    """A group or parallel steps; what is declared in its `with` block belongs to it."""
+    """A group or parallel steps. It contains the steps declared in its `with` block."""
 
     def __enter__(self) -> Self:
         self._flow.enter(self.blocks[next(iter(self.blocks))])
@@ -385,10 +388,10 @@ class Opening(Chain):
             *targets: One step, or a function that becomes one.
 
         Returns:
-            The piece, to go on from.
+            The piece, to continue from.
 
         Raises:
-            UsageError: It is not exactly one step.
+            UsageError: There is not exactly one step.
         """
         chain = self._flow.target(targets[0]) if len(targets) == 1 else "several"
         if isinstance(chain, str):
@@ -400,10 +403,10 @@ class Opening(Chain):
         return Chain(self._flow, chain.entry, chain._ends)
 
     def _also(self, step: Step) -> Any:
-        """Return the trigger of a step that may have one: a message of either starts a token.
+        """Return the present trigger of a step combined with this one.
 
         Raises:
-            UsageError: One of them says more than names of signals.
+            UsageError: One of them has more than names of signals.
         """
         given = step.spec.get("trigger")
         if given is None:
@@ -420,7 +423,7 @@ class Opening(Chain):
 
 
 def _signals(trigger: Any) -> list[str]:
-    """Return the signals of a trigger of which each message starts a token; [] of another one."""
+    """Return the signals of a trigger that starts a token for each message, else []."""
     if isinstance(trigger, str):
         return [trigger]
     if trigger.keys() == {"signal"}:
@@ -429,7 +432,7 @@ def _signals(trigger: Any) -> list[str]:
 
 
 def _entries(conditions: list[Any], names: list[str]) -> list[Any]:
-    """Return the entries of a split; a name more than conditions is that of `else`."""
+    """Return the entries of a split. A name without a condition is that of `else`."""
     pairs = zip(conditions, names, strict=False)
     entries = [
         name if condition is None else {"when": condition, "to": name} for condition, name in pairs
@@ -438,10 +441,10 @@ def _entries(conditions: list[Any], names: list[str]) -> list[Any]:
 
 
 def step(**words: Unpack[Modifiers]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a function modifiers that every step made of it has: `@step(retry=3)`.
+    """Attach modifiers to a function, for every step made of it: `@step(retry=3)`.
 
     Args:
-        **words: Modifiers; what the step itself says wins.
+        **words: Modifiers. Those of the step itself take precedence.
 
     Returns:
         A decorator that returns the same function.

@@ -1,4 +1,4 @@
-"""A flow as the text of a file: what is small stands on one line, steps are set apart."""
+"""A flow as the text of a file, with small values on one line and steps set apart."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from flowengine.flow.export.expanded_yaml import fits_literal, literal, scalar
 
 WIDTH = 100
 STEPS = frozenset({"steps", "group", "parallel", "finally"})
-"""Keys whose lists always stand on lines of their own."""
+"""Keys whose lists are always written one entry per line."""
 APART = frozenset({"steps", "finally"})
-"""Sections of the top whose steps are set apart by empty lines."""
+"""Top-level sections whose steps are set apart by empty lines."""
 UNSAFE = re.compile(r"[,\[\]{}]")
-"""What a text inside braces cannot have without quotes."""
+"""Characters that a text inside braces cannot contain without quotes."""
 
 
 def flow_text(data: dict[str, Any]) -> str:
     """Return the text of a flow file.
 
     Args:
-        data: What it holds.
+        data: Its data.
 
     Returns:
         YAML, in sections.
@@ -71,7 +71,7 @@ def _entry(head: str, key: str, value: Any, indent: int, top: bool = False) -> I
 
 
 def _on_one_line(head: str, value: Any) -> str | None:
-    """Return a value behind its key, if it fits on the line and is small enough to be read so."""
+    """Return a key and its value on one line, if they fit and the value is simple enough."""
     if not isinstance(value, dict | list) or not value or _has_lines(value):
         return None
     line = f"{head} {_braced(value)}"
@@ -95,7 +95,7 @@ def _braced(value: Any) -> str:
 
 
 def _word(value: Any) -> str:
-    """Return a scalar inside braces: expressions in quotes."""
+    """Return a scalar inside braces, with expressions in quotes."""
     written = scalar(value)
     if isinstance(value, str) and not written.startswith('"') and UNSAFE.search(value):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,1 +1,1 @@
-"""Files of test cases for flows, and how they and flow files are found."""
+"""Test case files for flows, and the search for them and for flow files."""

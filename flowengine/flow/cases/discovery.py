@@ -1,4 +1,4 @@
-"""Folders in place of files: which flow files, which files of test cases lie below them."""
+"""Search of directories for flow files and for test case files."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from flowengine.errors import NotFound
 from flowengine.flow.source.yaml_source import says
 
 SUFFIX = ".test.yaml"
-"""How the names of files of test cases end."""
+"""The suffix of test case files."""
 
 
 def files_below(folder: str, *endings: str) -> list[str]:
-    """Return the files below a folder, in order of their names; hidden folders are left out.
+    """Return the files below a directory, sorted by name, without hidden directories.
 
     Args:
-        folder: The folder.
-        *endings: How their names end.
+        folder: The directory.
+        *endings: Suffixes of their names.
     """
     found: list[str] = []
     for base, folders, files in os.walk(folder):
@@ -28,17 +28,17 @@ def files_below(folder: str, *endings: str) -> list[str]:
 
 
 def flow_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the flow files that are meant by files and folders.
+    """Return the flow files that a list of files and directories stands for.
 
     Args:
-        paths: Files, each of which is meant whatever it holds, and folders, of which those are
-            that say `flowengine:`.
+        paths: Files, which are returned with any content, and directories, whose YAML files are
+            returned if they contain `flowengine:`.
 
     Returns:
-        Flow files, each once, and YAML files of folders that are none.
+        Flow files without duplicates, and the other YAML files of the directories.
 
     Raises:
-        NotFound: A folder has no flow file.
+        NotFound: A directory has no flow file.
     """
     found: list[str] = []
     others: list[str] = []
@@ -51,7 +51,7 @@ def flow_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
         if not flows:
             raise NotFound(
                 f"there is no flow file in {path}",
-                hint="a flow file is YAML and says 'flowengine: 1'; flowengine init writes one",
+                hint="a flow file is YAML with 'flowengine: 1'. flowengine init writes one",
             )
         found += flows
         others += [one for one in inside if one not in flows]
@@ -59,12 +59,12 @@ def flow_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _is_to_be_read(path: str) -> bool:
-    """Return whether a path is that of a file, or a link whose end is told by its reader."""
+    """Return whether a path is a file, or a link whose target its reader reports."""
     return os.path.isfile(path) or (os.path.islink(path) and not os.path.exists(path))
 
 
 def _says_so(path: str) -> bool:
-    """Return whether a file says that it is a flow; an unreadable one is told by its reader."""
+    """Return whether a file declares itself a flow. An unreadable one is reported by its reader."""
     try:
         with open(path, "rb") as file:
             return says(file.read().decode("utf-8", "replace"), "flowengine")

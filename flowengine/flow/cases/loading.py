@@ -1,4 +1,4 @@
-"""Reads files of test cases, with every error at its place, names of the flow among them."""
+"""Reading of test case files, with the place of every error, including unknown names."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from flowengine.sdk.near_words import did_you_mean
 
 
 class Cases(NamedTuple):
-    """A file of test cases, and the flow they are about."""
+    """A test case file, and the flow that it tests."""
 
     path: str
-    """As the user named it."""
+    """As the user wrote it."""
     source: Source
     model: CaseFile
     flow: Compiled
@@ -40,13 +40,15 @@ def load_cases(path: str) -> Cases:
         The cases.
 
     Raises:
-        FlowFileError: The file, or that of the flow, has errors; all of them are in it.
-        NotFound: There is no such file.
+        FlowFileError: The file, or that of the flow, has errors. The exception contains all of
+            them.
+        NotFound: The file does not exist.
     """
     source = read(path)
     diagnostics = Diagnostics()
-    if source.text and not source.says("cases"):  # and so may be anybody's, behind a link
-        message = f"{path} is not a file of test cases: it does not say 'cases:'"
+    # a link may lead to any file, so its content is not quoted
+    if source.text and not source.says("cases"):
+        message = f"{path} is not a test case file: 'cases:' is missing"
         raise FlowFileError(message, [])
     faults = Faults(source, diagnostics)
     model = _model(source, faults)
@@ -60,7 +62,7 @@ def load_cases(path: str) -> Cases:
         _refuse(diagnostics, source)
     if not read(flow_path).says("flowengine"):
         message = f"{model.flow or flow_path!r} is not a flow file"
-        faults.add("E401", message, ("flow",), "a flow file says 'flowengine: 1'")
+        faults.add("E401", message, ("flow",), "a flow file contains 'flowengine: 1'")
         _refuse(diagnostics, source)
     compiled = compile_file(flow_path)
     _Names(faults, compiled.flow).check(model)
@@ -70,10 +72,10 @@ def load_cases(path: str) -> Cases:
 
 
 def parse_cases(text: str) -> CaseFile:
-    """Return the model of a file of test cases from its text; names are not looked up.
+    """Return the model of a test case file from its text, without looking up names.
 
     Args:
-        text: What is in the file; if it is wrong, that is a `FlowFileError`.
+        text: The content of the file. Errors in it raise `FlowFileError`.
 
     Returns:
         The model.
@@ -87,12 +89,12 @@ def parse_cases(text: str) -> CaseFile:
 
 
 def cases_beside(flow: str) -> str:
-    """Return the path of the file of test cases of a flow file."""
+    """Return the path of the test case file of a flow file."""
     return f"{os.path.splitext(flow)[0]}{SUFFIX}"
 
 
 def _model(source: Source, faults: Faults) -> CaseFile | None:
-    """Return the model of the file, or None if nothing is left to look at."""
+    """Return the model of the file, or None if nothing is left to check."""
     if source.root is None:
         return None
     if not isinstance(source.data, dict):
@@ -108,7 +110,7 @@ def _model(source: Source, faults: Faults) -> CaseFile | None:
 
 
 def _flow_path(path: str, model: CaseFile) -> str | None:
-    """Return the path of the flow file, seen from the current folder."""
+    """Return the path of the flow file, relative to the current directory."""
     if model.flow is not None:
         return os.path.normpath(os.path.join(os.path.dirname(path), model.flow))
     return f"{path.removesuffix(SUFFIX)}.yaml" if path.endswith(SUFFIX) else None
@@ -118,17 +120,17 @@ def _refuse(diagnostics: Diagnostics, source: Source) -> NoReturn:
     """Refuse the file.
 
     Raises:
-        FlowFileError: Always; what is wrong is in it.
+        FlowFileError: Always, with all errors.
     """
     found = list(diagnostics)
     raise FlowFileError(render(found, [source]), found)
 
 
 class _Names:
-    """Checks what the cases name against the flow.
+    """Checks the names in the cases against the flow.
 
     Args:
-        faults: Gets what is unknown.
+        faults: Receives the unknown names.
     """
 
     def __init__(self, faults: Faults, flow: CompiledFlow) -> None:
@@ -136,13 +138,13 @@ class _Names:
         self.flow = flow
         self.steps = list(dict.fromkeys(step["id"] for step in flow["steps"]))
         self.agents = list(dict.fromkeys(s["id"] for s in flow["steps"] if _is_rehearsed(s)))
-        """Steps that ask models."""
+        """Steps that call models."""
         self.tools = list(dict.fromkeys(s["tool"] for s in flow["steps"] if "tool" in s))
         kinds = {"task": self.tools, "approval": self.tools}
         self.asking = [s["id"] for s in flow["steps"] if s.get("action") in kinds]
         budgets = [one.get("budget", {}) for one in (flow, *flow.get("flows", ()))]
         self.hidden = ["finally"]
-        """Addresses that are no steps."""
+        """Addresses that are not steps."""
         if any(budget.get("then") == "ask" for budget in budgets):
             self.hidden.append("budget")
         asked = [name for s in flow["steps"] if s.get("asks") for name in _asked_about(s)]
@@ -202,7 +204,7 @@ class _Names:
             self._one("step", steps_in(address)[0], self.steps, loc, key=False)
 
     def _unknown_step(self, address: str) -> bool:
-        """Return whether an address begins at no step of the flow."""
+        """Return whether an address does not begin at a step of the flow."""
         first = steps_in(address)[0]
         return first not in self.steps and first not in self.hidden
 
@@ -221,7 +223,7 @@ class _Names:
 
 
 def _is_among(name: str, tools: Iterable[str]) -> bool:
-    """Return whether a name is one of these; `server.*` is any tool of a server."""
+    """Return whether a name is one of these. `server.*` matches any tool of a server."""
     return any(
         name == tool or (tool.endswith(".*") and name.startswith(tool[:-1])) for tool in tools
     )
@@ -239,7 +241,7 @@ def _is_rehearsed(step: Any) -> bool:
 
 
 def _asked_about(step: Any) -> Iterator[str]:
-    """Yield the names of the environments that people are asked about for a step."""
+    """Yield the names of the environments of a step that require an approval."""
     pending = list(step["input"][1]["environments"][1].values())
     while pending:
         tag, use = pending.pop()

@@ -1,6 +1,6 @@
-"""What is proven of a flow before it runs.
+"""Static checks of a flow before it runs.
 
-The graph checks are pure functions over the compiled form: `net` is the form they work on,
-`concurrent_tokens` finds tokens that meet, `join_deadlocks` joins that can wait for ever,
-`token_game` plays a scope out exactly.
+The graph checks are pure functions over the compiled form. `net` is their representation of a
+scope, `concurrent_tokens` finds tokens that meet, `join_deadlocks` finds joins that can wait
+forever, and `token_game` explores a scope exactly.
 """

@@ -1,9 +1,9 @@
-"""Which tokens can be live at the same time, by pairs of tokens from one split.
+"""Tokens that can be live at the same time, found by pairs of tokens from one split.
 
-To follow pairs is enough to find two tokens that meet where nothing merges them: whatever else is
-live only delays the two. A pair is two *standings*: where a token stands, and which counting joins
-it left through while the other may still come to them. Where the analysis must choose, it takes
-both ways; what it finds is then looked at again by the exact game (`token_game`).
+Pairs suffice to find two tokens that meet without being merged, because all other live tokens can
+only delay these two. A pair consists of two *standings*: the position of a token, and the counting
+joins that it left through while the other token may still reach them. Where the analysis must
+choose, it takes both ways. Its findings are then verified by the exact game (`token_game`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from flowengine.flow.check.net import EdgeId, Move, Net, Place
 from flowengine.kernel.graph import reachability
 
 Marks = int
-"""The edges over which a token left through counting joins, as bits: there can be very many."""
+"""The edges over which a token left through counting joins, as bits of an integer, because there
+can be many."""
 Pair = tuple[int, int]
 """Two standings, the smaller number first."""
 
 
 class Meeting(NamedTuple):
-    """Two tokens that are not merged come to one node, or over one edge into a join."""
+    """Two unmerged tokens that reach the same node, or the same edge into a join."""
 
     place: Place
     pair: Pair
@@ -38,8 +39,8 @@ class Pairs:
     """The pairs of a net.
 
     Args:
-        net: The net; compressed, so that chains cost nothing.
-        limit: Pairs looked at before giving up.
+        net: The net, compressed so that chains cost nothing.
+        limit: Maximum number of pairs to explore.
     """
 
     def __init__(self, net: Net, limit: int = PAIRS) -> None:
@@ -47,13 +48,13 @@ class Pairs:
         self.limit = limit
         self.gave_up = False
         self.clashes: dict[Place, Meeting] = {}
-        """Exclusive merges that two tokens can come to."""
+        """Exclusive merges that two tokens can reach."""
         self.surplus: dict[EdgeId, Meeting] = {}
-        """Edges of `all` joins that can get two tokens for one of the others."""
+        """Edges of `all` joins that can receive two tokens for one token of another edge."""
         self.crowded: dict[EdgeId, Meeting] = {}
-        """Edges of `late: ignore` joins over which two tokens can come."""
+        """Edges of `late: ignore` joins that two tokens can arrive over."""
         self._parents: dict[Pair, Pair | Place] = {}
-        """The pair or the split that a pair comes from."""
+        """The pair or the split that a pair originates from."""
         self._standings: list[tuple[int, Marks]] = []
         self._numbers: dict[tuple[int, Marks], int] = {}
         self._size = len(net.nodes)
@@ -65,11 +66,11 @@ class Pairs:
 
     @property
     def count(self) -> int:
-        """How many pairs were looked at."""
+        """Number of explored pairs."""
         return len(self._parents)
 
     def together(self) -> Iterator[tuple[Place, Place]]:
-        """Yield the nodes that two tokens can be at work in at the same time, once each."""
+        """Yield the nodes at which two tokens can be at work at the same time, once each."""
         seen = set()
         for pair in self._parents:
             first, second = (self._standings[number][0] for number in pair)
@@ -78,14 +79,14 @@ class Pairs:
         yield from sorted(seen)
 
     def origin(self, meeting: Meeting) -> tuple[Place, list[Place], list[Place]]:
-        """Tell how two tokens come to meet.
+        """Return how two tokens come to meet.
 
         Args:
             meeting: The meeting.
 
         Returns:
-            The node whose split sent both (-1: the scope began with both), and the nodes on both
-            ways, the last of them where they met.
+            The node whose split sent both (-1 if the scope began with both), and the nodes on both
+            ways. The last node of each is the meeting point.
         """
         chain = [meeting.pair]
         parent = self._parents[meeting.pair]
@@ -109,12 +110,12 @@ class Pairs:
         return parent, first, second
 
     def _nodes(self, way: list[int], last: Place) -> list[Place]:
-        """Translate standings into the nodes they are at."""
+        """Return the nodes of standings."""
         places = [self._at(self._standings[number][0]) for number in way]
         return list(dict.fromkeys([*places, last]))
 
     def _explore(self) -> None:
-        """Follow every pair from where it comes into being."""
+        """Follow every pair from its origin."""
         pending: list[Pair] = []
         net = self.net
         self._born(-1, (*net.starts, *net.triggers, *net.triggers), pending)
@@ -130,7 +131,7 @@ class Pairs:
                 self._add(after, pair, pending)
 
     def _split(self, place: Place, move: Move, many: bool, pending: list[Pair]) -> None:
-        """Add the pairs that one move of a node makes."""
+        """Add the pairs that one move of a node creates."""
         edges = move.sure + move.maybe
         if many:
             everything = move.edges()
@@ -158,7 +159,7 @@ class Pairs:
                 self._add(self._pair(first, second), place, pending)
 
     def _same_target(self, target: Place, group: list[EdgeId]) -> Iterator[Pair]:
-        """Yield the pairs of tokens that come to one node; at a join two edges make them one."""
+        """Yield the pairs of tokens that reach one node. At a join, two edges merge them."""
         if self._holds(target):
             for edge, times in Counter(group).items():
                 if times > 1:
@@ -174,11 +175,11 @@ class Pairs:
             pending.append(pair)
 
     def _holds(self, place: Place) -> bool:
-        """Say whether tokens are held before a node."""
+        """Return whether tokens are held before a node."""
         return self.net.nodes[place].join not in {None, "each"}
 
     def _arrival(self, edge: EdgeId, marks: Marks = 0) -> int:
-        """Return the standing of a token that came over an edge."""
+        """Return the standing of a token that arrived over an edge."""
         target = self.net.edges[edge].target
         return self._number(self._size + edge if self._holds(target) else target, marks)
 
@@ -198,16 +199,16 @@ class Pairs:
         return where if where < self._size else self.net.edges[where - self._size].target
 
     def _reaches(self, where: int, place: Place) -> bool:
-        """Say whether a token can still come to a node."""
+        """Return whether a token can still reach a node."""
         return bool(self._reach[self._at(where)] >> place & 1)
 
     def _reaches_other(self, where: int, edge: EdgeId) -> bool:
-        """Say whether a token can still come to an edge's join over another edge."""
+        """Return whether a token can still reach an edge's join over another edge."""
         at = self._at(where)
         return bool((self._reach[at] | 1 << at) & self._others[edge])
 
     def _after(self, pair: Pair) -> Iterator[Pair]:
-        """Yield the pairs that follow when one of the two moves."""
+        """Yield the successors of a pair when one of the two tokens moves."""
         for number, other in (pair, pair[::-1]):
             where, marks = self._standings[number]
             if where < self._size:
@@ -231,7 +232,7 @@ class Pairs:
                 yield self._pair(self._arrival(edge, self._current(marks, other_where)), other)
 
     def _current(self, marks: Marks, other: int) -> Marks:
-        """Keep the marks that still matter: those of joins that the other can come to."""
+        """Return the marks that still matter: those of joins that the other token can reach."""
         if not marks:
             return marks
         at = self._at(other)
@@ -242,7 +243,7 @@ class Pairs:
         return marks & self._mattering[at]
 
     def _pass(self, where: int, marks: Marks, other: int, pair: Pair) -> tuple[int, int] | None:
-        """Return the pair when a token held at a join is let through; None if it is not."""
+        """Return the pair when a token held at a join is let through, or None if it is not."""
         edge = where - self._size
         place = self.net.edges[edge].target
         kind = self.net.nodes[place].join
@@ -264,20 +265,20 @@ class Pairs:
         return where >= self._size and self._at(where) == place
 
     def _mutual(self, other: int, place: Place) -> bool:
-        """Say whether the other is held at a join that waits for what is held here."""
-        # Which of two such joins acts first depends on what else is live: either may.
+        """Return whether the other token is held at a join that waits for a token held here."""
+        # Other live tokens decide which of two such joins acts first, so both orders are possible.
         return other >= self._size and bool(self._reach[place] >> self._at(other) & 1)
 
     def _pass_count(
         self, edge: EdgeId, marks: Marks, other: int, pair: Pair
     ) -> tuple[int, int] | None:
-        """Return the pair when one comes to a counting join: it passes, or the pair is over."""
+        """Return the pair when a token reaches a counting join, or None if it does not pass."""
         place = self.net.edges[edge].target
         node = self.net.nodes[place]
         other_where, other_marks = self._standings[other]
         counted = self._counted[place]
         if marks & counted:
-            # It left through this join: it belongs to the next round, and waits for that.
+            # It left through this join, so it belongs to the next round and waits for it.
             if self._reaches(other_where, place) and not self._mutual(other_where, place):
                 return None
             marks &= ~counted
@@ -324,8 +325,8 @@ def _bit(place: Place) -> int:
 def outrun(net: Net) -> list[Place]:
     """Return the exclusive merges on a cycle that may outrun the round of a counting join.
 
-    On a cycle that has a counting join and a split into several tokens, a token can come round
-    while the round it left is open. Pairs do not tell whether it does: the exact game has to.
+    On a cycle with a counting join and a split into several tokens, a token can return while the
+    round that it left is open. Pairs do not show whether it does, so the exact game must decide.
 
     Args:
         net: The net of a scope.

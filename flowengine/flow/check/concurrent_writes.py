@@ -1,4 +1,4 @@
-"""Which steps replace which state keys, where that may happen at the same time (W306)."""
+"""Steps that replace the same state keys, possibly at the same time (W306)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from flowengine.flow.check.net import Step
 from flowengine.kernel.graph.specs import CompiledFlow
 
 Where = tuple[Step, tuple[str | int, ...]]
-"""The step that writes, and where in it."""
+"""The step that writes, and the path inside it."""
 
 
 def replaced_by(flow: CompiledFlow, step: Step) -> dict[str, Where]:
-    """Return the state keys that a step replaces by itself.
+    """Return the state keys that a step replaces itself.
 
     Args:
         step: Number of the step.
 
     Returns:
-        Key → where it is written.
+        Key → place of the write.
     """
     state = flow.get("state", {})
     spec = flow["steps"][step]
@@ -39,13 +39,13 @@ def replaced_by(flow: CompiledFlow, step: Step) -> dict[str, Where]:
 
 
 def writers(flow: CompiledFlow, body: int) -> dict[Step, dict[str, Where]]:
-    """Return the steps of a body that replace state keys, by themselves or inside.
+    """Return the steps of a body that replace state keys, themselves or inside.
 
     Args:
         body: Number of the body.
 
     Returns:
-        Step → key → where it is written.
+        Step → key → place of the write.
     """
     found: dict[Step, dict[str, Where]] = {}
     for step in flow["bodies"][body]["steps"]:
@@ -64,7 +64,7 @@ def writers(flow: CompiledFlow, body: int) -> dict[Step, dict[str, Where]]:
 
 
 def check_items(flow: CompiledFlow) -> Iterator[Finding]:
-    """Yield the state keys that the items of a map replace, each its own way.
+    """Yield the state keys that several items of a map replace.
 
     Yields:
         A warning for each key and map.
@@ -95,7 +95,7 @@ def _is_map(flow: CompiledFlow, step: Step) -> bool:
 
 
 def _may_wait(flow: CompiledFlow, step: Step) -> bool:
-    """Return whether an item of a map may wait, so that the next one begins meanwhile."""
+    """Return whether an item of a map may wait, so that the next one begins in between."""
     pending = [step]
     while pending:
         spec = flow["steps"][pending.pop()]

@@ -1,4 +1,4 @@
-"""What a check finds: a code, a step, words."""
+"""The finding of a check: a code, a step, a message."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from flowengine.flow.check.net import Step
 
 
 class Finding(NamedTuple):
-    """Something wrong with a step; the caller knows where the step stands."""
+    """An error or warning about a step. The caller knows the step's place."""
 
     code: str
     step: Step
     message: str
     hint: str | None = None
     where: tuple[str | int, ...] = ("id",)
-    """Path from the step to what is meant; the key of its last part, but for `id`."""
+    """Path from the step to the relevant part. The finding is about the key of its last part,
+    except for `id`."""
     related: tuple[tuple[Step, str], ...] = ()
-    """Other steps that belong to it."""
+    """Other steps involved."""

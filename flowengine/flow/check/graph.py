@@ -20,10 +20,12 @@ from flowengine.kernel.graph.compiled import END, START
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 CLASH_LIMIT = 5_000
-"""Positions of the full game that are looked at before a meeting is taken as found."""
+"""Positions of the full game to explore before a meeting is taken as found."""
 LONGEST_EXAMPLE = 20
-"""Moves of a run that a message tells."""
-JOIN_HINT = "say 'join: all' to wait for both, 'active' for those that come, 'each' to run for each"
+"""Moves of an example run that a message shows."""
+JOIN_HINT = (
+    "use 'join: all' to wait for both, 'active' for those that arrive, 'each' to run for each"
+)
 
 
 def check_graph(
@@ -31,13 +33,13 @@ def check_graph(
     gaps: Collection[int] = frozenset(),
     unknown_joins: Collection[Step] = frozenset(),
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the graph of a flow.
+    """Yield the errors and warnings in the graph of a flow.
 
     Args:
         flow: The compiled flow, with splits, joins, handlers and sources.
-        gaps: Bodies in which a step or a way is missing, since it was reported. Only what holds
-            however the gap is filled is reported there.
-        unknown_joins: Steps there at which it is not known how tokens meet.
+        gaps: Bodies with a missing step or way, which is already reported. In these, only findings
+            are reported that hold however the gap is filled.
+        unknown_joins: Steps in these bodies whose join is unknown.
 
     Yields:
         Findings, in no order.
@@ -51,7 +53,7 @@ def check_graph(
 
 
 def _is_unreachable(flow: CompiledFlow, body: int, gaps: Collection[int]) -> bool:
-    """Say whether a body belongs to a group that no token reaches."""
+    """Return whether a body belongs to a group that no token reaches."""
     owner = flow["bodies"][body]["owner"]
     if owner < 0 or flow["steps"][owner]["body"] in gaps:
         return False
@@ -99,9 +101,9 @@ class _Body:
         yield from self._outlived()
 
     def meetings(self, unknown_joins: Collection[Step]) -> Iterator[Finding]:
-        """Yield where tokens meet for sure, though some step or way is missing.
+        """Yield certain meetings of tokens, even though a step or way is missing.
 
-        More ways cannot keep two tokens apart; joins can, so ways through them are left out.
+        Further ways cannot keep two tokens apart. Joins can, so ways through them are ignored.
         """
         if not self._splits():
             return
@@ -146,7 +148,7 @@ class _Body:
             yield Finding("E406", self.full.nodes[cycle[0]].step, message, hint)
 
     def _splits(self) -> bool:
-        """Say whether there can be two tokens at once."""
+        """Return whether there can be two tokens at once."""
         net = self.net
         several = len(net.starts) + 2 * len(net.triggers) > 1
         return several or any(
@@ -156,7 +158,7 @@ class _Body:
     def _too_large(self) -> Finding:
         first = self.full.nodes[0].step
         message = "this scope has too many parallel paths to be checked"
-        return Finding("E202", first, message, "put parallel parts into groups of their own")
+        return Finding("E202", first, message, "put each parallel part into a separate group")
 
     # Meetings
 
@@ -180,11 +182,11 @@ class _Body:
     def _clashes(
         self, pairs: Pairs, doubtful: Collection[Place] | None = None
     ) -> Iterator[Finding]:
-        """Yield where tokens meet without a join.
+        """Yield the places where tokens meet without a join.
 
         Args:
-            pairs: Tokens that are there at the same time.
-            doubtful: Of a scope with gaps: places whose part in it is not known.
+            pairs: Tokens that are live at the same time.
+            doubtful: For a scope with gaps: places whose role is unknown.
         """
         suspected = dict.fromkeys([*pairs.clashes, *(outrun(self.net) if doubtful is None else ())])
         reported: list[Place] = []
@@ -197,7 +199,7 @@ class _Body:
                 continue
             origin, *ways = pairs.origin(pairs.clashes[place])
             if _passes(ways, reported):
-                continue  # they have met before, where that is reported
+                continue  # they met before, and that is reported there
             if doubtful and any(one in doubtful for way in ways for one in [place, *way]):
                 continue
             reported.append(place)
@@ -231,7 +233,7 @@ class _Body:
                 f"two tokens can arrive over the same edge {self._edge(edge)}, and late ones are "
                 f"ignored there: {origin} sends one by {first} and one by {second}"
             )
-            hint = "say 'late: queue' for rounds by edge, or join them before"
+            hint = "use 'late: queue' for rounds by edge, or join them before"
             step = self.net.nodes[meeting.place].step
             yield Finding("E212", step, message, hint, ("join",))
 
@@ -246,7 +248,7 @@ class _Body:
     def _surplus(self, pairs: Pairs) -> Iterator[Finding]:
         for edge, meeting in sorted(pairs.surplus.items()):
             if edge in self.net.triggers:
-                continue  # messages that nothing else comes for keep nothing open
+                continue  # messages without a counterpart do not keep anything open
             verdict = self._played_for_stalls()
             if verdict.complete and meeting.place not in verdict.stalls:
                 continue
@@ -280,19 +282,19 @@ class _Body:
             f"{self._edge(broken.edge)} waits for one over {missing}, which may not come"
             f"{self._for_example(node.step)}"
         )
-        hint = "say 'join: active': it waits only for tokens that can still come"
+        hint = "use 'join: active': it waits only for tokens that can still come"
         if any(n.step in self.cancels.hit for n in self.net.nodes):
-            hint += "; a step that is cancelled sends none"
+            hint += ". A cancelled step sends no token"
         return Finding("E207", node.step, message, hint, ("join",))
 
     def _for_example(self, step: Step) -> str:
-        """Return a run in which a join waits for ever, in words; or that none was worked out."""
+        """Return an example run in which a join waits forever, or a note that none was computed."""
         if self._example_game is None:
             self._example_game = self._play(self.full)
         verdict = self._example_game
         found = [e for p, e in verdict.examples.items() if self.full.nodes[p].step == step]
         if not found:
-            return "; the scope is too large to explore fully, so this is the cautious answer"
+            return ". The scope is too large to explore fully, so this is the cautious answer"
         if len(found[0]) > LONGEST_EXAMPLE:
             return ""
         moves = [self._move(moved) for moved in found[0]]
@@ -332,9 +334,10 @@ class _Body:
                 yield self._too_few(place)
 
     def _undecided(self, counting: list[Place]) -> Iterator[Finding]:
-        """Warn of counting joins of a scope that is too large to be played out.
+        """Warn of counting joins of a scope that is too large for the game.
 
-        As if they waited for all of their edges, the cheap analysis says which tokens may not come.
+        They are treated as if they waited for all of their edges. The cheap analysis then shows
+        which tokens may not come.
         """
         as_all = list(self.net.nodes)
         for place in counting:
@@ -354,7 +357,7 @@ class _Body:
                 yield Finding("W209", node.step, message, hint, ("join",))
 
     def _any_number(self, place: Place) -> bool:
-        """Say whether more tokens than the game plays can come to a join."""
+        """Return whether more tokens can reach a join than the game plays."""
         reach = reachability.reach(nets.successors(self.net))
         spawners = [p for p, node in enumerate(self.net.nodes) if node.many == nets.ANY_NUMBER]
         triggered = [self.net.edges[edge].target for edge in self.net.triggers]
@@ -376,7 +379,7 @@ class _Body:
         return Finding("W209", self.net.nodes[place].step, message, hint, ("join",))
 
     def _null_answers(self, step: Step) -> Iterator[Finding]:
-        """Warn of sources of a counting join that go on without an answer."""
+        """Warn of sources of a counting join that continue without a result."""
         name = self.flow["steps"][step]["id"]
         for source in self.flow["steps"][step].get("sources", []):
             if source < 0:
@@ -391,7 +394,7 @@ class _Body:
             hint = "write 'on_error: [{next: end}]'" if goes_on else "branch before it with 'next'"
             yield Finding("W208", source, message, hint, (key,))
 
-    # What runs at the same time
+    # Concurrent steps
 
     def _replaced(self, pairs: Pairs) -> Iterator[Finding]:
         if not self.writers:
@@ -441,14 +444,14 @@ class _Body:
             name = self.flow["steps"][group]["id"]
             for step in cancelling:
                 message = (
-                    f"this ends {name!r} and its token, and no other is live there: what follows "
-                    f"{name!r} never runs"
+                    f"this ends {name!r} and its token, and no other is live there, so "
+                    f"the steps after {name!r} never run"
                 )
-                hint = "say 'as: succeeded' to continue, or 'as: failed' to raise Cancelled"
+                hint = "use 'as: succeeded' to continue, or 'as: failed' to raise Cancelled"
                 yield Finding("W413", step, message, hint, ("cancel",))
 
     def _outlived(self) -> Iterator[Finding]:
-        """Warn of waits that go on after the parallel branches have ended."""
+        """Warn of waits that continue after the parallel branches have ended."""
         if not self.waits:
             return
         reach = reachability.reach(nets.successors(self.net))
@@ -490,7 +493,7 @@ class _Body:
 
 
 def _passes(ways: list[list[Place]], places: list[Place]) -> bool:
-    """Say whether both ways lead through a place before they end."""
+    """Return whether both ways lead through a place before they end."""
     return any(all(place in way[:-1] for way in ways) for place in places)
 
 
@@ -503,7 +506,7 @@ def _places(bits: int) -> Iterator[Place]:
 
 
 def _waits_for_ever(spec: StepSpec) -> bool:
-    """Say whether a step waits, and for nothing that time alone brings."""
+    """Return whether a step waits for something that time alone does not bring."""
     wait = spec.get("wait")
     if wait is None or "timeout" in spec or "deadline" in spec:
         return False

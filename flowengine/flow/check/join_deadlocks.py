@@ -1,8 +1,8 @@
-"""Which `all` joins can wait for ever: two linear dataflows, no game.
+"""Joins of `all` that can wait forever, found by two linear dataflows instead of the game.
 
-What a token at a node surely feeds (*delivers*), and what the siblings of a token surely feed
-(*promised*). A join is fine if every edge into it carries the promise of all its other edges.
-Sets of edges are bits of an integer.
+The dataflows compute the edges that a token at a node certainly feeds (*delivers*), and those that
+the siblings of a token certainly feed (*promised*). A join is fine if every edge into it carries
+the promise of all its other edges. Sets of edges are bits of an integer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flowengine.kernel.graph.compiled import END_ALL
 
 
 class Broken(NamedTuple):
-    """A token that comes over `edge` waits for `missing`, which may never be fed."""
+    """A token that arrives over `edge` waits for `missing`, which may never be fed."""
 
     place: Place
     edge: EdgeId
@@ -30,10 +30,10 @@ def broken_promises(net: Net) -> list[Broken]:
     """Return the edges into `all` joins that do not carry the promise of the other edges.
 
     Args:
-        net: The net of a scope; compressed or not.
+        net: The net of a scope, compressed or not.
 
     Returns:
-        What is not promised, in file order of the joins.
+        The broken promises, in file order of the joins.
     """
     if not any(node.join == "all" for node in net.nodes):
         return []
@@ -68,8 +68,8 @@ class _Promises:
             for place, node in enumerate(net.nodes)
             if node.join == "count" and node.late == "cancel"
         ]
-        # The end of the scope keeps every promise; but behind an `all` join it comes only after
-        # that join has got what it waits for, which it cannot promise to itself.
+        # The end of the scope keeps every promise. Behind an `all` join it is reached only after
+        # that join has all its tokens, so it cannot promise them to that same join.
         self.at_end = 0
         self.delivers = self.delivers_waiting = [self.everything] * len(net.nodes)
         self._find_delivers()
@@ -77,13 +77,13 @@ class _Promises:
         self.delivers = [self.everything] * len(net.nodes)
         self._find_delivers()
         self.at = [self.everything] * len(net.edges)
-        """What is promised to a token on an edge."""
+        """The edges promised to a token on an edge."""
         self._find_promised()
 
     def _behind_masks(self) -> list[int]:
         """Return, for each node, the edges that a token counts as fed beyond its join."""
-        # Two `all` joins of one cycle may wait for one another: what one feeds only after it has
-        # fired is no promise to the other.
+        # Two `all` joins of one cycle may wait for each other. Edges that one feeds only after it
+        # has fired are no promise to the other.
         masks = [self.everything] * len(self.net.nodes)
         for component in self.components:
             if len(component) < 2:
@@ -108,7 +108,7 @@ class _Promises:
                         changed = True
 
     def _deliver(self, place: Place) -> int:
-        """Return what a token at work in a node surely feeds."""
+        """Return the edges that a token at work in a node certainly feeds."""
         node = self.net.nodes[place]
         if node.many:
             return 0
@@ -120,7 +120,7 @@ class _Promises:
         return self._unless_withdrawn(place, result)
 
     def _feed(self, edge: EdgeId) -> int:
-        """Return what a token sent along an edge surely feeds."""
+        """Return the edges that a token sent along an edge certainly feeds."""
         if edge < 0:
             return self.at_end if edge == END_ALL else 0
         target = self.net.edges[edge].target
@@ -130,10 +130,10 @@ class _Promises:
         return self.delivers[target]
 
     def _unless_withdrawn(self, place: Place, fed: int) -> int:
-        """Return what a token in a node, at work or held, surely feeds of what it feeds else."""
+        """Return the edges of `fed` that a token in a node feeds even if it may be withdrawn."""
         for join in self.cancelling:
             if self.reach[place] >> join & 1:
-                # It may be withdrawn anywhere before this join; then that one has fired.
+                # If it is withdrawn before this join, that join has fired.
                 fed &= self.delivers[join]
         return fed
 
@@ -141,7 +141,7 @@ class _Promises:
         return reduce(or_, map(self._feed, edges), 0)
 
     def _feed_one_of(self, move: Move) -> int:
-        """Return what the conditional entries of a move surely feed: one of them is taken."""
+        """Return the edges that all conditional entries of a move feed: one of them is taken."""
         if move.sure and move.other is None:
             return 0
         result = self.everything
@@ -171,7 +171,7 @@ class _Promises:
                         changed = True
 
     def _sent(self) -> list[dict[EdgeId, int]]:
-        """Return, for each node, its edges with what the siblings of a token on one feed."""
+        """Return, for each node, its edges with those that the siblings of a token on them feed."""
         result: list[dict[EdgeId, int]] = []
         for node in self.net.nodes:
             edges: dict[EdgeId, int] = {}
@@ -183,7 +183,7 @@ class _Promises:
         return result
 
     def _siblings(self, move: Move) -> list[tuple[EdgeId, int]]:
-        """Return each edge of a move with what the others surely feed."""
+        """Return each edge of a move with the edges that the others certainly feed."""
         sure = move.sure
         before = [0]
         for edge in sure:
@@ -198,7 +198,7 @@ class _Promises:
         return result
 
     def _promised(self, place: Place) -> int:
-        """Return what is promised to a token at work in a node."""
+        """Return the edges that are promised to a token at work in a node."""
         incoming = self.net.incoming[place]
         if self.net.nodes[place].join == "all":
             return reduce(or_, (self.at[edge] for edge in incoming), 0) & ~_bits(incoming)

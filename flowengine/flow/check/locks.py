@@ -1,6 +1,6 @@
-"""Locks of constant key: taken in one order (E409), with one number of permits (E103).
+"""Locks with constant keys: acquired in one order (E409), with one number of permits (E103).
 
-Locks whose keys are computed are looked at when they are taken: `LockCycle`.
+Locks with computed keys are checked when they are acquired: `LockCycle`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from flowengine.kernel.graph import reachability
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 Orders = dict[str, dict[str, tuple[Step, Step]]]
-"""Key → key taken inside it → the step that holds the first, and the one that takes the other."""
+"""Key → key acquired inside it → the step that holds the first, and the one that acquires the
+other."""
 
 
 def check_locks(flow: CompiledFlow) -> Iterator[Finding]:
-    """Yield locks that can wait for one another, and those that differ in their permits.
+    """Yield locks that can wait for each other, and locks with different numbers of permits.
 
     Yields:
         Findings, in file order.
@@ -49,12 +50,12 @@ def locks_over(flow: CompiledFlow, step: Step) -> set[str]:
 
 
 def excludes(spec: StepSpec) -> bool:
-    """Return whether nobody else ever has the lock of a step while that has it."""
+    """Return whether the lock of a step is never held by another step at the same time."""
     return spec["lock"].get("permits", 1) == 1 and "shared" not in spec["lock"]
 
 
 def _key(flow: CompiledFlow, spec: StepSpec) -> str | None:
-    """Return the key of a step's lock, if it has one that is constant; with its scope, if other."""
+    """Return the key of a step's lock if it is constant, with its scope if that differs."""
     lock = spec.get("lock", {})
     tag, value = lock.get("key", ("", None))
     if tag != "const":
@@ -88,14 +89,14 @@ def _orders(flow: CompiledFlow) -> Orders:
         key = _key(flow, spec)
         held = _held(flow, number, entered)
         if key is None or key in held:
-            continue  # a lock that is held around is taken again inside; nobody waits for it
+            continue  # an enclosing lock is acquired again inside, which never waits
         for outer, holder in held.items():
             orders.setdefault(outer, {}).setdefault(key, (holder, number))
     return orders
 
 
 def _held(flow: CompiledFlow, step: Step, entered: list[dict[str, Step]]) -> dict[str, Step]:
-    """Return the keys that are held around a step, each with who holds it."""
+    """Return the keys that are held around a step, each with its holder."""
     around = [(_key(flow, flow["steps"][one]), one) for one in nets.enclosing(flow, step)]
     held = {key: one for key, one in around if key is not None}
     body = flow["steps"][step].get("body", -1)
@@ -122,7 +123,7 @@ def _held_at_entry(flow: CompiledFlow) -> list[dict[str, Step]]:
 
 
 def _circle(flow: CompiledFlow, orders: Orders, keys: list[str]) -> Finding:
-    """Report keys each of which is taken inside another; one way round is told."""
+    """Report locks that are acquired inside each other, with one cycle as an example."""
     way = [min(keys, key=lambda key: min(orders[key].values()))]
     while way[-1] not in way[:-1]:
         way.append(next(key for key in orders[way[-1]] if key in keys))

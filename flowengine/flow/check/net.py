@@ -1,8 +1,8 @@
-"""A scope as the checks see it: nodes, edges, and the ways by which a token can leave a node.
+"""A scope as the checks see it: nodes, edges, and the ways in which a token can leave a node.
 
 All conditions are open. A node's ways are alternatives: a token that is done there takes exactly
 one of its moves, along every edge of `sure` and along those of `maybe` that hold. A node without
-moves raises and thereby ends the scope, or ends the scope in another way.
+moves raises an error that ends the scope, or ends the scope in another way.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from flowengine.kernel.graph.compiled import END, END_ALL, START, TRIGGER
 from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, JoinSpec, SplitSpec, StepSpec
 
 ANY_NUMBER = (0, 1, 2)
-"""Stands for any number of tokens: two are enough to meet."""
+"""Represents any number of tokens, because two are enough to meet."""
 MOST_ITEMS = 8
-"""A map over more items than that is played like one over any number of them."""
+"""A map over more items is played like one over any number of items."""
 
 Step = int
 """Number of a step in the compiled flow."""
 Place = int
 """Number of a node in its net."""
 EdgeId = int
-"""Number of an edge in its net; `END` and `END_ALL` stand for edges that lead out."""
+"""Number of an edge in its net. `END` and `END_ALL` represent edges that lead out."""
 
 
 class Edge(NamedTuple):
     """All entries of one step that lead to another: a pair of steps."""
 
     source: Step
-    """The step it comes from; `START` or `TRIGGER`."""
+    """The step at which it begins, or `START` or `TRIGGER`."""
     origin: Place
-    """The node whose move feeds it; -1 for `START` and `TRIGGER`."""
+    """The node whose move feeds it, or -1 for `START` and `TRIGGER`."""
     target: Place
     first: Step
-    """First step on the way from the node: not `target` where a chain was left out."""
+    """First step on the way from the node. It differs from `target` where a chain was left out."""
 
 
 class Move(NamedTuple):
@@ -44,7 +44,7 @@ class Move(NamedTuple):
     sure: tuple[EdgeId, ...]
     maybe: tuple[EdgeId, ...] = ()
     other: EdgeId | None = None
-    """Taken if none of `maybe` is."""
+    """Taken if no edge of `maybe` is."""
 
     def edges(self) -> tuple[EdgeId, ...]:
         """Return every edge that a token may be sent along."""
@@ -59,12 +59,12 @@ class Node(NamedTuple):
     join: str | None
     """`each`, `all`, `active`, `count`, or None."""
     need: int | None
-    """Of a counting join, where it is a constant."""
+    """The number of a counting join, if it is a constant."""
     late: str
     too_few: tuple[Move, ...] | None
-    """What handlers of `TooFew` do; None if it ends the scope."""
+    """The moves of handlers of `TooFew`. None if the error ends the scope."""
     many: tuple[int, ...]
-    """How many tokens may leave, where every item of a map leaves as one; else empty."""
+    """How many tokens may leave if every item of a map leaves as one, else empty."""
 
 
 class Net(NamedTuple):
@@ -76,10 +76,10 @@ class Net(NamedTuple):
     starts: list[EdgeId]
     triggers: list[EdgeId]
     restarts: list[EdgeId]
-    """Where a handler of the flow starts a token, after all others are gone."""
+    """Edges by which a handler of the flow starts a token, after all others have ended."""
 
     def exclusive(self, place: Place) -> bool:
-        """Say whether a node merges ways without a join."""
+        """Return whether a node merges ways without a join."""
         return self.nodes[place].join is None and len(self.incoming[place]) > 1
 
     def name(self, flow: CompiledFlow, place: Place) -> str:
@@ -88,7 +88,7 @@ class Net(NamedTuple):
 
 
 class _Builder:
-    """Collects edges while the moves of the steps are written down."""
+    """Collects edges while the moves of the steps are translated."""
 
     def __init__(self, flow: CompiledFlow, steps: list[Step]) -> None:
         self.flow = flow
@@ -129,7 +129,7 @@ class _Builder:
         )
 
     def move(self, step: Step, move: Move) -> Move:
-        """Translate a move over steps into one over edges."""
+        """Convert a move over steps to one over edges."""
         return Move(
             tuple(dict.fromkeys(self.edge(step, to) for to in move.sure)),
             tuple(dict.fromkeys(self.edge(step, to) for to in move.maybe)),
@@ -137,20 +137,20 @@ class _Builder:
         )
 
     def too_few(self, step: Step, spec: StepSpec) -> tuple[Move, ...] | None:
-        """Return the ways of the handlers that take `TooFew`; see `too_few_moves`."""
+        """Return the moves of the handlers for `TooFew`. See `too_few_moves`."""
         moves = too_few_moves(spec)
         return None if moves is None else tuple(self.move(step, one) for one in moves)
 
 
 def too_few_moves(spec: StepSpec) -> list[Move] | None:
-    """Return the ways of the handlers that take `TooFew`, up to the first that always does.
+    """Return the moves of the handlers for `TooFew`, up to the first unconditional one.
 
     Args:
         spec: A step.
 
     Returns:
-        Moves with step numbers for edges; None if the error may end the scope, or cannot come since
-        the step does not count arrivals.
+        Moves with step numbers for edges. None if the error may end the scope, or is impossible
+        because the step does not count arrivals.
     """
     if spec.get("join", {}).get("kind") != "count":
         return None
@@ -169,14 +169,14 @@ def too_few_moves(spec: StepSpec) -> list[Move] | None:
 
 
 def build(flow: CompiledFlow, body: int, cancels: Cancels) -> Net:
-    """Return the net of a body, of the steps that a token can reach.
+    """Return the net of the steps of a body that a token can reach.
 
     Args:
         body: Number of the body.
-        cancels: What `cancellations` says of the flow.
+        cancels: The result of `cancellations` for the flow.
 
     Returns:
-        The net; places are in file order.
+        The net, with places in file order.
     """
     spec = flow["bodies"][body]
     steps = reachable(flow, body, cancels)
@@ -193,11 +193,11 @@ def build(flow: CompiledFlow, body: int, cancels: Cancels) -> Net:
 
 
 def reachable(flow: CompiledFlow, body: int, cancels: Cancels) -> list[Step]:
-    """Return the steps of a body that a token can come to, in file order.
+    """Return the steps of a body that a token can reach, in file order.
 
     Args:
         body: Number of the body.
-        cancels: What `cancellations` says of the flow.
+        cancels: The result of `cancellations` for the flow.
 
     Returns:
         Step numbers.
@@ -218,7 +218,10 @@ def reachable(flow: CompiledFlow, body: int, cancels: Cancels) -> list[Step]:
 
 
 def _led_to(spec: StepSpec, *, ends: bool) -> Iterable[Step]:
-    """Return the targets of a step; of one that ends its scope, only where it never gets to it."""
+    """Return the targets of a step.
+
+    If it ends its scope, return only those that it still reaches.
+    """
     if not ends:
         return targets(spec)
     return [target for move in too_few_moves(spec) or () for target in move.edges()]
@@ -228,7 +231,7 @@ def restarted(flow: CompiledFlow, body: int) -> list[Step]:
     """Return the steps at which handlers of the flow start a token.
 
     Args:
-        body: Number of the body; only the flow's own has such handlers.
+        body: Number of the body. Only that of the flow itself has such handlers.
 
     Returns:
         Step numbers.
@@ -238,10 +241,10 @@ def restarted(flow: CompiledFlow, body: int) -> list[Step]:
 
 
 def targets(spec: StepSpec) -> Iterator[Step]:
-    """Yield every target of a step, of its `next` and of its handlers.
+    """Yield every target of a step, from its `next` and its handlers.
 
     Yields:
-        Step numbers, `END` and `END_ALL`; some more than once.
+        Step numbers, `END` and `END_ALL`, possibly repeated.
     """
     for move in split_moves(spec.get("split")):
         yield from move.edges()
@@ -249,7 +252,7 @@ def targets(spec: StepSpec) -> Iterator[Step]:
 
 
 def handler_targets(handlers: Iterable[HandlerSpec]) -> Iterator[Step]:
-    """Yield the targets of handlers that say `next`.
+    """Yield the targets of handlers with `next`.
 
     Args:
         handlers: Handlers of a step.
@@ -266,7 +269,7 @@ def split_moves(split: SplitSpec | None) -> Iterator[Move]:
     """Yield the alternatives of a split, with step numbers for edges.
 
     Args:
-        split: The split; None of a step that no token leaves.
+        split: The split, or None for a step that no token leaves.
 
     Yields:
         Its moves.
@@ -293,7 +296,7 @@ def split_moves(split: SplitSpec | None) -> Iterator[Move]:
 
 
 def names_type(handler: HandlerSpec, error: str) -> bool:
-    """Say whether a handler takes errors of a type.
+    """Return whether a handler applies to errors of a type.
 
     Args:
         handler: The handler.
@@ -309,11 +312,10 @@ def names_type(handler: HandlerSpec, error: str) -> bool:
 
 
 def items_leaving(spec: StepSpec) -> tuple[int, ...]:
-    """Return how many tokens leave a step whose items go on alone, as the game plays it.
+    """Return how many tokens leave a step whose items continue separately, as the game plays it.
 
     Returns:
-        Their number, where it is a small constant; `ANY_NUMBER` of them; or nothing, for other
-        steps.
+        The number if it is a small constant, `ANY_NUMBER`, or nothing for other steps.
     """
     over = spec.get("map", {})
     if not over.get("each"):
@@ -339,16 +341,16 @@ def constant_need(join: JoinSpec) -> int | None:
 
 
 class Cancels(NamedTuple):
-    """What the `cancel` steps of a flow do to its tokens."""
+    """Effects of the `cancel` steps of a flow on its tokens."""
 
     hit: frozenset[Step]
-    """Steps that a `cancel` names as cancelled: a token may end there."""
+    """Steps that a `cancel` names as cancelled, where a token may end."""
     ends: frozenset[Step]
-    """Steps whose `cancel` ends their own scope, whenever a token comes to them."""
+    """Steps whose `cancel` ends their own scope as soon as a token reaches them."""
 
 
 def cancellations(flow: CompiledFlow) -> Cancels:
-    """Return what the `cancel` steps of a flow do.
+    """Return the effects of the `cancel` steps of a flow.
 
     Returns:
         The steps that are withdrawn, and those that thereby end the scope around them.
@@ -391,14 +393,15 @@ def enclosing(flow: CompiledFlow, step: Step) -> Iterator[Step]:
 def compress(net: Net, keep: Iterable[Step] = ()) -> Net:
     """Leave out steps that only pass one token on, so that chains cost nothing.
 
-    Where a token stands on a chain makes no difference to what it can meet: the chain has one end.
+    The position of a token on a chain does not affect what it can meet, because the chain has one
+    end.
 
     Args:
         net: The net.
-        keep: Steps that are to stay.
+        keep: Steps that must stay.
 
     Returns:
-        A net with the same meetings; its edges know the step they really come from.
+        A net with the same meetings. Its edges contain the step that they originate from.
     """
     kept_steps = set(keep)
     passing = [_passes(net, p) and n.step not in kept_steps for p, n in enumerate(net.nodes)]
@@ -448,7 +451,7 @@ def compress(net: Net, keep: Iterable[Step] = ()) -> Net:
 
 
 def _passes(net: Net, place: Place) -> bool:
-    """Say whether a node does nothing but pass one token on."""
+    """Return whether a node only passes one token on."""
     node = net.nodes[place]
     if node.join is not None or node.many or len(net.incoming[place]) != 1:
         return False

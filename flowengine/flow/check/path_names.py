@@ -1,4 +1,4 @@
-"""Ways of tokens in words: from a split to where they meet, with the steps that were left out."""
+"""Ways of tokens as text: from a split to their meeting, including the steps that were left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowengine.flow.check.net import Edge, EdgeId, Net, Place
 from flowengine.kernel.graph.specs import CompiledFlow
 
 LONGEST = 6
-"""Steps of a way that a message names."""
+"""Maximum number of steps of a way in a message."""
 
 
 class Ways:
@@ -27,10 +27,10 @@ class Ways:
         return self.net.name(self.flow, place)
 
     def two(self, origin: Place, ways: tuple[list[Place], list[Place]]) -> tuple[str, str]:
-        """Return two ways that begin at one node, by different edges where there are such.
+        """Return two ways that begin at one node, by different edges if possible.
 
         Args:
-            origin: Where they begin; -1: at the start of the scope.
+            origin: Their first node, or -1 for the start of the scope.
             ways: The nodes that they lead through.
 
         Returns:
@@ -57,7 +57,7 @@ class Ways:
         return next((e for e in found if e not in avoid), found[0] if found else -1)
 
     def _steps(self, edge: Edge) -> list[str]:
-        """Return the steps from the first one behind a node to the edge's target."""
+        """Return the steps from the first one after a node to the edge's target."""
         names: list[str] = []
         step, last = edge.first, self.net.nodes[edge.target].step
         while step != last and len(names) < LONGEST:

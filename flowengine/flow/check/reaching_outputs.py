@@ -1,9 +1,9 @@
-"""Which steps lie behind a token: those that may, and those that surely gave an output.
+"""Steps that precede a token: those that may, and those that certainly have an output.
 
 See docs/language.md: Expressions.
 
-Two forward dataflows over the steps of a scope, and a backward one for its end. Sets of steps are
-bits of an integer, by position in the scope.
+Computed by two forward dataflows over the steps of a scope, and a backward one for its end. Sets of
+steps are bits of an integer, by position in the scope.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 
 class Past:
-    """What lies behind the steps of one body, and behind its end.
+    """The steps before each step of one body, and before its end.
 
     Args:
         body: Number of the body.
-        cancels: What `cancellations` says of the flow.
+        cancels: The result of `cancellations` for the flow.
     """
 
     def __init__(self, flow: CompiledFlow, body: int, cancels: Cancels) -> None:
@@ -51,15 +51,15 @@ class Past:
         self._end: int | None = None
 
     def may_be_behind(self, step: Step, here: Step) -> bool:
-        """Say whether a step can lie behind a token at another one."""
+        """Return whether a step may precede a token at another step."""
         return self._has(self.may, step, here)
 
     def surely_behind(self, step: Step, here: Step) -> bool:
-        """Say whether a step has surely given an output behind a token at another one."""
+        """Return whether a step certainly has an output when a token is at another step."""
         return self._has(self.sure, step, here)
 
     def surely_at_end(self, step: Step) -> bool:
-        """Say whether a step has surely given an output when the scope has succeeded."""
+        """Return whether a step certainly has an output when the scope has succeeded."""
         if self._end is None:
             self._end = self._visited()
         return step in self.place and bool(self._end >> self.place[step] & 1)
@@ -74,7 +74,7 @@ class Past:
         return list(dict.fromkeys(self.place[t] for t in to if t >= 0))
 
     def _incoming(self) -> list[list[tuple[int, bool]]]:
-        """Return, for each step, where its tokens come from, and whether after a success."""
+        """Return, for each step, the origins of its tokens, and whether each follows a success."""
         result: list[dict[int, bool]] = [{} for _ in self.steps]
         for place in range(len(self.steps)):
             for target in self._ahead(place):
@@ -103,12 +103,12 @@ class Past:
         if place in begun:
             sure.append(0)
         if self.steps[place] in self.restarts:
-            may = self.everything  # whatever had run when the flow failed
+            may = self.everything  # all steps that had run when the flow failed
         merge = or_ if self.specs[place].get("join", {}).get("kind") == "all" else and_
         return may, reduce(merge, sure) if sure else self.everything
 
     def _visited(self) -> int:
-        """Return the steps that give an output in every play that ends well."""
+        """Return the steps that have an output in every play that succeeds."""
         visits = [self.everything] * len(self.steps)
         merge = and_ if self._is_cut_short() else or_
         for component in self.components:
@@ -125,7 +125,7 @@ class Past:
         return reduce(and_, (visits[self.place[step]] for step in self.restarts), result)
 
     def _is_cut_short(self) -> bool:
-        """Say whether a token can end because of another one, whatever lies before it."""
+        """Return whether another token can end a token, regardless of the steps ahead of it."""
         joins = (spec.get("join", {}) for spec in self.specs)
         return any(join.get("late") == "cancel" for join in joins) or any(
             END_ALL in move.edges() for moves in self.moves for move in moves
@@ -133,7 +133,7 @@ class Past:
 
     def _visit(self, place: int, visits: list[int], whole: bool) -> int:
         if self.specs[place].get("map", {}).get("each"):
-            return 0  # there may be no item, and so no token
+            return 0  # there may be no items, and so no token
         own = 1 << place if gives_output(self.specs[place]) else 0
         result = self.everything
         for move in self.moves[place]:
@@ -154,14 +154,17 @@ class Past:
         if target in {END, END_ALL}:
             return 0
         place = self.place.get(target)
-        return self.everything if place is None else visits[place]  # an unknown step is told of
+        # unknown steps are reported elsewhere
+        return self.everything if place is None else visits[place]
 
 
 def gives_output(spec: StepSpec) -> bool:
-    """Say whether a step that a token has left has an output: not skipped, not gone on as failed.
+    """Return whether a step that a token has left certainly has an output.
+
+    It has none if it was skipped, or if it failed and the flow continued.
 
     Returns:
-        Whether its output is there for sure.
+        Whether its output certainly exists.
     """
     if "when" in spec:
         return False

@@ -14,10 +14,10 @@ Body = int
 
 
 def check_recursion(flow: CompiledFlow) -> Iterator[Finding]:
-    """Yield the steps by which a flow runs itself again and again without a way out.
+    """Yield the steps by which a flow runs itself repeatedly without a way out.
 
-    A flow ends if a token can get through it without a flow that does not: a least fixpoint over
-    all flows.
+    A flow ends if a token can pass through it without running a flow that does not end. This is a
+    least fixpoint over all flows.
 
     Args:
         flow: The compiled flow, with the flows that it runs.
@@ -64,7 +64,7 @@ def _leads_to(flow: CompiledFlow, stuck: dict[Body, list[Step]], start: Body, wa
 
 
 def _ends(flow: CompiledFlow, body: Body, ending: set[Body]) -> tuple[bool, list[Step]]:
-    """Return whether a token can get through a body, and the calls at which it cannot."""
+    """Return whether a token can pass through a body, and the calls at which it cannot."""
     blocked: set[Step] = set()
     calls: list[Step] = []
     for step in flow["bodies"][body]["steps"]:
@@ -79,7 +79,7 @@ def _ends(flow: CompiledFlow, body: Body, ending: set[Body]) -> tuple[bool, list
 
 
 def _blocked_in(flow: CompiledFlow, step: Step, ending: set[Body]) -> list[Step] | None:
-    """Return the calls at which a token stays in a step for ever; None if it gets through."""
+    """Return the calls at which a token stays in a step forever, or None if it passes."""
     spec = flow["steps"][step]
     child = spec.get("child", -1)
     passes = any(

@@ -1,7 +1,7 @@
-"""State that lives in an environment, and is lost where an execution waits (W416).
+"""State in an environment that is lost while an execution waits (W416).
 
-What a Python sandbox has named, or the directory and variables of a shell, ends with its process.
-With `on_wait: release` that is when the execution waits; files stay.
+Names defined in a Python sandbox, or the directory and variables of a shell, end with its process.
+With `on_wait: release`, that happens when the execution waits. Files are kept.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ WAITING = frozenset({"approval", "ask", "wait"})
 
 
 class _Use(NamedTuple):
-    """An environment that is released where the execution waits."""
+    """An environment that is released while the execution waits."""
 
     key: str
     scope: str
 
 
 def check_released(flow: CompiledFlow, is_live: Callable[[str], bool]) -> Iterator[Finding]:
-    """Yield the steps that work on in an environment which was released before.
+    """Yield the steps that continue in an environment which was released before.
 
     Args:
-        is_live: Says whether environments of a kind hold what files do not.
+        is_live: Returns whether environments of a kind hold state outside of files.
 
     Yields:
         One warning for each environment of a scope.
@@ -64,15 +64,16 @@ def _lost(
                 told.add(use)
                 wait = flow["steps"][waiting]["id"]
                 message = (
-                    f"{use.key!r} is released while {wait!r} waits (on_wait: release): here its "
-                    "variables, names and directory are those of a new one; files are kept"
+                    f"{use.key!r} is released while {wait!r} waits (on_wait: release). "
+                    "Here its variables, names and directory are those of a new one, but "
+                    "files are kept"
                 )
-                hint = "say 'on_wait: keep', set it up again here, or keep what is needed in files"
+                hint = "use 'on_wait: keep', set it up again here, or keep its state in files"
                 yield Finding("W416", step, message, hint, ("id",))
 
 
 def _after(flow: CompiledFlow, step: Step) -> set[Step]:
-    """Return the steps that a token can come to from a step."""
+    """Return the steps that a token can reach from a step."""
     seen: set[Step] = set()
     pending = [step]
     while pending:
@@ -84,7 +85,7 @@ def _after(flow: CompiledFlow, step: Step) -> set[Step]:
 
 
 def _within(flow: CompiledFlow, step: Step) -> Iterator[Step]:
-    """Yield the steps inside a group, however deep."""
+    """Return the steps inside a group, at any depth."""
     spec = flow["steps"][step]
     if spec.get("action") == "flow" or spec.get("child", -1) < 0:
         return
@@ -94,7 +95,7 @@ def _within(flow: CompiledFlow, step: Step) -> Iterator[Step]:
 
 
 def _environments(spec: StepSpec) -> Iterator[Value]:
-    """Yield what a step asks the manager of environments for."""
+    """Yield the requests of a step to the manager of environments."""
     given: Any = spec.get("input")
     if spec.get("environments") and given[0] == "map":
         uses = given[1]["environments"]
@@ -102,7 +103,7 @@ def _environments(spec: StepSpec) -> Iterator[Value]:
 
 
 def _released(value: Any, is_live: Callable[[str], bool]) -> Iterator[_Use]:
-    """Yield an environment if what lives in it ends where the execution waits."""
+    """Yield an environment if its live state ends while the execution waits."""
     if value[0] == "with":
         value = value[1][1]
     scope, spec = value[1]["scope"][1], value[1]["spec"]

@@ -1,4 +1,4 @@
-"""Which steps cannot end: a least fixpoint over the ways of a scope."""
+"""Steps that cannot end: a least fixpoint over the ways of a scope."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from flowengine.kernel.graph.compiled import END_ALL
 
 
 def endless(net: Net) -> list[list[Place]]:
-    """Return the cycles that no token can leave for an end of the scope.
+    """Return the cycles from which no token can reach an end of the scope.
 
-    A step can end if one of its alternatives can: `end`, a step that can end, or an `all` of which
-    every unconditional entry can.
+    A step can end if one of its alternatives can: `end`, a step that can end, or an `all` whose
+    unconditional entries all can.
 
     Args:
         net: The net of a scope.
 
     Returns:
-        One cycle for each part of the scope that cannot end; each begins with its first step.
+        One cycle for each part of the scope that cannot end, beginning with its first step.
     """
     can = places_that_end(net)
     explained: set[Place] = set()
@@ -36,7 +36,7 @@ def endless(net: Net) -> list[list[Place]]:
 
 
 def places_that_end(net: Net, blocked: Collection[Step] = ()) -> list[bool]:
-    """Return for each place whether a token there can come to an end of the scope.
+    """Return for each place whether a token there can reach an end of the scope.
 
     Args:
         net: The net of a scope.
@@ -75,7 +75,7 @@ def _edge_can_end(net: Net, edge: EdgeId, can: list[bool]) -> bool:
 
 
 def _into_cycle(net: Net, place: Place, can: list[bool], explained: set[Place]) -> list[Place]:
-    """Follow ways that cannot end until one comes round, or comes to what is explained."""
+    """Follow ways that cannot end until one repeats or reaches an explained place."""
     way, seen = [place], {place}
     while True:
         stuck = [
@@ -93,7 +93,7 @@ def _into_cycle(net: Net, place: Place, can: list[bool], explained: set[Place]) 
 
 
 def _cycle(way: list[Place]) -> list[Place]:
-    """Cut the cycle out of a way that ends in one, and begin it with its first step."""
+    """Return the cycle at the end of a way, beginning with its first step."""
     if way[-1] not in way[:-1]:
         return []
     cycle = way[way.index(way[-1]) : -1]

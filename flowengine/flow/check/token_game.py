@@ -1,9 +1,9 @@
-"""The token game of a scope, played out exactly, with all conditions open.
+"""The token game of a scope, explored exactly, with all conditions open.
 
-It is the second opinion before an error of the cheaper analyses is reported, and the oracle that
-tests hold them against. In a `full` play any token may move next, which finds every meeting; else
-one token at a time moves, which finds every stall and is far cheaper, since the moves of one token
-commute with those of the others.
+It verifies errors of the cheaper analyses before they are reported, and it is the oracle for their
+tests. In a `full` play any token may move next, which finds every meeting. Otherwise one token at a
+time moves, which finds every stall and is far cheaper, since the moves of one token commute with
+those of the others.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from flowengine.kernel.graph import reachability
 from flowengine.kernel.graph.compiled import END_ALL
 
 LIMIT = 5_000
-"""Positions looked at before the game is given up."""
+"""Maximum number of positions explored."""
 DELIVERED = 40_000
-"""Tokens that come to a step, over all moves, before the game is given up: those that a counting
-join has kept come again with every round."""
+"""Maximum number of arrivals at steps over all moves. Tokens kept by a counting join arrive again
+with every round."""
 HOT = 8
-"""Times that `TooFew` is raised in one move before `limits.activations` is taken to end the scope:
-its handler leads back to the join."""
+"""Number of `TooFew` errors in one move after which `limits.activations` is taken to end the scope,
+because a handler leads back to the join."""
 ENTRIES = 6
-"""Conditional entries of one split above which the game is given up."""
+"""Maximum number of conditional entries of one split."""
 
 Marks = frozenset[Place]
 """The counting joins that a token left through in a round that is still open."""
 Choose = Callable[[Sequence[Any]], Any]
-"""Picks one of some options; every one is picked in some run."""
+"""Picks one of several options. Over all runs, every option is picked."""
 
 
 class Token(NamedTuple):
     """A token at work in a node, or held at a join."""
 
     at: int
-    """The node; of one that is held, the edge it came over."""
+    """The node, or for a held token the edge that it arrived over."""
     marks: Marks
 
 
@@ -66,7 +66,7 @@ class State(NamedTuple):
     """The counting joins that have an open round."""
 
     def size(self) -> int:
-        """Return how much there is to look at: tokens, and what open rounds have heard."""
+        """Return the size of the position: its tokens, and the arrivals in open rounds."""
         held = sum(len(tokens) for _, tokens in self.held)
         rounds = sum(1 + len(r.heard) + len(r.held) + len(r.kept) for _, r in self.rounds)
         return len(self.working) + held + rounds
@@ -77,47 +77,48 @@ class Moved(NamedTuple):
 
     place: Place
     edges: tuple[EdgeId, ...]
-    """Where tokens went."""
+    """Edges along which tokens moved."""
 
 
 class Verdict(NamedTuple):
-    """What the game has found."""
+    """The findings of the game."""
 
     complete: bool
-    """Every position was looked at."""
+    """Whether every position was explored."""
     stalls: frozenset[Place]
-    """Joins at which tokens can be held for ever."""
+    """Joins at which tokens can be held forever."""
     clashes: frozenset[Place]
     """Exclusive merges at which two tokens can be at once."""
     too_few: frozenset[Place]
-    """Counting joins that can get fewer arrivals than they need, without a handler."""
+    """Counting joins that can receive fewer arrivals than they need, without a handler."""
     fired: frozenset[Place]
-    """Counting joins that can get what they need."""
+    """Counting joins that can receive the arrivals that they need."""
     examples: dict[Place, list[Moved]]
-    """Join at which tokens are held for ever → the moves of one play in which they are."""
+    """Join at which tokens are held forever → the moves of one play that leads there."""
     work: int
-    """Tokens that were looked at."""
+    """Number of tokens examined."""
 
 
 class _EndedError(Exception):
-    """The scope has ended: nothing follows."""
+    """The scope has ended, so nothing follows."""
 
 
 class _TooManyError(Exception):
-    """A move has too many ways to look at all of them, or does not come to an end."""
+    """A move has too many variants to explore, or does not end."""
 
 
 def play(net: Net, *, full: bool = False, limit: int = LIMIT, most: int = MOST_WORK) -> Verdict:
-    """Play a scope out.
+    """Explore a scope.
 
     Args:
         net: The net of the scope.
-        full: Let any token move next, to find meetings; else one at a time, to find stalls.
-        limit: Positions looked at before giving up.
-        most: Tokens looked at, over all moves, before giving up.
+        full: Whether any token may move next, to find meetings. Otherwise one at a time moves, to
+            find stalls.
+        limit: Maximum number of positions.
+        most: Maximum number of tokens examined over all moves.
 
     Returns:
-        What was found, and whether everything was looked at.
+        The findings, and whether the exploration is complete.
     """
     game = _Game(net)
     seen: set[State] = set()
@@ -152,7 +153,7 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT, most: int = MOST_W
 
 
 def _moves_to(state: State, before: dict[State, tuple[State, Moved]]) -> list[Moved]:
-    """Return the moves that lead to a position, without going round."""
+    """Return the moves that lead to a position, without cycles."""
     moves: list[Moved] = []
     met: set[State] = set()
     while state in before and state not in met:
@@ -189,38 +190,38 @@ def _outcomes(procedure: Callable[[Choose], State | None]) -> Iterator[State]:
 
 
 class _Game:
-    """The rules, over one net, and what was found."""
+    """The rules of the game over one net, and its findings."""
 
     def __init__(self, net: Net) -> None:
         self.net = net
         self.reach = reachability.reach(nets.successors(net))
         own = set(net.triggers)
         self.awaited = [frozenset(e for e in edges if e not in own) for edges in net.incoming]
-        """Edges that a round waits for: a trigger is not one."""
+        """Edges that a round waits for, without triggers."""
         self.stalls: set[Place] = set()
         self.clashes: set[Place] = set()
         self.too_few: set[Place] = set()
         self.fired: set[Place] = set()
         self.stuck: dict[Place, State] = {}
-        """Join → a position in which it holds tokens for ever."""
+        """Join → a position in which it holds tokens forever."""
         self.moved = Moved(-1, ())
         """The last move."""
         self.delivered = 0
-        """Tokens that have come to a step, over all moves."""
+        """Number of tokens that have reached a step, over all moves."""
 
     def begin(self, choose: Choose) -> State:
-        """Return a position at the start; of each trigger none, one or two messages came."""
+        """Return a position at the start, with zero, one or two messages for each trigger."""
         twice = self.net.triggers + self.net.triggers
         begun = choose([self.net.starts, *([edge] for edge in self.net.restarts)])
         edges = (*begun, *choose(list(_subsets(twice))))
         return _Board(self, State((), (), ()), choose).send(edges, frozenset())
 
     def move(self, state: State, full: bool, choose: Choose) -> State | None:
-        """Return a position that follows."""
+        """Return a following position."""
         if not state.working:
             held = [place for place, _ in state.held]
             if held and self.may_be_freed(state):
-                return None  # it waits for a message, which is played from the start
+                return None  # it waits for a message, which is part of the starting position
             self.stalls.update(held)
             for place in held:
                 self.stuck.setdefault(place, state)
@@ -238,7 +239,7 @@ class _Game:
         return board.send(edges, token.marks)
 
     def may_be_freed(self, state: State) -> bool:
-        """Say whether triggers can bring a held token what it waits for."""
+        """Return whether triggers can send a token that a held token waits for."""
         brought: set[EdgeId] = set(self.net.triggers)
         begun: set[Place] = set()
         held = {place: {token.at for token in tokens} for place, tokens in state.held}
@@ -255,14 +256,14 @@ class _Game:
         return False
 
     def may_begin(self, place: Place, held: set[EdgeId], brought: set[EdgeId]) -> bool:
-        """Say whether a node can begin with what it holds and what may come over some edges."""
+        """Return whether a node can begin with its held tokens and those that edges may bring."""
         if self.net.nodes[place].join != "all":
             return True
         return all(edge in brought or edge in held for edge in self.net.incoming[place])
 
 
 class _Board:
-    """A position while one move and all that follows from it is done."""
+    """A position while one move and its consequences are computed."""
 
     def __init__(self, game: _Game, state: State, choose: Choose) -> None:
         self.game = game
@@ -272,11 +273,11 @@ class _Board:
         self.held = {place: list(tokens) for place, tokens in state.held}
         self.rounds = dict(state.rounds)
         self.agenda: list[Token] = []
-        """Tokens under way on an edge, at its end."""
+        """Tokens that have reached the end of an edge."""
         self.lacked = 0
 
     def send(self, edges: Iterable[EdgeId], marks: Marks) -> State:
-        """Send a token along each edge, do what follows, and return the position."""
+        """Send a token along each edge, compute the consequences, and return the position."""
         self.agenda += [Token(edge, marks) for edge in edges]
         self.settle()
         return State(
@@ -289,7 +290,7 @@ class _Board:
         )
 
     def settle(self) -> None:
-        """Deliver what is under way and let joins act, until nothing is left to do."""
+        """Deliver the pending tokens and let joins act, until nothing is left to do."""
         while True:
             while self.agenda:
                 self.deliver(self.agenda.pop(0))
@@ -351,7 +352,10 @@ class _Board:
             self.end_round(place)
 
     def need(self, place: Place) -> int:
-        """Return the need of a round; where it is computed, any that its edges can meet."""
+        """Return the need of a round.
+
+        If it is computed, return any number that its edges can meet.
+        """
         need = self.net.nodes[place].need
         if need is not None:
             return need
@@ -396,7 +400,7 @@ class _Board:
             self.rounds[join] = now._replace(held=held, kept=kept, heard=heard)
 
     def end_round(self, place: Place) -> None:
-        """End a round: its marks are gone, and what was kept comes again."""
+        """End a round: remove its marks, and deliver its kept tokens again."""
         now = self.rounds.pop(place)
 
         def unmarked(tokens: Iterable[Token]) -> list[Token]:
@@ -410,18 +414,21 @@ class _Board:
             self.rounds[join] = other._replace(held=held, kept=kept)
 
     def acts(self, place: Place) -> bool:
-        """Say whether a join may act by itself: one of `all` fires only when it has every token."""
+        """Return whether a join may act by itself.
+
+        An `all` join fires only when it has every token.
+        """
         return self.net.nodes[place].join != "all"
 
     def stuck(self, place: Place) -> bool:
-        """Say whether a join waits only for tokens that are held at joins themselves."""
+        """Return whether a join waits only for tokens that are held at joins themselves."""
         now = self.rounds.get(place)
         if now is not None and now.fired and not now.kept:
             return False
         return not self.awaits(place, self.working)
 
     def awaits(self, place: Place, working: Iterable[Token] | None = None) -> bool:
-        """Say whether another token can still come to a join."""
+        """Return whether another token can still reach a join."""
         reach = self.game.reach
         for token in self.working if working is None else working:
             if reach[token.at] >> place & 1 and place not in token.marks:
@@ -441,7 +448,7 @@ class _Board:
             yield from now.kept
 
     def act(self, place: Place) -> None:
-        """Settle a join that waits for nothing more: fire, end its round, or lack tokens."""
+        """Settle a join that waits for no more tokens: fire, end its round, or raise `TooFew`."""
         if self.net.nodes[place].join == "active":
             self.working.append(Token(place, _merged(self.held.pop(place))))
             return
@@ -467,7 +474,7 @@ def _merged(tokens: Iterable[Token]) -> Marks:
 
 
 def _taken(move: Move, choose: Choose) -> tuple[EdgeId, ...]:
-    """Choose the edges of a move that are taken."""
+    """Return the edges of a move that are taken."""
     if len(move.maybe) > ENTRIES:
         raise _TooManyError
     sets = [s for s in _subsets(move.maybe) if s or move.sure or move.other is not None]

@@ -1,4 +1,4 @@
-"""What triggers leave open, or fail to keep open (docs/language.md: trigger)."""
+"""Executions that triggers keep open, or fail to keep open (docs/language.md: trigger)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from flowengine.kernel.graph.specs import CompiledFlow
 
 
 def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
-    """Yield what is wrong with the triggers of a flow, or doubtful.
+    """Yield errors and doubtful settings in the triggers of a flow.
 
     Yields:
-        What was found.
+        Findings.
     """
     triggered = flow.get("triggered", [])
     if not triggered:
@@ -23,7 +23,7 @@ def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
     starts = flow["bodies"][0]["start"]
     if not starts and "idle" not in flow["limits"]:
         message = "every execution ends at once: it starts without a token, and is not kept open"
-        hint = "say how long it waits for messages: 'limits: {idle: 1h}'"
+        hint = "set how long it waits for messages: 'limits: {idle: 1h}'"
         yield Finding("W414", triggered[0], message, hint, ("trigger",))
     first = [*starts, *nets.restarted(flow, 0)]
     begun = _reached(flow, first)
@@ -48,16 +48,16 @@ def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
 def _may_wait(flow: CompiledFlow, step: Step, what: str) -> Finding:
     name = flow["steps"][step]["id"]
     message = f"a token at {name!r} waits for {what}: until then the execution stays open"
-    hint = "bound it with limits.duration, or say 'join: active'"
+    hint = "limit it with limits.duration, or use 'join: active'"
     return Finding("W412", step, message, hint, ("join",))
 
 
 def _never_met(flow: CompiledFlow, step: Step, never: list[Step]) -> Finding:
-    """Return that a join waits for what only a write to state brings, which nobody makes.
+    """Return the finding that a join waits for a write to state that no step makes.
 
     Args:
         step: The join.
-        never: The steps from which no token can come; none: its own trigger brings none.
+        never: The steps that no token can leave. If empty, the join's own trigger is the cause.
     """
     spec = flow["steps"][step]
     name = spec["id"]
@@ -69,17 +69,17 @@ def _never_met(flow: CompiledFlow, step: Step, never: list[Step]) -> Finding:
         f"'join: all' of {name!r} waits forever for {brings}: no step that can run before {name!r} "
         "writes it"
     )
-    hint = "say 'join: active', or write it in a step before"
+    hint = "use 'join: active', or write it in a step before"
     return Finding("E207", step, message, hint, ("join",))
 
 
 def _by_state(flow: CompiledFlow) -> bool:
-    """Return whether writes to state begin tokens."""
+    """Return whether writes to state start tokens."""
     return any("state" in flow["steps"][step]["trigger"] for step in flow["triggered"])
 
 
 def _possible(flow: CompiledFlow, first: Sequence[Step], without: Step) -> set[Step]:
-    """Return the steps at the top of a flow that may run although one of them never does."""
+    """Return the steps at the top of a flow that may run even if one of them never does."""
     triggers = {step: flow["steps"][step]["trigger"] for step in flow["triggered"]}
     begun = [*first, *(step for step, one in triggers.items() if "state" not in one)]
     while True:
@@ -95,7 +95,7 @@ def _possible(flow: CompiledFlow, first: Sequence[Step], without: Step) -> set[S
 
 
 def _is_written(flow: CompiledFlow, key: str, steps: set[Step]) -> bool:
-    """Return whether some of these steps, or steps inside of them, write a key of the state."""
+    """Return whether some of these steps, or steps inside them, write a state key."""
     writers: list[Any] = [*flow.get("on_error", ())]
     pending = list(steps)
     while pending:
@@ -110,13 +110,13 @@ def _is_written(flow: CompiledFlow, key: str, steps: set[Step]) -> bool:
 
 
 def _all_write(flow: CompiledFlow, sources: Sequence[Step], key: str) -> bool:
-    """Return whether each step before a join surely writes a key of the state."""
+    """Return whether each step before a join certainly writes a state key."""
     written = ({name for name, _ in flow["steps"][s].get("set", ())} for s in sources if s >= 0)
     return all(key in names for names in written)
 
 
 def _reached(flow: CompiledFlow, starts: Sequence[Step], without: Step = -1) -> set[Step]:
-    """Return the steps that a token can come to from others, though it never enters one of them."""
+    """Return the steps that a token can reach from others without entering one of them."""
     seen = set(starts)
     pending = list(seen)
     while pending:

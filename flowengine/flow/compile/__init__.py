@@ -1,4 +1,4 @@
-"""From a flow file to the compiled form that the kernel walks over, with everything checked."""
+"""Compilation of a flow file, with all checks, into the compiled form for the kernel."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class Compiled(NamedTuple):
 
     @property
     def form(self) -> str:
-        """What names the flow in a store; see `form_hash`."""
+        """The id of the flow in a store. See `form_hash`."""
         return form_hash(self.flow, self.hash)
 
 
 class Checked(NamedTuple):
-    """What `check` finds."""
+    """The result of `check`."""
 
     flow: CompiledFlow | None
-    """The compiled flow; None of a library, and of a file with errors."""
+    """The compiled flow. None for a library, and for a file with errors."""
     diagnostics: list[Diagnostic]
     """Errors and warnings, in file order."""
     report: str
-    """The same as people read it; empty if there is nothing."""
+    """The same as a readable report, empty if there are none."""
 
 
 def compile_file(path: str | PathLike[str]) -> Compiled:
@@ -53,8 +53,8 @@ def compile_file(path: str | PathLike[str]) -> Compiled:
         The compiled flow.
 
     Raises:
-        FlowFileError: The file has errors; all of them are in it.
-        NotFound: There is no such file.
+        FlowFileError: The file has errors. The exception contains all of them.
+        NotFound: The file does not exist.
     """
     source = read(fspath(path))
     folder = str(Path(path).resolve().parent)
@@ -67,27 +67,28 @@ def compile_text(
     """Check and compile a flow given as text.
 
     Args:
-        text: What would be in the file.
-        name: What the file is called in reports.
-        folder: Where Python modules are looked for first; default: the current folder.
+        text: The content of the file.
+        name: The name of the file in reports.
+        folder: The directory that is searched first for Python modules. Default: the current
+            directory.
 
     Returns:
-        The compiled flow; the text is not among its sources.
+        The compiled flow, without the text among its sources.
 
     Raises:
-        FlowFileError: The text has errors; all of them are in it.
+        FlowFileError: The text has errors. The exception contains all of them.
     """
     return compile_source(read_text(text, name), str(Path(folder or ".").resolve()))
 
 
 def check_file(path: str | PathLike[str]) -> Checked:
-    """Check a flow file; a library too, which cannot be compiled by itself.
+    """Check a flow file or a library, which cannot be compiled by itself.
 
     Returns:
-        What was found.
+        The result.
 
     Raises:
-        NotFound: There is no such file.
+        NotFound: The file does not exist.
     """
     compilation, files = _checked(
         read(fspath(path)), str(Path(path).resolve().parent), fspath(path)
@@ -103,22 +104,22 @@ def check_file(path: str | PathLike[str]) -> Checked:
 
 
 def compile_source(source: Origin, folder: str, path: str | None = None) -> Compiled:
-    """Check and compile a flow, wherever it comes from.
+    """Check and compile a flow from any source.
 
     Args:
         source: The flow as data, with positions.
-        folder: Where Python modules and other flow files are looked for first.
-        path: The file that it is, if it is one.
+        folder: The directory that is searched first for Python modules and other flow files.
+        path: The path, if the source is a file.
 
     Returns:
         The compiled flow.
 
     Raises:
-        FlowFileError: The flow has errors; all of them are in it.
+        FlowFileError: The flow has errors. The exception contains all of them.
     """
     compilation, files = _checked(source, folder, path)
     if compilation is not None and compilation.first.is_library and not files.diagnostics.errors:
-        hint = "it can be imported; add 'steps' to run it"
+        hint = "it can be imported. Add 'steps' to run it"
         compilation.first.report.at("E104", "this file is a library, without 'steps'", (), hint)
     found = list(files.diagnostics)
     if compilation is None or files.diagnostics.errors:
@@ -130,7 +131,7 @@ def compile_source(source: Origin, folder: str, path: str | None = None) -> Comp
 
 
 def _checked(source: Origin, folder: str, path: str | None) -> tuple[Compilation | None, Files]:
-    """Return a checked file with all that it names; None if there is nothing to look at."""
+    """Return a checked file with all its references, or None if nothing is left to check."""
     files = Files(Diagnostics())
     first = files.first(source, folder, path)
     compilation = None if first is None else Compilation(files, first)

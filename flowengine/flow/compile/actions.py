@@ -1,4 +1,4 @@
-"""Actions: what each key compiles to (docs/language.md: Actions)."""
+"""The compiled form of each action (docs/language.md: Actions)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ANSWER: Schema = {
     "required": ["answer"],
     "additionalProperties": False,
 }
-"""The form of a question that brings none."""
+"""The default form of a question."""
 CONTROL = frozenset({"none", "group", "parallel"})
 
 
@@ -47,7 +47,7 @@ class Actions:
 
     Args:
         expressions: Compiles their values.
-        calls: Compiles those that call out.
+        calls: Compiles actions that make calls.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Actions:
         self.calls = calls
         self.report = report
         self.signals: set[str] = set()
-        """Signals that some step names."""
+        """Signals that a step names."""
         self.keyless: set[str] = set()
         """Signals whose key names inputs of another flow of the file."""
 
@@ -67,10 +67,10 @@ class Actions:
 
         Args:
             info: The step.
-            view: What its expressions see.
+            view: The names that its expressions see.
 
         Returns:
-            The type of the raw result; of a group unknown, until its steps are compiled.
+            The type of the raw result. For a group, it is unknown until its steps are compiled.
         """
         self._check_keys(info)
         spec, given = info.spec, info.given
@@ -115,7 +115,7 @@ class Actions:
         return NOTHING
 
     def _step_modifiers(self, info: Info, view: View) -> None:
-        """Write `retry` and `timeout` of a step that does not call out."""
+        """Write `retry` and `timeout` of a step that makes no call."""
         info.effect = "pure"
         model, spec = info.model, info.spec
         if model.retry is not None:
@@ -125,10 +125,10 @@ class Actions:
             spec["timeout"] = self.expressions.of_type(model.timeout, loc, view, TEXT)
 
     def _check_keys(self, info: Info) -> None:
-        """Refuse modifiers that mean nothing to the action."""
+        """Refuse modifiers that have no meaning for the action."""
         model = info.model
         if info.action == "none" and self.model.left_out(info.loc):
-            return  # what was left out may have been its action
+            return  # its action may be among the omitted parts
         calls = info.action not in CONTROL and not isinstance(
             info.given, Wait | Approval | Fail | Cancel
         )
@@ -163,8 +163,8 @@ class Actions:
         loc = (*given.loc, "error")
         typed = self.expressions.value(given.error, loc, view)
         if differs(typed.schema, ERROR):
-            message = f"expected an error, this gives {words(typed.schema)}"
-            hint = "say 'fail: {message: ...}' to raise an error of your own"
+            message = f"expected an error, got {words(typed.schema)}"
+            hint = "use 'fail: {message: ...}' to raise a new error"
             self.report.at("E103", message, loc, hint)
         return together({"error": typed}).value
 
@@ -200,7 +200,7 @@ class Actions:
     def _alternative(
         self, given: Wait | Alternative, name: str, view: View
     ) -> tuple[AlternativeSpec, Schema]:
-        """Return an alternative, and what the wait gives if it is the one."""
+        """Return an alternative, and the result of the wait if it occurs."""
         spec = AlternativeSpec(id=name)
         if given.for_ is not None:
             spec["after"] = self.expressions.of_type(given.for_, (*given.loc, "for"), view, TEXT)
@@ -242,7 +242,7 @@ class Actions:
         return _result(data)
 
     def signal_data(self, name: str, loc: Loc) -> Schema:
-        """Return the schema of a signal's data; report a signal that is not declared."""
+        """Return the schema of a signal's data, after reporting an undeclared signal."""
         self.signals.add(name)
         model = self.model.signals.get(name)
         if model is None:
@@ -256,10 +256,10 @@ class Actions:
         return model.data or UNKNOWN
 
     def _check_key(self, name: str, loc: Loc) -> None:
-        """Refuse the declared key of a signal where it names inputs that are not those here."""
+        """Refuse a signal's declared key if it names inputs of another flow."""
         if name in self.keyless:
             message = f"the key of {name!r} uses inputs of this file's own flow, not of this one"
-            self.report.at("E301", message, loc, "say 'key' here")
+            self.report.at("E301", message, loc, "set 'key' here")
 
     def emit(self, given: Emit, view: View) -> EmitSpec:
         """Return the compiled form of a signal that a step or a handler sends."""
@@ -284,7 +284,7 @@ class Actions:
         return spec
 
     def _check_all(self, given: Emit) -> None:
-        """Refuse to send a signal by its key that has none."""
+        """Refuse to send a signal without a key by its key."""
         declared = self.model.signals.get(given.signal)
         if given.to == "all" and given.key is None and declared is not None and not declared.key:
             message = f"the signal {given.signal!r} has no key, so it cannot be sent to all"
@@ -309,7 +309,7 @@ class Actions:
         return decision_schema(subject, form or UNKNOWN, choices, expires)
 
     def _check_edit(self, given: Approval, subject: Schema) -> None:
-        """Refuse to let fields be edited that the subject does not have."""
+        """Refuse editable fields that the subject does not have."""
         fields = subject.get("properties")
         if not isinstance(given.edit, list) or fields is None:
             return
@@ -323,7 +323,7 @@ class Actions:
     # std.ask
 
     def _ask(self, info: Info, view: View) -> Schema:
-        """Write a question: a wait with one choice, whose output is the answer."""
+        """Write a question: a wait with one choice, whose output is the reply."""
         request = of_step(info.model)
         callee = self.calls.tools.find(ASK, (*info.loc, "call"))
         given = self.calls.arguments(request, view)
@@ -352,7 +352,7 @@ class Actions:
 
 
 def _result(data: Schema) -> Schema:
-    """Return the schema of what ended a wait."""
+    """Return the schema of the event that ended a wait."""
     return closed({"id": TEXT, "signal": TEXT, "data": data, "at": TEXT})
 
 

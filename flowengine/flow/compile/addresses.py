@@ -1,4 +1,4 @@
-"""Addresses with expressions in them: who decides to which server a request goes."""
+"""Addresses with expressions: the origin of the host of a request."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ NO_HOST = (
     "write the server into 'url', up to the first '/', or use 'std: http' in an environment of "
     "kind 'http' whose 'policy.network' lists the servers"
 )
-"""What to do if a model would choose the server."""
+"""Remedy if a model would choose the server."""
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 _HOST_ENDS = re.compile(r"[/?#]")
 Name = tuple[str, str | None]
-"""`args.url` is `("args", "url")`; without a second part all of it is meant."""
+"""`args.url` is `("args", "url")`. Without a second part, it stands for all of `args`."""
 
 
 def host_argument(address: str, args: Schema | None, bound: Container[str]) -> str | None:
-    """Return the expression by which a caller's arguments decide the server of an address.
+    """Return the expression by which a caller's arguments determine the server of an address.
 
-    An argument that the flow fixes decides nothing; nor does one that its schema allows only
+    Arguments that the flow fixes do not count, and neither do arguments whose schema allows only
     listed values.
 
     Args:
-        address: With expressions.
+        address: The address, with expressions.
         args: Schema of the arguments.
-        bound: Names of those that the flow fixes.
+        bound: Names of the arguments that the flow fixes.
 
     Returns:
-        None: the flow alone decides, since the host is over before the first argument.
+        None if the flow alone determines it, because the host ends before the first argument.
     """
     known = (args or {}).get("properties", {})
 
@@ -58,7 +58,7 @@ def deciding(address: str, is_fixed: Callable[[Name], bool]) -> str | None:
 
 
 def is_constant(value: object, is_fixed: Callable[[Name], bool]) -> bool:
-    """Return whether all names are fixed that a value, with expressions, is made of."""
+    """Return whether all names in a value with expressions are fixed."""
     if isinstance(value, dict):
         return all(is_constant(one, is_fixed) for one in value.values())
     if isinstance(value, list):
@@ -70,7 +70,7 @@ def is_constant(value: object, is_fixed: Callable[[Name], bool]) -> bool:
 
 
 def _host_expressions(address: str) -> Iterator[str]:
-    """Yield the expressions of an address that stand before the end of its host."""
+    """Yield the expressions of an address that are inside its host."""
     begun = False
     for part in _parts(address):
         if isinstance(part, Piece):
@@ -84,6 +84,6 @@ def _host_expressions(address: str) -> Iterator[str]:
 
 
 def _parts(text: str) -> tuple[str | Piece, ...]:
-    with suppress(TemplateError):  # which is reported elsewhere
+    with suppress(TemplateError):  # reported elsewhere
         return split_text(text)
     return ()

@@ -1,4 +1,4 @@
-"""Arguments of a call, checked against what the callee takes (E402)."""
+"""Validation of the arguments of a call against the callee's schema (E402)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from flowengine.validation import SchemaError, Validator
 
 
 class Arguments(NamedTuple):
-    """What stands behind `with`, compiled."""
+    """The compiled value of `with`."""
 
     named: dict[str, Typed]
     whole: Typed | None = None
-    """The one expression that gives them all; then none is named."""
+    """The one expression for all arguments. Then none is named."""
 
     def having(self, fixed: dict[str, Typed], refused: Iterable[str]) -> Typed:
-        """Return them as one value, with those that the flow fixes.
+        """Return the arguments as one value, including those that the flow fixes.
 
         Args:
-            fixed: What is put in.
-            refused: Names of all that are fixed: nobody else may give them.
+            fixed: The fixed arguments.
+            refused: Names of all fixed arguments, which callers must not pass.
         """
         if self.whole is None:
             return together({**self.named, **fixed})
@@ -38,13 +38,13 @@ class Arguments(NamedTuple):
 def check_arguments(
     report: Report, callee: Callee, arguments: Arguments, loc: Loc, name: str
 ) -> None:
-    """Check what a caller gives against the schema of a tool.
+    """Check the arguments of a call against the schema of a tool.
 
     Args:
         report: Of the caller's file.
         callee: The tool.
-        arguments: What it gives.
-        loc: Where they stand.
+        arguments: The arguments.
+        loc: Their place.
         name: The tool's name, for messages.
     """
     schema = callee.args
@@ -77,10 +77,10 @@ def check_arguments(
 
 
 def _check_whole(report: Report, callee: Callee, given: Typed, loc: Loc, name: str) -> None:
-    """Check one expression that gives all arguments, as far as its type is known."""
+    """Check the one expression for all arguments, as far as its type is known."""
     wanted = {"type": "object"}
     if differs(given.schema, wanted):
-        message = f"the arguments of {name!r} are a map; this gives {words(given.schema)}"
+        message = f"the arguments of {name!r} must be a map, not {words(given.schema)}"
         report.at("E402", message, loc)
         return
     schema, bound = callee.args or {}, callee.bind or {}
@@ -106,15 +106,15 @@ def _check_whole(report: Report, callee: Callee, given: Typed, loc: Loc, name: s
 def check_argument(
     report: Report, schema: Any, typed: Typed, loc: Loc, name: str, code: str = "E402"
 ) -> None:
-    """Check one value against the schema that is declared for it, as far as it is known.
+    """Check one value against its declared schema, as far as it is known.
 
     Args:
-        report: Of the file that gives it.
-        schema: What is declared.
+        report: Of the file with the value.
+        schema: The declared schema.
         typed: The value.
-        loc: Where it stands.
-        name: What it is given for, for messages.
-        code: Of what is reported.
+        loc: Its place.
+        name: The name of the argument or field, for messages.
+        code: The code of the diagnostic.
     """
     if not isinstance(schema, dict) or "$ref" in schema:
         return
@@ -122,11 +122,11 @@ def check_argument(
         try:
             Validator(schema).check(typed.value[1], name)
         except SchemaError:
-            return  # it leads outside of this part of the schema, or was reported
+            return  # the reference leads outside of this part of the schema, or was reported
         except FlowEngineError as error:
             report.at(code, error.message, loc, error.hint)
     elif differs(typed.schema, schema):
-        message = f"{name} is {words(schema)}; this gives {words(typed.schema)}"
+        message = f"{name} must be {words(schema)}, not {words(typed.schema)}"
         report.at(code, message, loc)
 
 

@@ -1,6 +1,7 @@
-"""The modifiers of a call: its effect, retry, timeout, and what becomes of it after a crash.
+"""Modifiers of a call: its effect, retry, timeout, and treatment after a crash.
 
-The step's own come first, then those of the tool, then the defaults of the tool's own file.
+The step's own modifiers take precedence, then those of the tool, then the defaults of the tool's
+file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class CallModifiers:
     """Compiles the modifiers of calls.
 
     Args:
-        defaults: Of the flow that calls.
+        defaults: Defaults of the calling flow.
         expressions: Compiles their values.
     """
 
@@ -29,7 +30,7 @@ class CallModifiers:
 
     def write(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
         """Write the effect, limits, retry and timeout of a call."""
-        # A declaration goes by what holds in its own file, wherever it is used.
+        # A declaration follows the defaults of its own file, wherever it is used.
         home = callee.home or Home(self.expressions, view, self.defaults)
         defaults = home.defaults
         effect = self.effect(request, callee)
@@ -59,7 +60,7 @@ class CallModifiers:
         typed = expressions.value(timeout, loc, view)
         spec["timeout"] = typed.value
         if differs(typed.schema, TEXT):
-            message = f"expected {words(TEXT)}, this gives {words(typed.schema)}"
+            message = f"expected {words(TEXT)}, got {words(typed.schema)}"
             expressions.report.at("E103", message, loc)
 
     def said_retry(
@@ -70,7 +71,7 @@ class CallModifiers:
         view: View,
         repeatable: bool = True,
     ) -> bool:
-        """Write what the step or its tool says of `retry`; whether one of them does."""
+        """Write the `retry` of the step or its tool, and return whether one of them has it."""
         said, expressions = request.retry, self.expressions
         if said is None and callee.retry is not None:
             said = callee.retry
@@ -86,7 +87,7 @@ class CallModifiers:
         return True
 
     def retry(self, model: Retry, view: View, expressions: Expressions | None = None) -> RetrySpec:
-        """Return the compiled form of `retry`; `when` sees the error."""
+        """Return the compiled form of `retry`, whose `when` sees the error."""
         expressions = expressions or self.expressions
         spec = RetrySpec(
             attempts=model.attempts,
@@ -105,7 +106,7 @@ class CallModifiers:
         return spec
 
     def effect(self, request: Request, callee: Callee) -> str:
-        """Return the effect of a call: as the step, its tool, the defaults or the kind say."""
+        """Return the effect of a call: that of the step, its tool, the defaults or the kind."""
         defaults = self.defaults if callee.home is None else callee.home.defaults
         found = request.effect or callee.effect or defaults.effect or callee.default_effect
         return str(found)

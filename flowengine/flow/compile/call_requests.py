@@ -1,4 +1,4 @@
-"""What a step or a compensation says of what it calls."""
+"""The settings of a step or a compensation about its call."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from flowengine.flow.models import Compensation, Loc, Retry, Step
 
 
 class Request(NamedTuple):
-    """A step or a compensation, as far as it calls out."""
+    """A step or a compensation that makes a call."""
 
     name: str
-    """How messages name it."""
+    """Its name in messages."""
     action: str
     given: Any
     """The tool's name, or the configuration of the kind."""
@@ -29,7 +29,7 @@ class Request(NamedTuple):
 
 
 def of_step(model: Step) -> Request:
-    """Return the request of a step that calls out."""
+    """Return the request of a step that makes a call."""
     action, given = model.action or ("none", None)
     return Request(
         repr(model.id),
@@ -49,7 +49,7 @@ def of_step(model: Step) -> Request:
 
 
 def of_compensation(model: Compensation, step: str) -> Request | None:
-    """Return the request of a compensation; None if what it calls was left out as wrong."""
+    """Return the request of a compensation, or None if its call was left out as invalid."""
     kinds = iter(model.kinds.items())
     action, given = next(kinds, ("none", None))
     if model.call or model.flow:

@@ -1,4 +1,4 @@
-"""What a call compiles to, whatever it calls: a declared tool, a step kind, a flow."""
+"""The compiled form of a call's target: a declared tool, a step kind, or a flow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flowengine.sdk.step_kind import StepKind
 
 
 class Home(NamedTuple):
-    """What a declaration sees that is used in another file than its own."""
+    """The scope of a declaration that is used in another file than its own."""
 
     expressions: Expressions
     view: View
@@ -26,98 +26,98 @@ class Home(NamedTuple):
 
 
 class Hinted(NamedTuple):
-    """An argument that may get an environment, because its type is a class of one."""
+    """An argument that may receive an environment, because its type is the class of one."""
 
     classes: list[str]
     """Full names of classes."""
     required: bool
     only_named: bool = False
-    """It gets one only if the step or tool names it."""
+    """Whether it receives one only if the step or tool names it."""
 
 
 @dataclass(slots=True)
 class Callee:
-    """Something that a step can call, compiled."""
+    """A target that a step can call, compiled."""
 
     kind: str
     task: dict[str, Plain]
     returns: Schema
     args: Schema | None = None
-    """Of what a caller gives, with what the flow fixes; None: not known."""
+    """Schema of a caller's arguments, including fixed ones. None if it is unknown."""
     step_kind: type[StepKind] = StepKind
-    """What the kind says of itself."""
+    """The step kind, with its properties."""
     input: Typed | None = None
-    """Of a kind whose input is its configuration."""
+    """The input of a kind whose input is its configuration."""
     configuration: Typed | None = None
-    """Of a kind that takes arguments: what its configuration has besides constants."""
+    """For a kind that takes arguments: its configuration except for constants."""
     bind: dict[str, Typed] | None = None
     key: Value | None = None
     effect: str | None = None
     default_effect: str = "once"
     on_crash: str | None = None
     meters: dict[str, Plain] | None = None
-    """What an attempt uses of budgets, if it is no tool call."""
+    """The budget usage of an attempt, if it is not a tool call."""
     reads: list[str] = field(default_factory=list)
     """State keys of the caller's flow that an attempt reads by reference."""
     retry: Retry | None = None
     timeout: str | None = None
     address: str | None = None
-    """Where it sends requests to, with expressions."""
+    """The address of its requests, with expressions."""
     preview: dict[str, Plain] | None = None
-    """The function that says what a call would do: `function` and `folder`."""
+    """The function that returns the effect of a call: `function` and `folder`."""
     limits: dict[str, int] | None = None
-    """Bounds of a call: `output`, the bytes of its result; `calls`, how many there may be."""
+    """Limits on calls: `output`, the bytes of a result, and `calls`, their number."""
     identity: str = ""
-    """Tells a declared tool from others, whatever names it has."""
+    """The identity of a declared tool under all its names."""
     approval: dict[str, Typed] | None = None
-    """What people are asked before it is called, but for the names and types of what is called."""
+    """The approval required before it is called, without the names and types of the target."""
     environments: dict[str, Typed] = field(default_factory=dict)
-    """What it gets, by the names it knows them by."""
+    """Its environments, by the names that it uses for them."""
     hinted: dict[str, Hinted] = field(default_factory=dict)
-    """Arguments that may get an environment by their type."""
+    """Arguments that may receive an environment by their type."""
     offered: dict[str, Typed] | None = None
-    """Of a tool of a server that a model was offered: `schema`, `digest`, and `tool`, its name, if
-    that is known only when it is called."""
+    """For an offered tool of a server: `schema`, `digest`, and `tool`, its name, if it is known
+    only at the call."""
     takes_resources: bool = False
-    """It takes all environments that it is given."""
+    """Whether it receives all environments of the step."""
     opens: dict[str, str] = field(default_factory=dict)
     """Environments that are opened for it if none is named: their kinds."""
     declared: bool = True
-    """Whether the file says what it is: what a kind brings finds its environments at each use."""
+    """Whether it is declared in the file. Tools of a kind find their environments at each use."""
     flow: Definition | None = None
     """The flow that it runs."""
     given: dict[str, Typed] = field(default_factory=dict)
-    """Of a generated flow: inputs that get values from where it is declared."""
+    """For a generated flow: inputs with values from the place of its declaration."""
     description: str = ""
-    """What it does, as far as its kind knows."""
+    """Its description, as far as its kind knows it."""
     home: Home | None = None
-    """Of a declaration of another file."""
+    """The scope of a declaration in another file."""
     names_inputs: bool = False
-    """It names inputs of the flow of its file."""
+    """Whether it names inputs of the flow of its file."""
 
     @property
     def name(self) -> str:
-        """How messages name it: a function by its path."""
+        """Its name in messages. A function is named by its path."""
         return self.step_kind.label(self.task) or self.kind
 
     @property
     def has_secret(self) -> bool:
-        """Whether the flow gives it a secret."""
+        """Whether the flow passes a secret to it."""
         values = [self.input, self.configuration, *(self.bind or {}).values()]
         return any(holds_secret(one.value) for one in values if one is not None)
 
     def chosen_host(self, fixed: Iterable[str] = ()) -> str | None:
-        """Return the expression by which its caller decides to which server it sends requests.
+        """Return the expression by which its caller determines the server of its requests.
 
         Args:
-            fixed: Arguments that are decided, besides those that the flow fixes.
+            fixed: Arguments with fixed values, besides those that the flow fixes.
         """
         if self.address is None:
             return None
         return host_argument(self.address, self.args, {*(self.bind or {}), *fixed})
 
     def hide(self, names: Iterable[str]) -> None:
-        """Take arguments that get environments out of what a caller gives."""
+        """Remove arguments that receive environments from the caller's arguments."""
         schema = self.args
         names = set(names)
         if schema is None or not names:

@@ -1,4 +1,4 @@
-"""Steps that call out: tools, step kinds and flows. See docs/language.md: call."""
+"""Steps that make calls: of tools, step kinds and flows. See docs/language.md: call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Calls:
 
     Args:
         expressions: Compiles their values.
-        tools: What can be called.
+        tools: The tools that can be called.
     """
 
     def __init__(
@@ -49,21 +49,21 @@ class Calls:
         self.modifiers = CallModifiers(model.defaults, expressions)
         self.policies = Policies(tools.scope)
         self._policies = {tools: self.policies}
-        """Of the files whose tools are called."""
+        """Policies of the files whose tools are called."""
         self.flows: list[tuple[StepSpec, Definition]] = []
-        """The steps that run a flow, with the flow."""
+        """The steps that run a flow, each with the flow."""
         self.handed_on: list[tuple[StepSpec, Definition, Request]] = []
-        """Those of which it is a generated one, which may be handed inputs of this flow."""
+        """Those that run a generated flow, which may receive inputs of this flow."""
         self._tried_again: list[tuple[Request, Callee]] = []
-        """Those with a retry."""
+        """Calls with a retry."""
 
     def write(self, spec: StepSpec, request: Request, view: View) -> Schema:
         """Write a task, or a subflow.
 
         Args:
             spec: The step to write into.
-            request: What is called, with what.
-            view: What its expressions see.
+            request: The target and its arguments.
+            view: The names that its expressions see.
 
         Returns:
             The type of the result.
@@ -138,7 +138,7 @@ class Calls:
         given: Arguments,
         view: View,
     ) -> Schema:
-        """Write a step that runs a flow, or one that begins an execution of it."""
+        """Write a step that runs a flow, or starts an execution of it."""
         assert callee.flow is not None
         self.flows.append((spec, callee.flow))
         spec["kind"] = "flow"
@@ -158,12 +158,13 @@ class Calls:
         if request.detach and callee.approval is not None:
             spec["args"], values = values, self._approved(request, view).value
         if request.detach:
-            # The new execution's id follows from this one's and the address: it begins once.
+            # The new execution's id is derived from this one's and the address, so it starts only
+            # once.
             spec["input"], spec["task"], spec["effect"] = values, {}, "idempotent"
             self.modifiers.said_retry(spec, request, callee, view)
             return closed({"execution_id": TEXT})
         spec["action"], spec["args"] = "flow", values
-        del spec["effect"]  # it is that of its steps
+        del spec["effect"]  # the effect is that of its steps
         self._check_triggers(callee.flow, request)
         effect = request.effect or callee.effect
         if self.modifiers.said_retry(spec, request, callee, view) and effect is None:
@@ -174,13 +175,13 @@ class Calls:
         return callee.returns
 
     def _inputs(self, request: Request, view: View) -> dict[str, Typed]:
-        """Return what a generated flow gives another that it runs, besides the arguments."""
+        """Return the inputs of a generated flow that another one runs, besides the arguments."""
         loc = (*request.loc, request.action)
         said = self._mark(request).inputs.items()
         return {name: self.expressions.value(one, loc, view) for name, one in said}
 
     def _check_triggers(self, flow: Definition, request: Request) -> None:
-        """Refuse to run a flow with triggers, which wait at the top of an execution."""
+        """Refuse to run a flow with triggers, which wait at the top level of an execution."""
         triggered = next((one for one in flow.steps if one.trigger is not None), None)
         if triggered is not None:
             message = f"{flow.id!r} cannot run as a step: {triggered.id!r} in it has a 'trigger'"
@@ -188,7 +189,7 @@ class Calls:
             self.report.at("E208", message, (*request.loc, request.action), hint)
 
     def check_retries(self, effect: Callable[[Definition], str]) -> None:
-        """Refuse to run flows again that must not be repeated, once all flows are compiled."""
+        """Refuse retries of flows that must not be repeated, once all flows are compiled."""
         for request, callee in self._tried_again:
             said = request.retry or callee.retry
             assert said is not None
@@ -196,7 +197,7 @@ class Calls:
             if said.attempts > 1 and effect(callee.flow) == "once":
                 message = f"{request.name} is retried, but {callee.flow.id!r} must not be: "
                 message += "the effect of a step in it is once"
-                hint = "say 'effect: idempotent' there, or here, if it may be repeated"
+                hint = "set 'effect: idempotent' there, or here, if it may be repeated"
                 loc = said.loc if request.retry is not None else request.loc
                 self.report.at("E404", message, loc, hint, key=True)
 
@@ -214,24 +215,24 @@ class Calls:
             self.report.at("E103", message, (*request.loc, request.action), "call another tool")
 
     def _mark(self, request: Request) -> Mark:
-        """Return what a step of a generated flow is beside what the language can say."""
+        """Return the properties of a generated flow's step that the language cannot express."""
         generated = self.model.generated
         return (generated and generated.marks.get(request.step)) or Mark()
 
     def _tools_of(self, request: Request) -> Tools:
-        """Return the tools that the names in a step mean: of a generated flow perhaps others."""
+        """Return the tools that names in a step refer to, which differ for generated flows."""
         generated = self.model.generated
         home: Any = None if generated is None else generated.homes.get(request.step)
         return self.tools if home is None else self.tools.of_file(home.file)
 
     def _offered(self, offered: Offered, request: Request, view: View) -> dict[str, Typed]:
-        """Compile what is known of a tool of a server once it was offered."""
+        """Compile the properties of an offered tool of a server."""
         loc = (*request.loc, request.action)
         said = {name: text for name, text in offered._asdict().items() if text}
         return {name: self.expressions.value(text, loc, view) for name, text in said.items()}
 
     def _check_reads(self, callee: Callee, loc: Loc) -> None:
-        """Note that state is used, and report keys that the flow does not declare."""
+        """Record the use of state, and report undeclared keys."""
         model = self.model
         self.expressions.used["state"].update(callee.reads)
         for key in callee.reads:
@@ -241,7 +242,7 @@ class Calls:
                 self.report.at("E301", message, loc, hint, key=True)
 
     def _look_at_policies(self, spec: StepSpec, request: Request, callee: Callee) -> None:
-        """Write the rules that may fit the call; if there are any, people may be asked."""
+        """Write the rules that may apply to the call. With any rule, an approval is possible."""
         rules = self._rules(spec["tool"], request, callee, spec.get("declared", ""))
         if not rules:
             return
@@ -255,7 +256,7 @@ class Calls:
     def _rules(
         self, tool: str, request: Request, callee: Callee, declared: str = ""
     ) -> list[list[RuleSpec]]:
-        """Return the rules that may fit a call."""
+        """Return the rules that may apply to a call."""
         uses = [typed.value for typed in callee.environments.values()]
         names = [*environment_uses.names(uses), *filter(None, [callee.task.get("in")])]
         caller, effect = self._mark(request).caller, self.modifiers.effect(request, callee)
@@ -270,7 +271,7 @@ class Calls:
         return self._policies.setdefault(tools, Policies(tools.scope))
 
     def _look_at_inline(self, spec: StepSpec, request: Request, callee: Callee) -> None:
-        """Write the rules that may fit a step that names no tool; the engine looks at them."""
+        """Write the rules that may apply to a step without a named tool, for the engine."""
         places = callee.step_kind.places
         if "step" not in places:
             return
@@ -280,7 +281,7 @@ class Calls:
             spec["policies"] = rules
 
     def _ask(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
-        """Write what people are asked before the call."""
+        """Write the approval required before the call."""
         assert callee.approval is not None
         bind = callee.bind or {}
         parts = {
@@ -304,14 +305,14 @@ class Calls:
         spec["approval"] = together(parts).value
 
     def _write_about(self, spec: StepSpec, request: Request, view: View) -> None:
-        """Write what people who are asked about the call see of what led to it."""
+        """Write the context that approvers of the call see."""
         said, loc = self._mark(request).about, (*request.loc, request.action)
         if said:
             parts = {name: self.expressions.value(one, loc, view) for name, one in said.items()}
             spec["about"] = together(parts).value
 
     def _approved(self, request: Request, view: View) -> Typed:
-        """Return what stands for the arguments that were approved, perhaps with edits."""
+        """Return the expression for the approved arguments, which may include edits."""
         seen = view.having({"args": UNKNOWN})
         number = self.expressions.add("args", seen, (*request.loc, request.action))
         return Typed(["expr", number], UNKNOWN)
@@ -324,7 +325,7 @@ class Calls:
         given: Arguments,
         view: View,
     ) -> None:
-        """Write what a task gets: its arguments and its configuration."""
+        """Write the input of a task: its arguments and its configuration."""
         bind = callee.bind or {}
         plain = {name: typed for name, typed in bind.items() if not holds_secret(typed.value)}
         if callee.input is not None:
@@ -350,7 +351,7 @@ class Calls:
             give(spec, spec["input"], callee.environments)
 
     def _with_environments(self, request: Request, callee: Callee, view: View) -> Callee:
-        """Return a callee with the environments that the step gives it."""
+        """Return a callee with the environments that the step passes to it."""
         tools = self._tools_of(request)
         find = tools.environments.use
         found = replace(callee, environments=dict(callee.environments))
@@ -376,7 +377,7 @@ class Calls:
         return found
 
     def _called_in(self, request: Request, found: Callee, view: View) -> None:
-        """Make a tool that runs a command run it where the step says."""
+        """Set the environment in which a tool runs its command, as the step requires."""
         assert request.in_ is not None
         loc = (*request.loc, "in")
         if not found.step_kind.in_environment:
@@ -388,16 +389,16 @@ class Calls:
 
 
 def _places(callee: Callee) -> list[Plain]:
-    """Return where a call acts; nothing, if that is this process alone.
+    """Return the environments in which a call acts, empty if it acts in this process only.
 
-    It is part of what people approve: a yes to a command in a sandbox is none to it on the host.
+    They are part of the approval: approving a command in a sandbox does not approve it on the host.
     """
     uses = [typed.value for typed in callee.environments.values()]
     return [*filter(None, [callee.task.get("in")]), *environment_uses.places(uses)]
 
 
 def _without(schema: Schema | None, hidden: Iterable[str]) -> Schema | None:
-    """Return the schema of what a caller gives: without what the flow fixes."""
+    """Return the schema of the caller's arguments, without those that the flow fixes."""
     if schema is None:
         return None
     names = set(hidden)

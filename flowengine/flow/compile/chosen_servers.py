@@ -1,8 +1,8 @@
-"""Tools whose caller chooses the server that requests go to: no model must be such a caller.
+"""Tools whose caller chooses the server of their requests, which a model must not do.
 
-Of a tool that is a flow, what its steps send is looked at, in the flows and tools below it as well.
-There only what is written in the file, or fixed for the flow as `bind` fixes it, names a server:
-what a step returned was written by others, and may repeat what the caller said.
+For a tool that is a flow, the requests of its steps are examined, including those of flows and
+tools below it. There, only constants in the file, or values that are fixed like those of `bind`,
+may name a server. Results of steps are foreign text, and may repeat the caller's input.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _Seen = set[tuple[Definition, frozenset[str]]]
 
 
 class Use(NamedTuple):
-    """Environments that whoever calls a tool names for it."""
+    """Environments that the caller of a tool names for it."""
 
     environments: Environments
-    """Those of the file."""
+    """The environments of the file."""
     named: Mapping[str, Any]
 
     def list_servers(self) -> bool:
-        """Return whether the policies of all of them list the servers that they reach."""
+        """Return whether the policies of all of them list the reachable servers."""
         return all(
             self.environments.lists_servers(name) for use in self.named.values() for name in use
         )
 
 
 def chosen_by_caller(tools: Tools, callee: Callee, model: Tool, use: Use) -> str | None:
-    """Return the expression by which the caller of a tool chooses a server; None: it chooses none.
+    """Return the expression by which the caller of a tool chooses a server, or None.
 
     Args:
-        tools: Those of the file that declares it.
+        tools: The tools of the file that declares it.
         callee: The tool, compiled.
         model: Its declaration.
-        use: What its caller names for it.
+        use: The environments that its caller names for it.
     """
     if callee.flow is not None:
         return _in_flow(tools, callee.flow, callee.bind or {}, set())
@@ -55,12 +55,12 @@ def chosen_by_caller(tools: Tools, callee: Callee, model: Tool, use: Use) -> str
 
 
 def _is_free(environments: Environments, callee: Callee, model: Tool, use: Use) -> bool:
-    """Return whether nothing bounds to which servers a tool sends requests.
+    """Return whether the servers that a tool can reach are not limited.
 
-    An environment that it works in bounds that; a secret needs one that lists the servers.
+    An environment that it works in limits them. A secret requires one that lists the servers.
     """
     if not callee.hinted and not callee.environments:
-        return not callee.has_secret  # else it was reported where it is declared
+        return not callee.has_secret  # otherwise it was reported at the declaration
     names = [name for named in (model.environments or {}).values() for name in named]
     given = environment_uses.names(typed.value for typed in callee.environments.values())
     names += [name for name in given if name in environments.scope.model.environments]
@@ -69,13 +69,13 @@ def _is_free(environments: Environments, callee: Callee, model: Tool, use: Use) 
 
 
 def _in_flow(tools: Tools, flow: Definition, fixed: Iterable[str], seen: _Seen) -> str | None:
-    """Return the expression by which the caller of a flow chooses a server, if it does.
+    """Return the expression by which the caller of a flow chooses a server, or None.
 
     Args:
-        tools: Those of any file.
+        tools: The tools of any file.
         flow: The flow.
-        fixed: Its inputs that its caller does not decide.
-        seen: What was looked at.
+        fixed: Its inputs that its caller does not determine.
+        seen: The parts examined so far.
     """
     listed = (name for name, schema in flow.inputs.items() if is_listed(schema))
     known = frozenset({*fixed, *listed})
@@ -101,12 +101,12 @@ def _in_flow(tools: Tools, flow: Definition, fixed: Iterable[str], seen: _Seen) 
 
 
 def _is_fixed_anywhere(name: Name) -> bool:
-    """Return whether no caller of a flow decides what a name means."""
+    """Return whether no caller of a flow determines the value of a name."""
     return name[0] in ("execution", "secrets")
 
 
 def _in_request(key: str, given: Any, step: Step | Compensation, is_fixed: IsFixed) -> str | None:
-    """Return how the caller of a flow chooses the server of a request that a step of it makes."""
+    """Return how the caller of a flow chooses the server of a request in one of its steps."""
     if not registry.has_kind(key) or not isinstance(given, dict):
         return None
     address = registry.kind_class(key).address(given)
@@ -122,9 +122,9 @@ def _in_subflow(
     is_fixed: IsFixed,
     seen: _Seen,
 ) -> str | None:
-    """Return how the caller of a flow chooses a server in a flow that a step of it runs."""
+    """Return how the caller of a flow chooses a server in a subflow of one of its steps."""
     inner = tools.others.find(flow.file, name, (*step.loc, "flow"))
-    if inner is None:  # which was reported
+    if inner is None:  # it was reported
         return None
     by_default = [
         name
@@ -143,7 +143,7 @@ def _in_tool(
     is_fixed: IsFixed,
     seen: _Seen,
 ) -> str | None:
-    """Return how the caller of a flow chooses a server for a tool that a step of it calls."""
+    """Return how the caller of a flow chooses a server for a tool that one of its steps calls."""
     owner = tools.others.files.owner(flow.file, "tools", name, (*step.loc, "call"))
     model = None if owner is None else owner[0].model.tools.get(owner[1])
     if owner is None or model is None or model.server is not None:
@@ -161,16 +161,16 @@ def _in_tool(
 
 
 def _fixed_arguments(step: Step | Compensation, is_fixed: IsFixed) -> list[str]:
-    """Return the arguments of a step that the caller of its flow does not decide."""
+    """Return the arguments of a step that the caller of its flow does not determine."""
     if isinstance(step.with_, str):
         return []
     return [name for name, value in step.with_.items() if is_constant(value, is_fixed)]
 
 
 def _actions(flow: Definition) -> Iterator[tuple[str, Any, Step | Compensation]]:
-    """Yield the actions of a flow, those inside groups and of compensations too."""
+    """Yield the actions of a flow, including those inside groups and of compensations."""
     steps = [*flow.steps, *flow.finally_]
-    for step in steps:  # grows while it is walked
+    for step in steps:  # the list grows during the loop
         steps += [*(step.group or ()), *(step.parallel or ()), *step.finally_]
         for one in (step, step.compensate):
             if one is not None and one.action is not None:

@@ -1,4 +1,4 @@
-"""A flow with all that it runs: each flow compiled once, then linked to one compiled flow."""
+"""A flow with all its subflows: each flow is compiled once, then all are linked."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from flowengine.sdk.near_words import did_you_mean
 
 
 class Compilation:
-    """Compiles a file with what it imports.
+    """Compiles a file and its imports.
 
     Args:
         files: The files.
-        first: The file that is compiled.
+        first: The file to compile.
     """
 
     def __init__(self, files: Files, first: File) -> None:
         self.files = files
         self.first = first
         self.read: dict[str, None] = {}
-        """What was read besides flow files: Python files, texts, folders."""
+        """Files read besides flow files: Python files, texts, directories."""
         self._parts: dict[Definition, Compiler] = {}
-        """In the order in which they were begun."""
+        """In the order in which their compilation began."""
         self._at_work: set[Definition] = set()
         self.named: set[tuple[File, str, str]] = set()
         self._generated = Generated(self)
         self._waiting: list[Definition] = []
-        """Generated flows that are compiled once those that lead to them are generated, too."""
+        """Generated flows that are compiled after all flows that lead to them have been
+        generated."""
         self._tools: dict[File, Tools] = {}
         self.secrets: dict[str, Any] = {}
         """Every secret that the compiled flow may name, with its reference."""
@@ -49,7 +50,7 @@ class Compilation:
     def link(self) -> CompiledFlow:
         """Return the compiled form of a file that has been checked and has no errors."""
         order = [self.first.flow]
-        for definition in order:  # grows while it is walked
+        for definition in order:  # the list grows during the loop
             called = dict.fromkeys(one for _, one in self._parts[definition].calls.flows)
             order += [one for one in called if one not in order]
         flow = self._linked(order)
@@ -66,7 +67,7 @@ class Compilation:
         return link([(one.id, self._parts[one].plan.flow) for one in order], calls)
 
     def check(self) -> None:
-        """Check all that the first file declares, and what it runs."""
+        """Check all declarations of the first file, and all flows that it runs."""
         for definition in (self.first.flow, *self.first.flows.values()):
             self.part(definition)
         for name in self.first.model.agents:
@@ -80,9 +81,9 @@ class Compilation:
         self._unused()
 
     def _hand_on_inputs(self) -> None:
-        """Give generated flows the inputs of their file's own flow that declarations name.
+        """Pass to generated flows the inputs of their file's own flow that declarations use.
 
-        What a generated flow calls may be one as well, and needs inputs through it.
+        Targets called by a generated flow may be generated as well, and receive inputs through it.
         """
         parts = list(self._parts.values())
         named = {one.model: one.inputs_named() for one in parts if one.model.generated is not None}
@@ -98,7 +99,7 @@ class Compilation:
             part.hand_on_inputs(named)
 
     def _check_together(self) -> None:
-        """Check what concerns several flows: locks, and flows that run themselves."""
+        """Check properties of several flows together: locks, and flows that run themselves."""
         flow = self._linked(list(self._parts))
         starts = [0, *(spec["steps"][0] for spec in flow.get("flows", []))]
         parts = list(self._parts.values())
@@ -121,7 +122,7 @@ class Compilation:
             )
 
     def _check_signals(self, parts: list[Compiler]) -> None:
-        """Check that a signal is the same in all flows: its messages come to all of them."""
+        """Check that a signal has one declaration in all flows, since all receive its messages."""
         first: dict[str, tuple[Any, File]] = {}
         for part in parts:
             for name, spec in part.plan.flow.get("signals", {}).items():
@@ -132,9 +133,10 @@ class Compilation:
                     part.report.at("E103", message, ("signals", name), hint, key=True)
 
     def _unused(self) -> None:
-        """Warn of what the first file declares and nothing uses.
+        """Warn of declarations of the first file that are never used.
 
-        Where there are errors, a use may be missing; and a library is there for others.
+        Files with errors are skipped, because a use may be missing. Libraries are skipped, because
+        their declarations are for other files.
         """
         if self.files.diagnostics.errors or self.first.is_library:
             return
@@ -156,7 +158,10 @@ class Compilation:
                 _warn(file, loc, "state", part.model.state, part.used("state"))
 
     def part(self, definition: Definition) -> Compiler:
-        """Return a flow, compiled; one that is being compiled as far as it is known."""
+        """Return the compiled flow.
+
+        If its compilation is in progress, return it as far as it is known.
+        """
         part = self._parts.get(definition)
         if part is None:
             part = self._parts[definition] = Compiler(definition, self)
@@ -166,7 +171,7 @@ class Compilation:
         return part
 
     def outputs(self, definition: Definition) -> Schema:
-        """Return the type of what a flow gives; of one that runs itself what it says of it."""
+        """Return the output type of a flow. For a recursive flow, return its declared type."""
         part = self.part(definition)
         if definition in self._at_work:
             said = {name: one.json_schema or UNKNOWN for name, one in definition.outputs.items()}
@@ -174,15 +179,15 @@ class Compilation:
         return closed(part.outputs)
 
     def uncertain_outputs(self, definition: Definition) -> list[str]:
-        """Return which outputs of a flow may be null; of one that runs itself nothing is known."""
+        """Return the outputs of a flow that may be null. For a recursive flow, none are known."""
         return [] if definition in self._at_work else self.part(definition).uncertain_outputs
 
     def effect(self, definition: Definition) -> Effect:
-        """Return what a crash in a flow may repeat: `once` if one of its steps must not be."""
+        """Return the effect of a flow: `once` if one of its steps must not be repeated."""
         seen = [definition]
-        for one in seen:  # grows while it is walked
+        for one in seen:  # the list grows during the loop
             if one in self._at_work:
-                continue  # what runs it is part of it, and is asked about it when it is whole
+                continue  # the flow that runs it contains it, and is examined when it is complete
             steps = self.part(one).plan.steps
             own = [info for info in steps if info.flow is None and not info.children]
             if any(info.effect == "once" for info in own):
@@ -192,12 +197,12 @@ class Compilation:
         return "idempotent"
 
     def find(self, file: File, name: str, loc: Loc) -> Definition | None:
-        """Return the flow that a name means; None if that was reported.
+        """Return the flow with a name, or None if it was reported.
 
         Args:
-            file: The file in which it stands.
+            file: The file that contains the name.
             name: `child`, `alias.child`, or the path of a file.
-            loc: Where it stands.
+            loc: Its place.
         """
         if name.endswith((".yaml", ".yml")):
             other = self.files.at(file, name, loc)
@@ -221,13 +226,13 @@ class Compilation:
         return None
 
     def generate(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
-        """Return the flow that a step kind generates; None if what is wrong was reported.
+        """Return the flow that a step kind generates, or None if errors were reported.
 
         Args:
             kind: The step kind.
-            config: What stands behind its key, in long form.
-            file: The file in which it stands.
-            loc: Where.
+            config: Its configuration, in long form.
+            file: The file that contains it.
+            loc: Its place.
         """
         found = self._generated.flow(kind, config, file, loc)
         if found is not None:
@@ -237,17 +242,17 @@ class Compilation:
         return found
 
     def is_generating(self, kind: str, config: Any, file: File) -> bool:
-        """Return whether the flow of a use of a step kind is being generated right now."""
+        """Return whether the flow for a use of a step kind is being generated at the moment."""
         return self._generated.is_generating(kind, config, file)
 
     def tools_of(self, file: File) -> Tools:
-        """Return the tools of a file as its own flow sees them, compiled for looking at."""
+        """Return the tools of a file as its own flow sees them, compiled for inspection."""
         if file not in self._tools:
             self._tools[file] = Tools(*looking_at(file, self))
         return self._tools[file]
 
     def secret(self, file: File, name: str) -> str:
-        """Return by which name the compiled flow has a secret of a file."""
+        """Return the name of a file's secret in the compiled flow."""
         if file is self.first:
             return name
         qualified = file.prefix + name

@@ -1,4 +1,4 @@
-"""What the declarations of a file see, as one flow uses them: its values, and other files."""
+"""The scope of a file's declarations when a flow uses them: its values, and other files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flowengine.flow.models.types import Effect
 
 
 class OtherFlows(Protocol):
-    """What the compiler of one flow asks about the others, and about their files."""
+    """The interface through which the compiler of one flow queries other flows and files."""
 
     files: Files
     first: File
@@ -25,25 +25,25 @@ class OtherFlows(Protocol):
     """Other files that were read, such as Python modules."""
 
     def find(self, file: File, name: str, loc: Loc) -> Definition | None:
-        """Return the flow that a name means; None if that was reported."""
+        """Return the flow with a name, or None if it was reported."""
 
     def outputs(self, definition: Definition) -> Schema:
-        """Return the type of what a flow gives."""
+        """Return the output type of a flow."""
 
     def uncertain_outputs(self, definition: Definition) -> list[str]:
         """Return which outputs of a flow may be null."""
 
     def effect(self, definition: Definition) -> Effect:
-        """Return what a crash in a flow may repeat."""
+        """Return the effect of a flow after a crash."""
 
     def generate(self, kind: str, config: Any, file: File, loc: Loc) -> Definition | None:
-        """Return the flow that a step kind generates; None if what is wrong was reported."""
+        """Return the flow that a step kind generates, or None if errors were reported."""
 
     def is_generating(self, kind: str, config: Any, file: File) -> bool:
-        """Return whether the flow of a use of a step kind is being generated right now."""
+        """Return whether the flow for a use of a step kind is being generated at the moment."""
 
     def secret(self, file: File, name: str) -> str:
-        """Return by which name the compiled flow has a secret of a file."""
+        """Return the name of a file's secret in the compiled flow."""
 
 
 class DeclarationScope:
@@ -52,7 +52,7 @@ class DeclarationScope:
     Args:
         file: The file.
         user: The flow that uses them, of this file or another.
-        expressions: Compiles what stands in declarations.
+        expressions: Compiles the values in declarations.
         others: The other flows and files.
     """
 
@@ -66,7 +66,7 @@ class DeclarationScope:
         self.report = file.report
         self.others = others
         self.view = View(base_of(file.flow))
-        """What declarations see, but for `args`."""
+        """The names that declarations see, except for `args`."""
         self._beside: dict[File, DeclarationScope] = {}
 
     def of_file(self, file: File) -> DeclarationScope:
@@ -81,22 +81,25 @@ class DeclarationScope:
 
     @property
     def own_view(self) -> View:
-        """What a value sees that is declared for a step of the flow: in its own flow, state too."""
+        """Return the names for a value declared for a step of the flow.
+
+        In its own flow, state is included.
+        """
         if self.user is not self.file.flow:
             return self.view
         return self.view.having({"state": state_of(self.user)})
 
     def sees_inputs_of(self, file: File) -> bool:
-        """Return whether the flow that uses the declarations has the inputs of a file's own flow.
+        """Return whether the flow that uses the declarations has the inputs of a file's flow.
 
-        A flow that was generated from a file's declarations is handed those that it needs.
+        A flow that was generated from a file's declarations receives the inputs that it needs.
         """
         user = self.user
         return user is file.flow or (user.generated is not None and user.file is file)
 
     @contextmanager
     def noting_inputs(self) -> Iterator[set[str]]:
-        """Give the inputs that expressions compiled meanwhile name, once it is left."""
+        """Collect the inputs that expressions compiled in the block name."""
         used = self.expressions.used
         before, noted = used["inputs"], set[str]()
         used["inputs"] = noted
@@ -105,14 +108,15 @@ class DeclarationScope:
         used["inputs"] = before
 
     def refuse_inputs(self, file: File, model: Part, name: str, loc: Loc) -> None:
-        """Report that a declaration names inputs of a flow that is not the one that uses it.
+        """Report that a declaration names inputs of a flow other than the one that uses it.
 
         Args:
             file: The file of the declaration.
             model: The declaration.
-            name: As it is used.
+            name: The name under which it is used.
+            loc: Place of the use.
         """
-        message = f"{name!r} uses inputs of the flow of its own file, which is not this one"
+        message = f"{name!r} uses inputs of the flow in its own file, which is not this one"
         hint = "give it arguments instead: declare 'args', and pass them here"
         place = file.report.source.position(model.loc)
         here = self.report.source.position(loc)

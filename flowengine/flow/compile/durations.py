@@ -1,4 +1,4 @@
-"""Durations that are longer than the flow may take (E211)."""
+"""Durations that exceed the maximum duration of the flow (E211)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowengine.kernel.notation.times import parse_duration
 
 
 def too_long(plan: Plan) -> Iterator[tuple[Loc, str]]:
-    """Yield the written durations that are longer than `limits.duration`.
+    """Yield the written durations that exceed `limits.duration`.
 
     Args:
         plan: The steps.

@@ -1,4 +1,4 @@
-"""Edges: splits, joins and the ways of handlers, from the words of the file.
+"""Edges of the graph: splits, joins and the targets of handlers.
 
 See docs/language.md: Order.
 """
@@ -25,9 +25,9 @@ from flowengine.kernel.graph.specs import (
 from flowengine.sdk.near_words import did_you_mean
 
 NEVER: int = -3
-"""Stands for a target that was reported: there is no such edge."""
+"""Placeholder for a target that was reported, without an edge."""
 CONDITION: int = -1
-"""Stands for a condition until expressions are compiled."""
+"""Placeholder for a condition until expressions are compiled."""
 
 
 class Edges:
@@ -43,7 +43,7 @@ class Edges:
         self.conditions: dict[int, list[tuple[SplitEntry, Entry]]] = {}
         """Step → the conditional entries of its `next`, with their models."""
         self.named: dict[int, list[Info | None]] = {}
-        """Step → the steps that lead to it by name; None: a handler of the flow."""
+        """Step → the steps that lead to it by name. None represents a handler of the flow."""
         self.made_to_succeed = {
             name
             for info in plan.steps
@@ -51,7 +51,7 @@ class Edges:
             if isinstance(info.given.targets, list)
             for name in info.given.targets
         }
-        """Steps that a `cancel` ends as succeeded: then their outcome is `ok`."""
+        """Steps that a `cancel` ends as succeeded, so that their outcome is `ok`."""
         self.gaps = plan.gaps
 
     def write(self) -> None:
@@ -79,7 +79,7 @@ class Edges:
                 self._check_from(info, info.model.join)
 
     def _coming_in(self, info: Info) -> None:
-        """Write what holds before a step: `join`, `trigger`, and that there is a condition."""
+        """Write the settings for arrivals at a step: `join`, `trigger`, and any condition."""
         if info.model.join is not None:
             info.spec["join"] = join_spec(info.model.join)
         if info.model.trigger is not None:
@@ -90,7 +90,7 @@ class Edges:
     # Targets
 
     def _target(self, info: Info | None, name: str, loc: Loc) -> int:
-        """Return the step that a target names; None for `info`: at the level of the flow."""
+        """Return the step that a target names. Without `info`, the target is at flow level."""
         if name in {"end", "end_all"}:
             return END if name == "end" else END_ALL
         body = 0 if info is None else info.spec["body"]
@@ -103,7 +103,7 @@ class Edges:
         if info is not None and self.plan.is_parallel(body):
             owner = self.plan.steps[self.plan.body(body)["owner"]]
             message = f"{name!r} is outside of {info.id!r}, which is a branch of {owner.id!r}"
-            hint = "in 'parallel', 'next' leads to end or end_all; put a longer branch in a group"
+            hint = "in 'parallel', 'next' leads to end or end_all. Put a longer branch in a group"
             self.report.at("E205", message, loc, hint)
             self.gaps.bodies.add(body)
             return NEVER
@@ -138,7 +138,7 @@ class Edges:
             self.report.at("E103", message, given.loc, "leave 'next' out", key=True)
             return
         if given.to is None and not (given.all or given.first or given.outcome):
-            self.gaps.bodies.add(info.spec["body"])  # it was left out as wrong
+            self.gaps.bodies.add(info.spec["body"])  # left out because of an error
             return
         if given.to is not None:
             to = self._target(info, given.to, (*given.loc, "to"))
@@ -155,7 +155,7 @@ class Edges:
         seen: set[str] = set()
         for model in given.first or given.all or ():
             if model.to is None and model.else_ is None:
-                self.gaps.bodies.add(info.spec["body"])  # it was left out as wrong
+                self.gaps.bodies.add(info.spec["body"])  # left out because of an error
                 continue
             name = model.to if model.to is not None else str(model.else_)
             loc = (*model.loc, "to" if model.to is not None else "else")
@@ -166,7 +166,9 @@ class Edges:
             elif model.to is None:
                 entry["otherwise"] = True
             if kind == "all" and name in seen and entry["to"] >= 0:
-                message = f"{name!r} is named twice in one 'all'; one step leads to it by one edge"
+                message = (
+                    f"{name!r} is named twice in one 'all', but one step leads to it by one edge"
+                )
                 self.report.at("E103", message, loc, "join the conditions with ||")
             seen.add(name)
             entries.append(entry)
@@ -232,12 +234,12 @@ class Edges:
         following = self.plan.steps[steps[index + 1]]
         if self._may_fall(info, following):
             info.spec["split"] = SplitSpec(kind="one", to=following.number)
-        else:  # nobody knows whether it is meant to lead there
+        else:  # its next step is unknown
             self.gaps.bodies.add(info.spec["body"])
 
     def _may_fall(self, info: Info, following: Info) -> bool:
-        """Return whether it is clear that a step leads to the next one; report it if not."""
-        # A handler of the step itself that leads there is the same edge.
+        """Return whether a step clearly leads to the next one, and report it otherwise."""
+        # A handler of the step itself that leads there has the same edge.
         others = [one for one in self.named.get(following.number, ()) if one is not info]
         if others:
             first = next((one for one in others if one is not None), None)
@@ -248,7 +250,7 @@ class Edges:
         else:
             return True
         message = f"{info.id!r} falls through into {following.id!r}, which {why}"
-        hint = f"say 'next: {following.id}' or 'next: end'"
+        hint = f"use 'next: {following.id}' or 'next: end'"
         self.report.at("E203", message, (*info.loc, "id"), hint)
         return False
 
@@ -301,7 +303,7 @@ class Edges:
             self.report.at("E206", message, loc, "'from' has to name every source", key=True)
 
     def _check_trigger(self, info: Info) -> None:
-        """Check that nothing but its trigger leads to a step, at top level."""
+        """Check that only its trigger leads to a step, at top level."""
         loc = (*info.loc, "trigger")
         if info.spec["body"] != 0:
             place = "in 'finally'" if self.plan.in_finally(info) else "inside a group"
@@ -310,12 +312,12 @@ class Edges:
             self.report.at("E208", message, loc, hint, key=True)
         elif info.model.join is None and info.number in self.named:
             first = self.named[info.number][0]
-            # How tokens meet there is the same question once more.
+            # How tokens meet there is unknown, too.
             self.gaps.bodies.add(0)
             self.gaps.joins.add(info.number)
             who = "an 'on_error' of the flow" if first is None else repr(first.id)
             message = f"{info.id!r} has a 'trigger', and {who} also leads to it"
-            hint = "say how the two meet with 'join', or give one of them a step of its own"
+            hint = "declare how the two meet with 'join', or use a separate step for one of them"
             self.report.at("E208", message, loc, hint, key=True)
 
     def _cancel(self, info: Info) -> None:
@@ -340,7 +342,7 @@ class Edges:
                 continue
             loc = self._place_of_target(given, index)
             if name in self.plan.by_id:
-                message = f"{name!r} is neither in this scope nor in an enclosing one"
+                message = f"{name!r} is not in this scope or an enclosing one"
                 self.report.at("E205", message, loc, "cancel the group that contains it")
             else:
                 hint = did_you_mean(name, visible)
@@ -348,7 +350,7 @@ class Edges:
         info.spec["cancel"] = {"targets": numbers, "outcome": outcome}
 
     def _place_of_target(self, given: Cancel, index: int) -> Loc:
-        """Return where a target stands, of `cancel: [a]` too."""
+        """Return the place of a target, also in `cancel: [a]`."""
         long, short = (*given.loc, "targets", index), (*given.loc, index)
         bare = self.report.position(short) != self.report.position(given.loc)
         return short if bare else long
@@ -366,7 +368,7 @@ def goes_on(info: Info) -> bool:
 
 
 def trigger_spec(trigger: Trigger) -> TriggerSpec:
-    """Return the compiled form of a trigger; its `match` is filled in later."""
+    """Return the compiled form of a trigger. Its `match` is filled in later."""
     if trigger.state is not None:
         return TriggerSpec(state=trigger.state)
     signals = trigger.any or trigger.all or [trigger.signal or ""]
@@ -379,7 +381,7 @@ def trigger_spec(trigger: Trigger) -> TriggerSpec:
 
 
 def join_spec(join: Join) -> JoinSpec:
-    """Return the compiled form of a join; a `need` that is computed is filled in later."""
+    """Return the compiled form of a join. A computed `need` is filled in later."""
     if join.need in {"each", "all", "active"}:
         return JoinSpec(kind=join.need)  # type: ignore[typeddict-item]
     spec = JoinSpec(kind="count", late=join.late)
@@ -389,7 +391,7 @@ def join_spec(join: Join) -> JoinSpec:
 
 
 def without_reported(split: SplitSpec) -> SplitSpec:
-    """Leave out of a split what leads nowhere, which was reported."""
+    """Remove targets that do not exist, which were reported, from a split."""
     if split["kind"] == "one":
         return SplitSpec(kind="one", to=END) if split["to"] == NEVER else split
     if split["kind"] == "outcome":

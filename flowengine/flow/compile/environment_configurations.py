@@ -1,7 +1,7 @@
-"""What is wrong in the configuration of an environment, by the models of its kind (E402).
+"""Validation of an environment's configuration by the models of its kind (E402).
 
-What an expression gives is known when it runs. Until then its type is looked at, and everything
-around it: unknown keys, missing ones, and what is constant.
+The value of an expression is known only at run time. Until then, its type is checked, and all other
+parts: unknown keys, missing keys, and constants.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _WORD = re.compile(r"'([^']*)'")
 
 class _Fault(NamedTuple):
     path: Loc
-    """Where, as far as there is something."""
+    """Its place, as far as it exists."""
     message: str
     hint: str | None = None
     key: bool = False
-    """Whether the key is meant, not its value."""
+    """Whether it is about the key, not its value."""
 
 
 def report_faults(
@@ -40,17 +40,17 @@ def report_faults(
     loc: Loc,
     computed: Mapping[str, Typed] | None = None,
 ) -> None:
-    """Report what does not fit a model of a kind.
+    """Report values that do not fit a model of a kind.
 
     Args:
         report: Of the file.
         cls: The model.
-        data: What stands in the file; expressions are text.
-        loc: Where it stands.
-        computed: The entries with expressions in them, compiled.
+        data: The configuration in the file, with expressions as text.
+        loc: Its place.
+        computed: The entries with expressions, compiled.
     """
     for fault in [*_faults(cls, data, str(loc[-1])), *_mistyped(cls, data, computed or {})]:
-        # What is missing in the whole is missing where that would stand.
+        # A missing entry is reported at the place where it would be.
         place = (*loc, *fault.path) if fault.path or not fault.key else loc[:-1]
         report.at("E402", fault.message, place, fault.hint, key=fault.key)
 
@@ -61,12 +61,12 @@ def _faults(cls: type[BaseModel], data: Mapping[str, Any], name: str) -> list[_F
     try:
         cls.model_validate(dict(data))
     except ValidationError as error:
-        # Of a secret or a text, that it is no text tells more.
+        # For a secret or a text, the error that it is not text is more useful.
         each_one = sorted(error.errors(), key=lambda one: one["type"] == "secret")
         found = [one for each in each_one for one in _fault(cls, each, data, name)]
     else:
         return []
-    # Of the arms of a union the one that fits best tells more, and each place is told of once.
+    # For a union, only the errors of the best fitting member are reported, one for each place.
     paths = {one.path for one in found}
     return [
         one
@@ -82,7 +82,7 @@ def _faults(cls: type[BaseModel], data: Mapping[str, Any], name: str) -> list[_F
 def _fault(
     cls: type[BaseModel], error: Any, data: Mapping[str, Any], name: str
 ) -> Iterator[_Fault]:
-    """Yield what pydantic has found, unless what an expression gives may fit."""
+    """Yield the errors of pydantic, unless the value of an expression may fit."""
     path, value = _walk(error["loc"], data)
     within = str(path[-1]) if path else name
     if error["type"] == "extra_forbidden":
@@ -110,7 +110,7 @@ def _fault(
 def _mistyped(
     cls: type[BaseModel], data: Mapping[str, Any], computed: Mapping[str, Typed]
 ) -> Iterator[_Fault]:
-    """Yield the expressions whose type never fits, however it is read."""
+    """Yield the expressions whose type can never fit."""
     wanted: dict[str, Any] | None = None
     for key, typed in computed.items():
         if not is_expression(data[key]) or key not in cls.model_fields:
@@ -121,11 +121,11 @@ def _mistyped(
         arms = [one for one in arms if one.get("type") != "null"]
         if not any(_may_be(typed, arm) for arm in arms):
             expected = " or ".join(dict.fromkeys(words(arm) for arm in arms))
-            yield _Fault((key,), f"{key} is {expected}; this gives {words(typed.schema)}")
+            yield _Fault((key,), f"{key} must be {expected}, not {words(typed.schema)}")
 
 
 def _may_be(typed: Typed, wanted: dict[str, Any]) -> bool:
-    """Return whether a value may fit; a text may be read as a number."""
+    """Return whether a value may fit. A text may be parsed as a number."""
     text = not differs(typed.schema, {"type": "string"})
     as_text = text and not differs({"type": ["integer", "number", "boolean"]}, wanted)
     return as_text or not differs(typed.schema, wanted)
@@ -140,7 +140,7 @@ def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
 
 
 def _walk(loc: tuple[str | int, ...], data: Any) -> tuple[Loc, Any]:
-    """Return how far a place leads, without what pydantic adds for the arms of unions."""
+    """Return the existing part of a place, without pydantic's tags for unions."""
     path: list[str | int] = []
     for item in loc:
         items = dict(enumerate(data)) if isinstance(data, list) else data
@@ -151,7 +151,7 @@ def _walk(loc: tuple[str | int, ...], data: Any) -> tuple[Loc, Any]:
 
 
 def _model_at(cls: type[BaseModel], path: Loc) -> type[BaseModel]:
-    """Return the model of what stands at a place."""
+    """Return the model of the value at a place."""
     for item in path:
         info = cls.model_fields.get(str(item))
         cls = next(_models(info.annotation), cls) if info is not None else cls

@@ -1,7 +1,7 @@
-"""Environments: what a declaration compiles to, and a use of it (docs/language.md: environments).
+"""Environments: the compiled form of a declaration, and of its use.
 
-A use becomes a value: the spec that the manager of environments is asked for. It is evaluated for
-each attempt, with the arguments that the user gives; they choose the instance.
+See docs/language.md: environments. A use becomes a value: the spec for the manager of environments.
+It is evaluated for each attempt with the user's arguments, which determine the instance.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Declared(NamedTuple):
 
     kind: str
     spec: Typed
-    """What the manager is asked for; sees `args`."""
+    """The spec for the manager, which sees `args`."""
     args: Schema | None
     approval: Typed | None
-    """What people are asked before it is opened; sees `args` too."""
+    """The approval required before it is opened, which also sees `args`."""
 
 
 class Eager(NamedTuple):
@@ -54,14 +54,14 @@ class Eager(NamedTuple):
 
     use: Typed
     waits: bool
-    """Whether the steps of the flow begin only when it is open."""
+    """Whether the steps of the flow wait until it is open."""
 
 
 class Environments:
     """The environments of a file, as one flow uses them.
 
     Args:
-        scope: What declarations of the file see.
+        scope: The names that declarations of the file see.
     """
 
     def __init__(self, scope: DeclarationScope) -> None:
@@ -72,14 +72,14 @@ class Environments:
         self._beside: dict[File, Environments] = {}
         self.used: set[str] = set()
         self._eager: dict[str, Eager] = {}
-        """What users of this file's environments want open from the start, by name."""
+        """Environments of this file that its users need from the start, by name."""
         self._declared: dict[str, Declared | None] = {}
         self._names_inputs: set[str] = set()
         self._inputs_of_sessions: dict[str, set[str]] = {}
         self._sessions: dict[str, Declared | None] = {}
-        """With the servers that are tools, by the tool's name."""
+        """Sessions with the servers that are tools, by the tool's name."""
         self._brought: dict[str, Declared | None] = {}
-        """Of tools that step kinds bring, by kind."""
+        """Environments of tools of step kinds, by kind."""
         self._mounting: list[str] = []
 
     def of_file(self, file: File) -> Environments:
@@ -91,7 +91,7 @@ class Environments:
         return self._beside[file]
 
     def eager(self) -> dict[str, Eager]:
-        """Return the environments that the flow wants open from its start, by name."""
+        """Return the environments that the flow needs from its start, by name."""
         found = dict(self._eager)
         for beside in self._beside.values():
             found |= beside.eager()
@@ -100,13 +100,13 @@ class Environments:
     def work_in(
         self, found: Callee, use: Mapping[str, Mapping[str, Any]], loc: Loc, view: View
     ) -> None:
-        """Make something that works in an environment work in this one.
+        """Set the environment in which a callee works.
 
         Args:
-            found: What is called.
-            use: `{name: arguments}`, as the model has it; or the host.
-            loc: Where it stands.
-            view: What the arguments see.
+            found: The callee.
+            use: `{name: arguments}`, as in the model, or the host.
+            loc: Its place.
+            view: The names that the arguments see.
         """
         [name] = use
         found.task = {**found.task, "in": name}
@@ -118,16 +118,16 @@ class Environments:
     def use(
         self, given: Mapping[str, Mapping[str, Any]], loc: Loc, view: View, *, by_tool: bool = False
     ) -> Typed | None:
-        """Return the spec that a user asks for; None if it was reported what is wrong.
+        """Return the spec for a use, or None if errors were reported.
 
         Args:
-            given: `{name: arguments}`, as the model has it.
-            loc: Where it stands.
-            view: What the arguments see.
-            by_tool: Whether a tool names it: without a scope of its own it is then the call's.
+            given: `{name: arguments}`, as in the model.
+            loc: Its place.
+            view: The names that the arguments see.
+            by_tool: Whether a tool names it. Unless it has a scope, its scope is then the call.
 
         Returns:
-            A value: what the manager is asked for, with the scope.
+            A value: the spec for the manager, with the scope.
         """
         [(name, args)] = given.items()
         arguments = {
@@ -156,10 +156,10 @@ class Environments:
         return Typed(["with", [["map", given_args], used.value]], UNKNOWN)
 
     def lists_servers(self, name: str) -> bool:
-        """Return whether the policy of an environment lists the servers that it reaches."""
+        """Return whether the policy of an environment lists the reachable servers."""
         owner = self.scope.others.files.owner(self.scope.file, "environments", name, ())
         if owner is None or owner[1] not in owner[0].model.environments:
-            return True  # which was reported
+            return True  # it was reported
         policy: Any = owner[0].model.environments[owner[1]].policy
         network = policy.get("network") if isinstance(policy, dict) else None
         return isinstance(network, list)
@@ -173,7 +173,7 @@ class Environments:
         return kind
 
     def declared(self, name: str) -> Declared | None:
-        """Return what this file declares; None if it was reported what is wrong with it."""
+        """Return the compiled declaration of this file, or None if errors were reported."""
         if name not in self._declared:
             self._declared[name] = None
             with self.scope.noting_inputs() as named:
@@ -199,15 +199,15 @@ class Environments:
         return None
 
     def session(self, name: str, model: Tool, server: Server) -> Typed | None:
-        """Return the session with the server that a tool is; None if it was reported what is wrong.
+        """Return the session with the server that a tool is, or None if errors were reported.
 
         Args:
-            name: Of the tool.
+            name: The name of the tool.
             model: The tool.
-            server: What it says as a server.
+            server: Its server.
 
         Returns:
-            A value: what the manager is asked for, with the scope.
+            A value: the spec for the manager, with the scope.
         """
         loc: Loc = (*model.loc, server.kind)
         if server.in_ is not None:
@@ -226,10 +226,13 @@ class Environments:
         return None if declared is None else _of_scope("execution", declared)
 
     def _own_of(self, server: Server, loc: Loc) -> Environment | None:
-        """Return the environment that a tool declares for itself; None: it was reported."""
+        """Return the environment that a tool declares for itself, or None after an error."""
         for key, given in server.around.items():
             if has_expression(given):
-                message = f"{key!r} takes no expression: it decides what the server may do"
+                message = (
+                    f"{key!r} takes no expression, because it determines the permissions of "
+                    "the server"
+                )
                 self.report.at("E103", message, (*loc, key), "write it out")
                 return None
         own = Environment(kind=server.session, config=server.config, **server.around)
@@ -237,17 +240,16 @@ class Environments:
         return own
 
     def of_kind(self, kind: str, loc: Loc) -> Typed | None:
-        """Return the environment of a tool that a step kind brings, which needs one of some kind.
+        """Return the environment for a tool of a step kind, which requires one of some kind.
 
-        A flow configures it by declaring an environment of that kind with the kind as its name.
+        A flow configures it by declaring an environment of that kind, with the kind as its name.
 
         Args:
-            kind: Of the environment.
-            loc: Where the tool is named.
+            kind: The kind of environment.
+            loc: Place where the tool is named.
 
         Returns:
-            A value: what the manager is asked for, with the scope. None if it was reported what is
-            wrong.
+            A value: the spec for the manager, with the scope. None if errors were reported.
         """
         own = self.model.environments.get(kind)
         if own is not None and own.kind == kind:
@@ -267,7 +269,7 @@ class Environments:
             return None
         kind = owner[0].model.environments[owner[1]].kind
         if kind != session:
-            message = f"{name!r} is of kind {kind!r}; a server of tools is of kind {session!r}"
+            message = f"{name!r} is of kind {kind!r}, but a server of tools is of kind {session!r}"
             self.report.at("E103", message, loc)
             return None
         return used
@@ -275,7 +277,7 @@ class Environments:
     def _declaration(
         self, name: str, model: Environment, config_loc: Loc | None = None
     ) -> Declared | None:
-        """Compile a declaration; its configuration may stand elsewhere."""
+        """Compile a declaration, whose configuration may be at another place."""
         provider = self._provider(model)
         if provider is None:
             return None
@@ -316,13 +318,13 @@ class Environments:
         return Declared(model.kind, _map(parts), model.args, self._approval(model, view))
 
     def _approval(self, model: Environment, view: View) -> Typed | None:
-        """Return what people are asked before it is opened, as it is evaluated."""
+        """Return the approval required before it is opened, in the form for evaluation."""
         given = model.approval
         parts = None if given is None else asked_first(self.expressions, given, view)
         return None if parts is None else together(parts)
 
     def _key_of(self, name: str) -> str:
-        """Return the name by which people know it: of another file with the name of that."""
+        """Return its name for users. For another file, the file's name is included."""
         file = self.scope.file
         return name if file is self.scope.others.first else f"{file.model.id}.{name}"
 
@@ -330,7 +332,7 @@ class Environments:
         loc = (*model.loc, "key")
         typed = self.expressions.value(model.key, loc, self.scope.view)
         if differs(typed.schema, TEXT):
-            message = f"expected {words(TEXT)}, this gives {words(typed.schema)}"
+            message = f"expected {words(TEXT)}, got {words(typed.schema)}"
             self.report.at("E103", message, loc)
         return typed
 
@@ -350,7 +352,7 @@ class Environments:
             return None
 
     def _mounts(self, name: str, model: Environment, loc: Loc) -> dict[str, Typed] | None:
-        """Return the folders of other environments: folder inside → their specs."""
+        """Return the directories of other environments: directory inside → their specs."""
         given = model.config.get("mounts")
         if given is None:
             return None
@@ -370,7 +372,7 @@ class Environments:
                 continue
             kind = beside[0].model.environments[beside[1]].kind
             if kind != _MOUNTABLE:
-                message = f"{other!r} is of kind {kind!r}; a folder is of kind {_MOUNTABLE!r}"
+                message = f"{other!r} is of kind {kind!r}, but a folder is of kind {_MOUNTABLE!r}"
                 self.report.at("E103", message, place)
             mounts[inside] = used
         self._mounting.pop()
@@ -386,14 +388,14 @@ class Environments:
         at: Loc,
         default: str | None,
     ) -> None:
-        """Check what stands in the file against what the kind defines.
+        """Check a declaration in the file against the definition of its kind.
 
         Args:
-            model: As it stands in the file.
-            provider: Of its kind.
+            model: The declaration.
+            provider: The provider of its kind.
             config: Its configuration, compiled.
-            at: Where that stands.
-            default: The sandbox that is used if none is named; None: it needs none.
+            at: The place of the configuration.
+            default: The sandbox that is used if none is named. None if it needs none.
         """
         from flowengine.flow.compile.environment_configurations import report_faults
         from flowengine.sdk.models import Limits
@@ -435,7 +437,7 @@ class Environments:
                 self._check_constant(properties[argument], typed, place, f"{name}.{argument}")
             elif differs(typed.schema, properties[argument]):
                 expected = words(properties[argument])
-                message = f"{name}.{argument} is {expected}; this gives {words(typed.schema)}"
+                message = f"{name}.{argument} must be {expected}, not {words(typed.schema)}"
                 self.report.at("E402", message, place)
         missing = [one for one in schema.get("required", []) if one not in given]
         if missing:
@@ -450,18 +452,18 @@ class Environments:
         try:
             Validator(schema).check(typed.value[1], name)
         except SchemaError:
-            return  # reported with the declaration
+            return  # reported at the declaration
         except FlowEngineError as error:
             self.report.at("E402", error.message, loc, error.hint)
 
 
 def give(spec: StepSpec, given: Value, environments: Mapping[str, Typed]) -> None:
-    """Write what environments a task gets.
+    """Write the environments of a task.
 
     Args:
         spec: The task.
-        given: What it gets besides.
-        environments: By name, what `Environments.use` gave.
+        given: Its other resources.
+        environments: Results of `Environments.use`, by name.
     """
     spec["environments"] = True
     uses = ["map", {name: used.value for name, used in environments.items()}]
@@ -471,7 +473,7 @@ def give(spec: StepSpec, given: Value, environments: Mapping[str, Typed]) -> Non
 
 
 def asks(use: Typed) -> bool:
-    """Return whether people may be asked before what a use names is opened, mounts included."""
+    """Return whether opening an environment of a use, mounts included, may require an approval."""
     pending: list[Any] = [use.value]
     while pending:
         tag, content = pending.pop()
@@ -489,9 +491,9 @@ def asks(use: Typed) -> bool:
 def _of_provider(
     provider: Provider[Any], model: Environment, default: str | None
 ) -> dict[str, Typed]:
-    """Return the sandbox that a declaration names, or that follows from its configuration.
+    """Return the sandbox that a declaration names or its configuration determines.
 
-    What does not is chosen when it is opened, by the kind alone.
+    Otherwise it is chosen when it is opened, by the kind alone.
     """
     given = default if model.provider is None and _chooses(provider) else model.provider
     return {"provider": constant(given)} if given else {}
@@ -505,7 +507,7 @@ def _chooses(provider: Provider[Any]) -> bool:
 
 
 def _known(value: Any) -> Any:
-    """Return a configuration in which texts with expressions are empty."""
+    """Return a configuration with empty texts in place of expressions."""
     if isinstance(value, Mapping):
         return {key: _known(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -516,7 +518,7 @@ def _known(value: Any) -> Any:
 def _config_model(
     provider: Provider[Any], model: Environment, default: str | None
 ) -> type[BaseModel]:
-    """Return what the kind and the sandboxes that are named define."""
+    """Return the model of the kind combined with those of the named sandboxes."""
     if default is None:
         return _model_of(provider, ())
     given = model.provider or default
@@ -525,7 +527,7 @@ def _config_model(
     return _model_of(provider, tuple(known))
 
 
-@lru_cache  # making a model takes milliseconds
+@lru_cache  # building a model takes milliseconds
 def _model_of(provider: Provider[Any], sandboxes: tuple[type[Sandbox], ...]) -> type[BaseModel]:
     from flowengine.sdk.sandboxes import with_sandboxes
 

@@ -1,9 +1,9 @@
-"""Compiles the values of a flow file: constants, expressions, templates, secrets.
+"""Compilation of the values of a flow file: constants, expressions, templates, secrets.
 
 See docs/language.md: Expressions.
 
-Every expression of the flow gets a number. What it names is noted, so that the state keeps only
-what some expression names.
+Every expression of the flow has a number. The names that it uses are recorded, so that the state
+keeps only values that an expression uses.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from flowengine.sdk.near_words import did_you_mean
 
 _SECRET = re.compile(r"secrets\.([A-Za-z][A-Za-z0-9_]*)")
 _PATH = re.compile(r"\s*((?:inputs|steps|state)(?:\.\w+)+)()\s*")
-"""A text that is nothing but a path into what a flow declares."""
+"""A text that consists of exactly one path into declarations of a flow."""
 _BRACES = re.compile(r"(?<!\$)\{\{([^{}]+)\}\}|\$\{([^{}]+)\}(?!\})")
-"""Expressions as other tools write them: `{{ x }}` and `${x}`."""
+"""Expressions in the notation of other tools: `{{ x }}` and `${x}`."""
 _FILTER = re.compile(r"\s*(?<!\|)\|(?!\|)\s*")
 FIELDS = ["output", "status", "outcome", "error", "activations", "rounds", "attempts", "items",
           "agent", "started_at", "ended_at"]  # fmt: skip
-"""What can be named of a step."""
+"""The fields of a step that expressions can use."""
 
 
 class Typed(NamedTuple):
-    """A compiled value and the JSON Schema of what it gives."""
+    """A compiled value and the JSON Schema of its result."""
 
     value: Value
     schema: Schema
     doubt: Note | None = None
-    """Why it may be null, if it is nothing but the path of a value that may be."""
+    """Why it may be null, if it is exactly the path of a value that may be null."""
 
     @property
     def constant(self) -> bool:
-        """Whether it holds no expression."""
+        """Whether it contains no expression."""
         return bool(self.value[0] == "const")
 
 
@@ -71,9 +71,10 @@ class Expressions:
     """The expressions of a flow.
 
     Args:
-        secrets: The declared secrets: name → the name under which the compiled flow has it.
-        beside: Those of the flow that uses the declarations of another file.
-        in_other_file: It is not the file that is compiled; errors when it runs name the file.
+        secrets: The declared secrets: name → name in the compiled flow.
+        beside: The expressions of the flow that uses the declarations of another file.
+        in_other_file: Whether the file is not the compiled one. Errors at run time then name the
+            file.
     """
 
     def __init__(
@@ -88,21 +89,21 @@ class Expressions:
         self.in_other_file = in_other_file
         self.records: list[Plain] = [] if beside is None else beside.records
         self.named: dict[str, dict[str, None]] = {}
-        """Step id → the fields of it that some expression names."""
+        """Step id → its fields that an expression uses."""
         self.readers: dict[str, set[int]] = {}
-        """Step id → the numbers of the expressions that name it."""
+        """Step id → the numbers of the expressions that use it."""
         self.joins: dict[int, None] = {}
-        """Steps that name `join.output` or `join.outputs`."""
+        """Steps that use `join.output` or `join.outputs`."""
         self.used: dict[str, set[str]] = {"state": set(), "secrets": set(), "inputs": set()}
-        """Which keys of these roots are named anywhere."""
+        """Keys of these roots that are used anywhere."""
 
     def value(self, data: Any, loc: Loc, view: View, *, secrets: bool = False) -> Typed:
-        """Compile a value that may hold expressions anywhere.
+        """Compile a value that may contain expressions anywhere.
 
         Args:
-            data: As it stands in the file.
-            loc: Where it stands.
-            view: What its expressions see.
+            data: As written in the file.
+            loc: Its place.
+            view: The names that its expressions see.
             secrets: Whether it may name secrets.
 
         Returns:
@@ -121,10 +122,10 @@ class Expressions:
         return constant(data)
 
     def of_type(self, data: Any, loc: Loc, view: View, wanted: Schema) -> Value:
-        """Compile a value that has to be of a type."""
+        """Compile a value that must be of a type."""
         typed = self.value(data, loc, view)
         if differs(typed.schema, wanted):
-            message = f"expected {words(wanted)}, this gives {words(typed.schema)}"
+            message = f"expected {words(wanted)}, got {words(typed.schema)}"
             self.report.at("E103", message, loc)
         return typed.value
 
@@ -137,7 +138,7 @@ class Expressions:
 
     @contextmanager
     def noting_state(self) -> Iterator[set[str]]:
-        """Collect the state keys that what is compiled in it names; `*` if it may be any."""
+        """Collect the state keys that values compiled in the block name, or `*` for any."""
         before, named = self.used["state"], set[str]()
         self.used["state"] = named
         try:
@@ -191,7 +192,7 @@ class Expressions:
         return Typed(["secret" if names_secret else "text", compiled], TEXT)
 
     def _warn_of_literal(self, text: str, loc: Loc, view: View) -> None:
-        """Warn of text that would be an expression in another tool, and is one here if marked."""
+        """Warn of text that would be an expression in another tool, or here with `${{ }}`."""
         path = _PATH.fullmatch(text)
         found = [path] if path else list(_BRACES.finditer(text))
         for match in found:
@@ -199,11 +200,11 @@ class Expressions:
             root = source.partition(".")[0]
             checked = check(source, view.names(source)) if root in {*view.roots, "steps"} else None
             if checked is not None and checked.references and not checked.problems:
-                message = f"this is text, not an expression: {match[0]!r} stays as it is"
+                message = f"this is text, not an expression: {match[0]!r} is not evaluated"
                 offset, length = match.start(), len(match[0])
                 hint = f"write '${{{{ {source} }}}}'"
                 if filtered:
-                    hint += "; there are no filters, but functions, as in '${{ size(x) }}'"
+                    hint += ". There are no filters, but functions, as in '${{ size(x) }}'"
                 self.report.inside("W307", message, loc, offset, length, hint)
 
     def _secret(self, name: str, piece: Piece, loc: Loc) -> str:
@@ -236,7 +237,7 @@ class Expressions:
         return len(self.records) - 1, checked, names
 
     def _note(self, reference: tuple[str, ...], view: View) -> None:
-        """Note what an expression names of steps, joins and declarations."""
+        """Record the steps, joins and declarations that an expression names."""
         root, *rest = reference
         if root == "steps" and rest:
             self._note_step(rest[0], rest[1:2] or FIELDS)
@@ -249,7 +250,7 @@ class Expressions:
             self.used[root].update(rest[:1] or ["*"])
 
     def _note_step(self, step: str, fields: Iterable[str]) -> None:
-        """Note that the expression which is compiled names fields of a step."""
+        """Record that the compiled expression names fields of a step."""
         self.named.setdefault(step, {}).update(dict.fromkeys(fields))
         self.readers.setdefault(step, set()).add(len(self.records))
 
@@ -260,7 +261,7 @@ def constant(data: Any) -> Typed:
 
 
 def parts_of(typed: Typed) -> dict[str, Typed] | None:
-    """Return the parts of a map that is written out; None of any other value."""
+    """Return the parts of a map that is written out, or None for any other value."""
     kind, value = typed.value
     if kind == "const" and isinstance(value, dict):
         return {key: constant(part) for key, part in value.items()}
@@ -278,6 +279,6 @@ def together(parts: dict[str, Typed]) -> Typed:
 
 
 def _without_filters(source: str) -> tuple[str, bool]:
-    """Return what other tools hand through filters (`x | upper`), and whether there are any."""
+    """Return an expression without the filters of other tools (`x | upper`), and if it had any."""
     value, *filters = _FILTER.split(source)
     return value, bool(filters)

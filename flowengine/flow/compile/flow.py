@@ -66,7 +66,7 @@ class Compiler:
         self.outputs: dict[str, Schema] = {}
         """Types of its outputs."""
         self.uncertain_outputs: list[str] = []
-        """Those that may be null although it succeeded."""
+        """Outputs that may be null although the flow succeeded."""
         self.edges.write()
         self.scopes = Scopes(self.plan)
         declared = self.expressions
@@ -82,11 +82,11 @@ class Compiler:
         )
 
     def compile(self) -> None:
-        """Write the compiled form; if anything was reported, it is not to be used."""
+        """Write the compiled form. It must not be used if errors were reported."""
         self._declarations()
         self.plan.flow["expressions"] = self.expressions.records
         if not self.model.steps:
-            return  # a library, or its steps were left out as wrong
+            return  # a library, or its steps were left out because of errors
         self.steps.write()
         self.steps.open_first(self.tools.environments.eager())
         self._outputs()
@@ -134,7 +134,7 @@ class Compiler:
                 self.tools.environments.declared(name)
 
     def _input_defaults(self) -> None:
-        """Compile the defaults of inputs that are computed, each after those it needs."""
+        """Compile the computed defaults of inputs, each after those that it needs."""
         computed: dict[str, Any] = {}
         needs: dict[str, set[str]] = {}
         for name, schema in self.model.inputs.items():
@@ -197,7 +197,10 @@ class Compiler:
         return compiled
 
     def _start(self, given: Start) -> dict[str, Any]:
-        """Compile what begins executions; its arguments are checked like those of a call."""
+        """Compile the signals that start executions.
+
+        Their arguments are checked like those of a call.
+        """
         model, loc = self.model, given.loc
         name = str(given.signal)
         data = self.actions.signal_data(name, (*loc, "signal"))
@@ -233,7 +236,7 @@ class Compiler:
                 hint = did_you_mean(name, self.model.inputs)
                 self.report.at("E402", f"there is no input {name!r}", loc, hint, key=True)
         elif differs(given, schema):
-            message = f"the input {name!r} is {words(schema)}; this gives {words(given)}"
+            message = f"the input {name!r} must be {words(schema)}, not {words(given)}"
             self.report.at("E402", message, loc)
 
     def _outputs(self) -> None:
@@ -305,10 +308,10 @@ class Compiler:
         return set(declared) if "*" in named else named & declared.keys()
 
     def hand_on_inputs(self, named: Mapping[Definition, set[str]]) -> None:
-        """Take inputs of the file's own flow, and hand them on to what is generated from it.
+        """Take inputs of the file's own flow, and pass them on to generated flows.
 
         Args:
-            named: Which of them generated flows need.
+            named: The inputs that generated flows need.
         """
         own = self.model.file.flow
         if self.model in named:
@@ -319,7 +322,7 @@ class Compiler:
             if not needed:
                 continue
             if self.model is not own and (flow.file is not own.file or self.model not in named):
-                message = f"{flow.id!r} uses inputs of the flow of its own file, which is not this"
+                message = f"{flow.id!r} uses inputs of the flow in its own file, which is not this"
                 hint = "run it from there, or give it 'context' instead of inputs"
                 self.report.at("E301", message, (*request.loc, request.action), hint)
                 continue
@@ -335,7 +338,7 @@ class Compiler:
             spec[of_flow] = ["map", parts]
 
     def check_handlers(self, plans: Plans) -> None:
-        """Check the handlers of its steps; the flows that it runs are compiled by now."""
+        """Check the handlers of its steps, after the flows that it runs have been compiled."""
         if self.model.steps:
             self._findings(check_handlers(self.plan, plans))
 
@@ -348,7 +351,7 @@ class Compiler:
             self.report.at(one.code, one.message, loc, one.hint, key=is_key, related=related)
 
     def used(self, section: str) -> set[str]:
-        """Return the names of a section that something in the flow names; `*`: it may be any."""
+        """Return the names of a section that are used in the flow, or `*` for any."""
         used = self.expressions.used
         if section == "state":
             return used["state"] | {key for info in self.plan.steps for key in info.model.set}
@@ -359,7 +362,7 @@ class Compiler:
         return self.actions.signals if section == "signals" else self._called()
 
     def _called(self) -> set[str]:
-        """Return the tools and flows that some step runs."""
+        """Return the tools and flows that a step runs."""
         called = set(self.tools.used)
         for info in self.plan.steps:
             for model in (info.model, info.model.compensate):
@@ -369,12 +372,12 @@ class Compiler:
 
 
 def _budget(given: Budget) -> Any:
-    """Return the compiled form of a budget: what it bounds, and what happens then."""
+    """Return the compiled form of a budget: its limits, and the effect of exceeding them."""
     return {"then": given.then, **given.model_dump(exclude_none=True, exclude={"then"})}
 
 
 def _declared(file: File, section: str) -> list[str]:
-    """Return the names of a section, those left out as wrong included."""
+    """Return the names of a section, including those left out because of errors."""
     unread = [str(loc[1]) for loc in file.model.unread if len(loc) > 1 and loc[0] == section]
     return [*getattr(file.model, section), *unread]
 

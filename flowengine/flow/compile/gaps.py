@@ -1,4 +1,4 @@
-"""What was left out of a flow as wrong, and what can be said of the rest all the same."""
+"""Parts of a flow that were left out because of errors, and the checks that are still possible."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from flowengine.flow.compile.step_info import Info
 from flowengine.flow.models import Loc
 
 INNER = frozenset({"group", "parallel", "finally"})
-"""Keys of a step that hold lists of steps."""
+"""Keys of a step that contain lists of steps."""
 GRAPH = INNER | {"id", "next", "on_error", "join", "when", "cancel", "trigger"}
-"""Keys of a step without which its edges are not known."""
+"""Keys of a step that determine its edges."""
 WITHOUT_OUTCOME = frozenset({"id", "title", "with", "output", "emit", "effect", "on_crash"})
 """Keys of a step that add no outcome and no type of error."""
 
 
 class Gaps:
-    """What is not known of a flow, since something was reported.
+    """The unknown parts of a flow, about which errors were reported.
 
-    Errors that would only follow from a gap are not reported; those that hold however it is filled
+    Errors that would only follow from a gap are not reported. Errors that hold however it is filled
     are.
     """
 
@@ -26,24 +26,24 @@ class Gaps:
         self.bodies: set[int] = set()
         """Bodies in which a step, or a way between steps, is missing."""
         self.steps: set[int] = set()
-        """Steps of which something is missing altogether: what comes after them is not known."""
+        """Steps with unknown parts, so that the steps after them are unknown."""
         self.joins: set[int] = set()
-        """Steps at which it is not known how tokens meet."""
+        """Steps whose join is unknown."""
         self.outcomes: set[int] = set()
-        """Steps of which it is not known how they can end."""
+        """Steps whose outcomes are unknown."""
         self.cancels = False
-        """Whether it is not known what some step cancels."""
+        """Whether it is unknown which steps are cancelled."""
 
     def __bool__(self) -> bool:
         """Whether a step, or a way between steps, is missing anywhere."""
         return bool(self.bodies)
 
     def add(self, unread: Iterable[Loc], own: Loc, steps: Iterable[Info]) -> None:
-        """Take in what was left out.
+        """Record the parts that were left out.
 
         Args:
             unread: Places of the file.
-            own: Where the flow stands.
+            own: Place of the flow.
             steps: Its steps.
         """
         by_loc = {info.loc: info for info in steps}
@@ -76,6 +76,6 @@ class Gaps:
 
 
 def _prefixes(loc: Loc, own: Loc) -> Iterator[Loc]:
-    """Yield a place and those around it in the same flow, from the inside out."""
+    """Yield a place and its enclosing places in the same flow, from the inside out."""
     for length in range(len(loc), len(own), -1):
         yield loc[:length]

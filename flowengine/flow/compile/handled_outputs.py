@@ -1,4 +1,4 @@
-"""Checks that what a handler of a flow gives has the shape and the types of the flow's outputs."""
+"""Validation of a flow handler's output by the names and types of the flow's outputs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from flowengine.sdk.near_words import did_you_mean
 def check_handled(
     report: Report, declared: Mapping[str, Any], given: Typed, loc: Loc
 ) -> dict[str, Schema]:
-    """Check the output of a handler of a flow, which stands for the outputs of the flow.
+    """Check the output of a handler of a flow, which replaces the outputs of the flow.
 
     Args:
         report: Of the file.
-        declared: The outputs of the flow: name → what it declares of it.
-        given: What the handler gives.
-        loc: Where it stands.
+        declared: The outputs of the flow: name → declaration.
+        given: The output of the handler.
+        loc: Its place.
 
     Returns:
-        Name → type, of all outputs.
+        Name → type, for all outputs.
     """
     if differs(given.schema, {"type": "object"}):
         message = (
@@ -43,7 +43,7 @@ def check_handled(
         missing = [name for name in declared if name not in types]
         if missing:
             names = " and ".join(repr(name) for name in missing)
-            message = f"this 'output' is the outputs of the flow, and lacks {names}"
+            message = f"this 'output' replaces the outputs of the flow, but {names} is missing"
             report.at("E104", message, loc, _hint(declared))
     for name, model in declared.items():
         if name in types:

@@ -1,4 +1,4 @@
-"""Handlers that can never be taken (E210), and those that do more than they seem to (W411)."""
+"""Handlers that can never run (E210), and those with a wider effect than it seems (W411)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from flowengine.flow.models import Fail, Wait
 from flowengine.kernel.errors import matches
 
 ANYWHERE = frozenset({"ExpressionError", "ValidationError", "LimitExceeded", "Cancelled"})
-"""Errors that can come at every step."""
+"""Errors that can occur at every step."""
 OUTSIDE = frozenset({"MapFailed", "TooFew", "Deadline", *ANYWHERE})
 """Errors that leave a map."""
 
 
 Plans = Callable[[Definition], Plan]
-"""Gives the steps of another flow, compiled."""
+"""Returns the steps of another flow, compiled."""
 
 
 def check_handlers(plan: Plan, plans: Plans) -> Iterator[Finding]:
-    """Yield what is wrong with the handlers of all steps.
+    """Yield errors and warnings about the handlers of all steps.
 
     Args:
         plan: The steps, compiled.
-        plans: For the flows that they run.
+        plans: Returns the steps of the flows that they run.
 
     Yields:
         Findings, in file order.
@@ -37,7 +37,7 @@ def check_handlers(plan: Plan, plans: Plans) -> Iterator[Finding]:
         if not isinstance(handlers, list):
             continue
         yield from _covered(info)
-        # A generated flow is ready for whatever its tools raise, also for tools that cannot fail.
+        # A generated flow handles any error of its tools, even for tools that cannot fail.
         can = possible(info, plans) if plan.model.generated is None else None
         if can is not None and info.number not in plan.gaps.outcomes:
             yield from _never(info, can)
@@ -46,7 +46,7 @@ def check_handlers(plan: Plan, plans: Plans) -> Iterator[Finding]:
 
 
 def _covered(info: Info) -> Iterator[Finding]:
-    """Find handlers behind one that has taken all they could take."""
+    """Find handlers after one that already handles all their errors."""
     taken: list[str] = []
     everything = False
     for index, spec in enumerate(info.spec.get("on_error", [])):
@@ -75,17 +75,17 @@ def _never(info: Info, can: frozenset[str]) -> Iterator[Finding]:
         if mapped:
             hint = "errors of an item stay in the map: put the step into a group with the map"
         else:
-            hint = f"what can occur is {', '.join(sorted(can))}"
+            hint = f"possible errors: {', '.join(sorted(can))}"
         where = ("on_error", index, "type")
         yield Finding("E210", info.number, message, hint, where)
 
 
 def possible(info: Info, plans: Plans) -> frozenset[str] | None:
-    """Return the types of error that can come at a step, or None if that can be any.
+    """Return the types of error that can occur at a step, or None if any can.
 
     Args:
         info: The step.
-        plans: For the flow that it runs.
+        plans: Returns the steps of the flow that it runs.
 
     Returns:
         Names of types.
@@ -103,9 +103,9 @@ def possible(info: Info, plans: Plans) -> frozenset[str] | None:
 
 
 def _of_flow(flow: Definition, plans: Plans, seen: set[Definition]) -> frozenset[str] | None:
-    """Return the types of error that can leave a flow; None if that can be any."""
+    """Return the types of error that can leave a flow, or None if any can."""
     if flow in seen:
-        return frozenset()  # what it raises when it runs itself is what it raises
+        return frozenset()  # a recursive call adds no types of its own
     seen.add(flow)
     found: frozenset[str] = frozenset({"CompensationFailed"})
     plan = plans(flow)
@@ -124,9 +124,9 @@ def _of_flow(flow: Definition, plans: Plans, seen: set[Definition]) -> frozenset
 
 
 def _raises_anything(info: Info) -> bool:
-    """Return whether a step raises an error again of which only the execution knows the type.
+    """Return whether a step raises an error again whose type is known only at run time.
 
-    What a handler raises again of its own step is one of the errors that can come there anyway.
+    An error that a handler raises again from its own step is among the possible errors anyway.
     """
     handlers = info.model.on_error if isinstance(info.model.on_error, list) else []
     again = [one.fail.error for one in handlers if one.fail is not None]
@@ -135,13 +135,13 @@ def _raises_anything(info: Info) -> bool:
 
 
 def _raised(handlers: object) -> set[str]:
-    """Return the types that handlers raise instead of what they handle."""
+    """Return the types that handlers raise in place of the handled error."""
     some = handlers if isinstance(handlers, list) else []
     return {one.fail.type for one in some if one.fail is not None and one.fail.error is None}
 
 
 def _at(info: Info) -> frozenset[str]:
-    """Return the types of error that a step adds to those that come from inside it."""
+    """Return the types of error that a step adds to those from inside it."""
     model = info.model
     present = {
         "Deadline": model.deadline is not None,

@@ -1,8 +1,9 @@
-"""Parameters of Python functions that get an environment because their hint names its class.
+"""Parameters of Python functions that receive an environment because their hint names its class.
 
-`def count(box: PythonSandbox)` gets the one environment whose resource is a `PythonSandbox`: of
-those that the step or tool names, else of those that the file declares. It is given under the name
-of the parameter, as if `environments: {box: …}` said so; what runs the function knows of nothing.
+`def count(box: PythonSandbox)` receives the one environment whose resource is a `PythonSandbox`:
+among those that the step or tool names, else among those that the file declares. It is passed under
+the name of the parameter, as if `environments: {box: …}` were set. The code that runs the function
+does not know the difference.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ def inject(
     *,
     by_tool: bool = False,
 ) -> list[str]:
-    """Give a function environments for the parameters whose hint names a class of theirs.
+    """Pass environments to the parameters of a function whose hints name a class of theirs.
 
     Args:
-        environments: Those of the file.
-        found: What calls the function; it has what is named by now.
-        named: What the step or tool names, by the names that it gives them.
-        given: Parameters that get something else.
+        environments: The environments of the file.
+        found: The callee of the function, with its named environments.
+        named: The environments that the step or tool names, by the names that it uses for them.
+        given: Parameters that receive other values.
         loc: The step or tool, for messages.
         by_tool: Whether it is a tool.
 
     Returns:
-        The parameters that are for environments, those without one included.
+        The parameters for environments, including those without one.
     """
     taken = []
     for parameter, hinted in found.hinted.items():
@@ -57,7 +58,7 @@ def inject(
         if not uses and not hinted.only_named:
             uses = {name: {name: {}} for name, kind in own.items() if fits(kind, hinted.classes)}
         if not uses and not _may_fit(hinted.classes):
-            continue  # a class of somebody else's: an argument like others
+            continue  # a class that is not an environment, so an ordinary argument
         taken.append(parameter)
         if len(uses) == 1:
             [use] = uses.values()
@@ -72,11 +73,11 @@ def inject(
 def take_named(
     environments: Environments, found: Callee, named: Mapping[str, Mapping[str, Any]], loc: Loc
 ) -> None:
-    """Give what opens an environment of some kind the one of that kind that is named instead.
+    """Replace environments that a callee opens by kind with named ones of that kind.
 
     Args:
-        environments: Those of the file.
-        found: What is called; it has what is named by now.
+        environments: The environments of the file.
+        found: The callee, with its named environments.
         named: As for `inject`.
         loc: The step or tool, for messages.
     """
@@ -87,7 +88,7 @@ def take_named(
         if len(fitting) > 1:
             message = f"{found.name} works in one environment of kind {kind!r}, and "
             message += f"{' and '.join(map(repr, fitting))} are such environments"
-            hint = f"say which: 'environments: {{{place}: {fitting[0]}}}'"
+            hint = f"choose one with 'environments: {{{place}: {fitting[0]}}}'"
             environments.report.at("E402", message, (*loc, "environments"), hint)
         elif fitting and fitting[0] in found.environments:
             found.environments[place] = found.environments.pop(fitting[0])
@@ -101,7 +102,7 @@ def _check_named(
     use: Mapping[str, Any],
     loc: Loc,
 ) -> None:
-    """Refuse an environment of another class than the parameter of its name takes."""
+    """Refuse an environment whose class differs from that of the parameter with its name."""
     [name] = use
     kind = environments.kind_of(name)
     if kind is None or fits(kind, hinted.classes) or not _may_fit(hinted.classes):
@@ -127,7 +128,7 @@ def _report(
     message = f"the parameter {parameter!r} of {found.name} takes a {_words(hinted)}, "
     if candidates:
         message += f"and {' and '.join(map(repr, candidates))} are such environments"
-        hint = f"say which: 'environments: {{{parameter}: {candidates[0]}}}'"
+        hint = f"choose one with 'environments: {{{parameter}: {candidates[0]}}}'"
     else:
         message += "and there is no such environment"
         kinds = " or ".join(_kinds_of(hinted.classes))
@@ -136,35 +137,35 @@ def _report(
 
 
 def _may_fit(classes: list[str]) -> bool:
-    """Return whether any kind that is installed opens one of these."""
+    """Return whether an installed kind opens one of these classes."""
     return any(
         fits(kind, [one]) for one in classes for kind in registry.kinds_from(one.rpartition(".")[0])
     )
 
 
 def _kinds_of(classes: list[str]) -> list[str]:
-    """Return the kinds that open one of these; only packages that a class is from are loaded."""
+    """Return the kinds that open one of these classes, loading only the packages of the classes."""
     packages = {one.partition(".")[0] for one in classes}
     kinds = [kind for package in sorted(packages) for kind in registry.kinds_from(package)]
     return [kind for kind in kinds if fits(kind, classes)]
 
 
 def fits(kind: str | None, classes: list[str]) -> bool:
-    """Return whether what a kind opens is one of these, or derived from one.
+    """Return whether the resource of a kind is an instance of one of these classes.
 
-    Its package may hand the class on, so it is known by package and name.
+    Its package may re-export the class, so it is identified by package and name.
     """
     if kind is None or kind not in registry.environment_names():
         return False
     try:
         opened = registry.provider(kind).resource_types()
     except FlowEngineError:
-        return False  # reported with the declaration
+        return False  # reported at the declaration
     known = {_known_as(one) for each in opened for one in each.__mro__}
     return any((one.partition(".")[0], one.rpartition(".")[2]) in known for one in classes)
 
 
 def _known_as(one: type) -> tuple[str, str]:
-    """Return package and name of a class; Python's own say nothing about an environment."""
+    """Return package and name of a class, or nothing for a built-in one."""
     package = one.__module__.partition(".")[0]
     return ("", "") if package in sys.stdlib_module_names else (package, one.__name__)

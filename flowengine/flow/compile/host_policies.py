@@ -1,8 +1,8 @@
-"""The rules of a host: read from a file of its own, and asked right before a call is made.
+"""The rules of a host, read from a separate file and evaluated right before a call.
 
-They have the form of `policies` in a flow file, but belong to no flow: their conditions see `args`
-and `execution`. They are not compiled into flows, so a changed rule counts at once, also for
-executions that have begun.
+They have the form of `policies` in a flow file but belong to no flow: their conditions see `args`
+and `execution`. They are not compiled into flows, so a changed rule takes effect at once, including
+for executions that have begun.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from flowengine.flow.source.yaml_source import Source, read
 from flowengine.kernel.graph.compiled import Plain
 
 FLOWS = frozenset({"flow", "agent"})
-"""Kinds whose calls make no call of their own: what they call is decided about, call by call."""
+"""Kinds that only make further calls. The rules are applied to each of these calls."""
 
 PROJECT = ".flowengine"
-"""The folder of a project, whose rules can only restrict."""
+"""The directory of a project, whose rules can only restrict."""
 
 
 class HostPolicies(NamedTuple):
     """The rules of one file."""
 
     compiled: dict[str, Plain]
-    """`rules`: of each its verdict, agent, effect, environment, and the number of its condition;
+    """`rules`: for each its verdict, agent, effect, environment, and the number of its condition.
     `expressions`: the conditions."""
     warnings: list[Diagnostic]
     report: str
-    """The warnings, for people."""
+    """The warnings, as a readable report."""
 
 
 def compile_host_policies(path: str) -> HostPolicies:
@@ -53,13 +53,13 @@ def compile_host_policies(path: str) -> HostPolicies:
         The rules.
 
     Raises:
-        FlowFileError: It has errors; all of them are in it.
-        NotFound: It cannot be read.
+        FlowFileError: The file has errors. The exception contains all of them.
+        NotFound: The file cannot be read.
     """
     source = read(path)
     diagnostics = Diagnostics()
-    if not source.says("policies"):  # and so may be anybody's, behind a link
-        message = f"{path} is not a policy file: it does not say 'policies:'"
+    if not source.says("policies"):  # a link may lead to any file, so its content is not quoted
+        message = f"{path} is not a policy file: 'policies:' is missing"
         raise FlowFileError(message, [])
     policies = _policies(source, diagnostics)
     report = Report(source, diagnostics)
@@ -74,7 +74,7 @@ def compile_host_policies(path: str) -> HostPolicies:
             report.at("W418", message, (*policy.loc, "allow"), hint, key=True)
         kind, colon, _ = policy.verdict[1].partition(":")
         if colon and kind in FLOWS:
-            message = f"a call of kind {kind!r} makes no call of its own"
+            message = f"a call of kind {kind!r} only makes further calls"
             hint = "write rules for the tools that it calls"
             report.at("E401", message, (*policy.loc, policy.verdict[0]), hint)
         elif is_kind_known(report, policy) and policy.when is not None:
@@ -95,7 +95,7 @@ def _policies(source: Source, diagnostics: Diagnostics) -> list[Policy]:
     """Return the rules of a file.
 
     Raises:
-        FlowFileError: It cannot be read to its end, or is of another form.
+        FlowFileError: The file cannot be read to its end, or has another form.
     """
     faults = Faults(source, diagnostics)
     if source.root is None:

@@ -1,8 +1,8 @@
-"""Which step is the last to name another one: once it has ended, the state forgets that output.
+"""The last step that uses the output of another one, after which the state drops that output.
 
-Only what stands in the flow's own list of steps is looked at, and only if a token never comes back
-there: then a step that has ended is never evaluated again for its token. What the flow names as a
-whole (its outputs, its handlers, what cleans up or undoes) is kept to the end.
+Only steps in the flow's own list are considered, and only if no token returns to them: a step that
+has ended is then never evaluated again for its token. Outputs used by the flow as a whole (its
+outputs, its handlers, `finally`, compensations) are kept to the end.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from flowengine.kernel.graph.specs import CompiledFlow
 def last_readers(
     flow: CompiledFlow, readers: Mapping[int, Collection[int]]
 ) -> dict[int, list[int]]:
-    """Return the steps that are the last to name others, each with those others.
+    """Return the steps that are the last to use others, each with those others.
 
     Args:
-        flow: The flow, compiled by itself.
-        readers: Step → the numbers of all expressions that name it.
+        flow: The flow, compiled separately.
+        readers: Step → the numbers of all expressions that use it.
     """
     steps, bodies = flow["steps"], flow["bodies"]
     body = bodies[0]["steps"]
@@ -51,7 +51,7 @@ def _with_inner(flow: CompiledFlow, step: int) -> Iterator[Mapping[str, Any]]:
     """Yield a step and those of the groups inside it."""
     spec = flow["steps"][step]
     yield spec
-    if spec.get("action") == "group":  # none: it has errors, which are told
+    if spec.get("action") == "group":  # there is none if it has errors, which are reported
         for inner in flow["bodies"][spec["child"]]["steps"]:
             yield from _with_inner(flow, inner)
 

@@ -1,8 +1,8 @@
-"""Puts flows that run one another into one compiled flow, each of them once.
+"""Linking of flows that run each other into one compiled flow, each included once.
 
-Each flow is compiled by itself, with steps, bodies and expressions numbered from 0. Linking moves
-its numbers behind those of the flows before it; so the size of the whole is the sum of its parts,
-however deep they run inside one another.
+Each flow is compiled separately, with steps, bodies and expressions numbered from 0. Linking shifts
+its numbers behind those of the flows before it. The size of the whole is therefore the sum of its
+parts, at any nesting depth.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from flowengine.flow.structural_hash import CONDITIONS, OPAQUE
 from flowengine.kernel.graph.specs import CompiledFlow
 
 OWN = ("inputs", "state", "limits", "counts_alone", "budget", "result")
-"""Sections that hold no numbers of expressions."""
+"""Sections without numbers of expressions."""
 RANGES = ("steps", "bodies", "expressions")
-"""What is written one behind the other."""
+"""Sections that are concatenated."""
 
 
 class Block:
-    """Where the numbers of one flow are moved to.
+    """The offsets of one flow's numbers.
 
     Args:
-        steps: What is added to the number of a step.
-        bodies: To that of a body.
-        expressions: To that of an expression.
+        steps: Offset of step numbers.
+        bodies: Offset of body numbers.
+        expressions: Offset of expression numbers.
     """
 
     def __init__(self, steps: int, bodies: int, expressions: int) -> None:
@@ -34,7 +34,7 @@ class Block:
         self.expressions = expressions
 
     def step(self, spec: Any) -> Any:
-        """Return a step with its numbers moved, but for the body of a subflow."""
+        """Return a step with its numbers shifted, except for the body of a subflow."""
         moved = self._part(spec)
         if spec["body"] >= 0:
             moved["body"] = spec["body"] + self.bodies
@@ -55,7 +55,7 @@ class Block:
         return moved
 
     def body(self, spec: Any) -> Any:
-        """Return a body with its numbers moved."""
+        """Return a body with its numbers shifted."""
         moved = {**spec, "owner": self._to(spec["owner"])}
         moved["steps"] = [self._to(one) for one in spec["steps"]]
         moved["start"] = [self._to(one) for one in spec["start"]]
@@ -68,7 +68,7 @@ class Block:
         return moved
 
     def declarations(self, flow: Any) -> dict[str, Any]:
-        """Return what a flow declares, with its numbers moved."""
+        """Return the declarations of a flow with their numbers shifted."""
         spec: dict[str, Any] = {key: flow[key] for key in OWN if flow.get(key)}
         if flow.get("defaults"):
             spec["defaults"] = [[name, self._part(value)] for name, value in flow["defaults"]]
@@ -84,7 +84,7 @@ class Block:
         return spec
 
     def _entry(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """Move what an output or a signal evaluates; its JSON Schema stays."""
+        """Shift the expressions of an output or a signal, and keep its JSON Schema."""
         return {
             key: self._part(one) if key in {"value", "key"} else one for key, one in entry.items()
         }
@@ -111,7 +111,7 @@ class Block:
         return moved
 
     def _part(self, node: Any) -> Any:
-        """Return a part of a flow with its expressions moved."""
+        """Return a part of a flow with its expressions shifted."""
         if isinstance(node, dict):
             return {key: self._keyed(key, one) for key, one in node.items()}
         if not isinstance(node, list):
@@ -142,11 +142,11 @@ class Block:
 
 
 def link(flows: list[tuple[str, CompiledFlow]], calls: list[list[tuple[int, int]]]) -> CompiledFlow:
-    """Return one compiled flow of several.
+    """Link several flows into one compiled flow.
 
     Args:
-        flows: Name and compiled form of each; the first is the main one.
-        calls: By flow: the number of a step that runs another, and which one of `flows`.
+        flows: Name and compiled form of each. The first is the main one.
+        calls: By flow: the number of a step that runs another flow, and its index in `flows`.
 
     Returns:
         The main flow, with the others in it.
@@ -161,17 +161,17 @@ def link(flows: list[tuple[str, CompiledFlow]], calls: list[list[tuple[int, int]
 
 
 def alone(flow: CompiledFlow, number: int) -> CompiledFlow:
-    """Return one of the flows of a compiled flow by itself, with those that it runs.
+    """Return one of the flows of a compiled flow as a main flow, with those that it runs.
 
     Args:
-        number: Which of its flows; 0: the main one.
+        number: Number of the flow, 0 for the main one.
 
     Returns:
         A compiled flow.
     """
     specs: list[Any] = [_main_spec(flow), *flow.get("flows", [])]
     order = [number]
-    for one in order:  # grows while it is walked
+    for one in order:  # the list grows during the loop
         first, end = specs[one]["steps"]
         called = (_called(flow, step) for step in flow["steps"][first:end])
         order += [other for other in dict.fromkeys(called) if other >= 0 and other not in order]
@@ -196,7 +196,7 @@ def alone(flow: CompiledFlow, number: int) -> CompiledFlow:
 
 
 def _main_spec(flow: CompiledFlow) -> dict[str, Any]:
-    """Return the main flow as its subflows are described."""
+    """Return the main flow in the form of a subflow's description."""
     others = flow.get("flows", [])
     lengths = {key: len(flow[key]) for key in RANGES}  # type: ignore[literal-required]
     first = {key: others[0][key][0] if others else lengths[key] for key in RANGES}  # type: ignore[literal-required]
@@ -220,7 +220,7 @@ def _running(step: Any, number: int) -> Any:
 
 
 class _Part(NamedTuple):
-    """One flow to be joined with others; steps that run flows have their numbers as `child`."""
+    """One flow to be joined with others. Steps that run flows have their numbers as `child`."""
 
     name: str
     flow: Any
@@ -228,11 +228,11 @@ class _Part(NamedTuple):
     bodies: list[Any]
     expressions: list[Any]
     block: Block
-    """Leads its numbers back to 0."""
+    """Shifts its numbers back to 0."""
 
 
 def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:
-    """Write flows one behind the other; the first is the main one."""
+    """Concatenate flows. The first is the main one."""
     steps: list[Any] = []
     bodies: list[Any] = []
     expressions: list[Any] = []
@@ -271,7 +271,7 @@ def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:
 
 
 def _scopes(step: Any) -> Iterator[str]:
-    """Yield the scopes of the environments that a step gets."""
+    """Yield the scopes of the environments of a step."""
     pending = list(step["input"][1]["environments"][1].values())
     while pending:
         tag, use = pending.pop()

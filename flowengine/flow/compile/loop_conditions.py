@@ -1,4 +1,4 @@
-"""Loops whose condition nothing in the body changes (W409)."""
+"""Loops whose body does not change their condition (W409)."""
 
 from __future__ import annotations
 

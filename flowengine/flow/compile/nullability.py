@@ -1,7 +1,7 @@
-"""Why the output of a step that succeeded may be null all the same, or a part of it (W305, W417).
+"""Reasons why the output of a successful step, or a part of it, may be null (W305, W417).
 
-A group gives the output of its last step, which may have been skipped; where several steps lead out
-of it, it gives nothing. A part of what a `parallel` or a flow gives may be missing, too.
+A group returns the output of its last step, which may have been skipped. If several steps lead out
+of it, it returns nothing. Parts of the output of a `parallel` or a flow may be missing, too.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from types import MappingProxyType
 from flowengine.flow.expressions import Note
 
 Doubts = Mapping[str, Note]
-"""Part of an output → why it may be null: `""` for the whole, `.x` for what is under the key x."""
+"""Part of an output → why it may be null: `""` for the whole, `.x` for the value of the key x."""
 NONE: Doubts = MappingProxyType({})
 
 
 def missing(why: str, path: str) -> Note:
-    """Return the warning about reading inside a value that may be null.
+    """Return the warning about access to a value that may be null.
 
     Args:
-        why: What may have happened, such as `'a' may have been skipped`.
+        why: The possible cause, such as `'a' may have been skipped`.
         path: The value.
     """
     hint = f"write default({path}.…, …), or test {path} != null"
@@ -28,21 +28,21 @@ def missing(why: str, path: str) -> Note:
 
 
 def under(path: str, doubts: Doubts) -> dict[str, Note]:
-    """Return the doubts about an output by the paths under which it is named.
+    """Return the doubts about an output by path.
 
     Args:
-        path: Of the output.
-        doubts: About it.
+        path: Path of the output.
+        doubts: Doubts about it.
     """
     return {path + part: note for part, note in doubts.items()}
 
 
 def passed_on(doubts: Doubts, path: str) -> Doubts:
-    """Return the doubts about a value where another output gives it.
+    """Return the doubts about a value that another output contains.
 
     Args:
-        doubts: About the value, and its parts.
-        path: The output that gives it.
+        doubts: Doubts about the value and its parts.
+        path: The output that contains it.
     """
     return {
         part: note if note.always else missing(note.reason, path + part)
@@ -51,16 +51,16 @@ def passed_on(doubts: Doubts, path: str) -> Doubts:
 
 
 def of_items(doubts: Doubts) -> Doubts:
-    """Return the doubts about a list of outputs: nothing is known of their parts.
+    """Return the doubts about a list of outputs, whose parts are unknown.
 
     Args:
-        doubts: About each.
+        doubts: Doubts about each output.
     """
     return {part: note for part, note in doubts.items() if note.always and not part}
 
 
 def several_ways_out(group: str, lasts: Iterable[str], giving: Iterable[str]) -> Note:
-    """Say that a group gives nothing, because several steps lead out of it.
+    """Return the warning that a group has no output because several steps lead out of it.
 
     Args:
         group: The group.
@@ -68,14 +68,11 @@ def several_ways_out(group: str, lasts: Iterable[str], giving: Iterable[str]) ->
         giving: Those of them that have an output.
 
     Returns:
-        The warning about naming its output.
+        The warning about the use of its output.
     """
     names = [repr(one) for one in lasts]
     listed = f"{', '.join(names[:-1])} and {names[-1]}"
-    message = (
-        f"{group!r} has no output of its own, because {listed} lead out of it: "
-        "it is null, whichever ran"
-    )
+    message = f"{group!r} has no output, because {listed} lead out of it: it is null, whichever ran"
     outputs = [f"steps.{one}.output" for one in giving]
     said = f"default({', '.join(reversed(outputs))})" if len(outputs) > 1 else "".join(outputs)
     meant = f"'output: ${{{{ {said} }}}}'" if said else "an 'output'"

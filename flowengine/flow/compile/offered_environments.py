@@ -1,7 +1,7 @@
-"""Environments that a caller offers to what it calls: which of them a tool takes, and how.
+"""Environments offered by a caller to its callees, and the selection by each tool.
 
-An agent says what its tools work in; each tool takes what it knows how to use, and nothing is
-opened for the others.
+An agent declares the environments of its tools. Each tool takes those that it can use, and nothing
+is opened for the others.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
 
 Uses = Mapping[str, Mapping[str, Any]]
-"""By the name under which a function finds it: `{environment: arguments}`."""
+"""By the name that a function uses for it: `{environment: arguments}`."""
 
 
 class Ambiguous(Exception):
-    """Several of the environments would do.
+    """Several of the environments fit.
 
     Args:
-        names: Theirs.
+        names: Their names.
     """
 
     def __init__(self, names: list[str]) -> None:
@@ -39,19 +39,19 @@ class Ambiguous(Exception):
 def taken(
     environments: Environments, found: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
-    """Return what the step that calls a tool says of environments: `in`, `environments`.
+    """Return the environment settings of a step that calls a tool: `in`, `environments`.
 
     Args:
-        environments: Those of the file of both.
+        environments: The environments of the file of both.
         found: The tool.
-        model: As it is declared.
-        offered: The environments.
+        model: Its declaration.
+        offered: The offered environments.
 
     Returns:
-        Modifiers of the step; empty: the tool takes none of them.
+        Modifiers of the step, empty if the tool takes none of them.
 
     Raises:
-        Ambiguous: It works in one environment, and several of them would do.
+        Ambiguous: It works in one environment, and several of them fit.
     """
     if found.step_kind.in_environment:
         return _place(environments, found, model, offered)
@@ -64,10 +64,13 @@ def taken(
 def taken_by_brought(
     environments: Environments, tool: BroughtTool, offered: Uses
 ) -> dict[str, Plain]:
-    """Return the same of a tool that a step kind brings.
+    """Return the same for a tool of a step kind.
 
     Args:
-        tool: It works in an environment of a kind, or in some whose resources are of some class.
+        environments: The environments of the file.
+        tool: A tool that works in an environment of a kind, or in some whose resources have certain
+            classes.
+        offered: The offered environments.
     """
     kinds = {_name(use): environments.kind_of(_name(use)) for use in offered.values()}
     fitting: dict[str, list[Mapping[str, Any]]] = {
@@ -84,7 +87,7 @@ def taken_by_brought(
 def _place(
     environments: Environments, found: Callee, model: Tool, offered: Uses
 ) -> dict[str, Plain]:
-    """Return where something runs that runs a command, unless it says so by itself."""
+    """Return the environment of a tool that runs a command, unless the tool sets it."""
     given = next(iter(model.kinds.values()), None)
     says_where = isinstance(given, dict) and "in" in given
     if says_where or found.task.get("in") != HOST:
@@ -95,7 +98,7 @@ def _place(
 
 
 def _named(model: Tool, offered: Uses) -> dict[str, Plain]:
-    """Return those that the tool names, too: now all who are offered one share it."""
+    """Return those that the tool names as well, which all offered callers then share."""
     by_name = {_name(use): use for use in offered.values()}
     return {
         parameter: dict(by_name[_name(use)])
@@ -129,7 +132,7 @@ def _by_parameter(
 
 
 def _settled(environments: Environments, found: Callee, model: Tool) -> Iterator[str]:
-    """Yield the parameters that get an environment which the tool names itself."""
+    """Yield the parameters that receive an environment named by the tool itself."""
     kinds = [environments.kind_of(_name(use)) for use in (model.environments or {}).values()]
     for argument, known in found.hinted.items():
         if any(fits(kind, known.classes) for kind in kinds):
@@ -151,4 +154,4 @@ def _runs_programs(environments: Environments, name: str) -> bool:
     try:
         return kind is not None and registry.provider(kind).runs_programs
     except FlowEngineError:
-        return False  # reported with the declaration
+        return False  # reported at the declaration

@@ -1,4 +1,4 @@
-"""In what ways a step can end (docs/language.md: Actions)."""
+"""The outcomes of a step (docs/language.md: Actions)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from flowengine.flow.models import Approval, Choice, Wait
 from flowengine.flow.models.kinds import generates
 
 FAILED = "failed"
-"""The outcome of a step that goes on although it has failed."""
+"""The outcome of a step that continues although it has failed."""
 
 
 class Outcomes(NamedTuple):
     """The outcomes of a step."""
 
     plain: list[str]
-    """Those that are no error."""
+    """Outcomes that are not errors."""
     raising: dict[str, str]
-    """Those that raise unless `next` routes them → the error."""
+    """Outcomes that raise unless `next` routes them → the error."""
 
     @property
     def names(self) -> list[str]:
-        """All of them."""
+        """All outcomes."""
         return [*self.plain, *self.raising]
 
 
@@ -34,7 +34,7 @@ def outcomes(info: Info) -> Outcomes:
         info: The step.
 
     Returns:
-        Those of its action, and what `when` and `on_error` add.
+        Those of its action, and those added by `when` and `on_error`.
     """
     model = info.model
     plain, raising = ["ok"], dict[str, str]()
@@ -71,7 +71,7 @@ def of_wait(wait: Wait, *, timed: bool) -> tuple[list[str], dict[str, str]]:
 
 
 def counts_as(choice: Choice) -> str:
-    """Return what a choice counts as: `approve`, `reject` or `other`."""
+    """Return the effect of a choice: `approve`, `reject` or `other`."""
     if choice.counts_as is not None:
         return choice.counts_as
     return choice.id if choice.id in {"approve", "reject"} else "other"

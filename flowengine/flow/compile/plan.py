@@ -1,4 +1,4 @@
-"""The steps of a flow, numbered, with their bodies: what is known before any expression is read."""
+"""The numbered steps of a flow and their bodies, before any expression is compiled."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ BodyKind = Literal["flow", "group", "finally"]
 
 
 class Plan:
-    """A flow while it is compiled."""
+    """A flow during its compilation."""
 
     def __init__(self, model: Definition) -> None:
         self.model = model
         self.steps: list[Info] = []
         self.flow: CompiledFlow = {"steps": [], "bodies": []}
         self.gaps = Gaps()
-        """What was left out as wrong."""
+        """Parts left out because of errors."""
         self.by_id: dict[str, int] = {}
-        """Of ids that two steps have, the first."""
+        """For ids shared by two steps, the first."""
         self.finals: dict[int, int] = {}
         """Body → the body of its `finally`."""
         self._add_body(model.steps, -1, "flow")
         if model.finally_:
             self.finals[0] = self._add_body(model.finally_, -1, "finally")
         self.misnamed = frozenset(_ids(model.data)) - self.by_id.keys()
-        """Ids that stand in the file but were refused; to name them is no further error."""
+        """Ids in the file that were refused. Naming them is not a further error."""
         self.gaps.add(model.unread, model.loc, self.steps)
 
     def body(self, number: int) -> BodySpec:
@@ -48,27 +48,27 @@ class Plan:
         return self.body(body)["kind"] == "group" and self.steps[owner].action == "parallel"
 
     def cleans_up(self, info: Info) -> bool:
-        """Return whether a step stands in a `finally` itself, not in a group inside."""
+        """Return whether a step is directly in a `finally`, not in a group inside."""
         return self.body(info.spec["body"])["kind"] == "finally"
 
     def in_finally(self, info: Info) -> bool:
-        """Return whether a step stands in a `finally`, or in a group inside one."""
+        """Return whether a step is in a `finally`, or in a group inside one."""
         while info.parent >= 0 and not self.cleans_up(info):
             info = self.steps[info.parent]
         return self.cleans_up(info)
 
     def cleaned_up(self, body: int) -> int:
-        """Return the body after which the `finally` with this body cleans up."""
+        """Return the body that the `finally` with this body cleans up."""
         return next(cleaned for cleaned, final in self.finals.items() if final == body)
 
     def around(self, info: Info) -> Iterator[Info]:
-        """Yield the groups around a step, innermost first; of a `finally` those inside it."""
+        """Yield the groups around a step, innermost first. In a `finally`, only those inside it."""
         while info.parent >= 0 and not self.cleans_up(info):
             info = self.steps[info.parent]
             yield info
 
     def within(self, info: Info) -> Iterator[Info]:
-        """Yield the steps inside a group, however deep."""
+        """Yield the steps inside a group, at any depth."""
         pending = list(reversed(info.children))
         while pending:
             inner = self.steps[pending.pop()]
@@ -104,7 +104,7 @@ class Plan:
 
 
 def _ids(data: Any) -> Iterator[str]:
-    """Yield all ids of steps in a file, whatever they look like."""
+    """Yield all ids of steps in a file, valid or not."""
     pending = [data]
     while pending:
         node = pending.pop()

@@ -1,7 +1,7 @@
-"""Policies: which rules a call has to pass (docs/language.md: Policies).
+"""Policies: the rules that apply to a call (docs/language.md: Policies).
 
-What a glob fits, whose call it is, with which effect and environment, is known when a flow is
-compiled. What is left of a rule is its condition over the arguments; the kernel looks at that.
+Matching globs, the agent, the effect and the environment of a call are known at compile time. Only
+the condition of a rule over the arguments remains, which the kernel evaluates.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 
 class Policies:
-    """The rules that hold for the calls of a flow: of its own file, and of those that use it.
+    """The rules for the calls of a flow: of its own file, and of the files that use it.
 
     Args:
-        scope: What declarations of the file of the flow see.
+        scope: The names that declarations of the flow's file see.
     """
 
     def __init__(self, scope: DeclarationScope) -> None:
@@ -37,10 +37,10 @@ class Policies:
         self._conditions_within: dict[tuple[File, int], int] = {}
 
     def of_call(self, call: Called) -> list[list[RuleSpec]]:
-        """Return the rules that may fit a call: one list for each file, the stricter counts.
+        """Return the rules that may apply to a call, one list per file. The stricter one counts.
 
         Args:
-            call: What is called.
+            call: The call.
         """
         own = self.scope.file
         found = []
@@ -52,9 +52,9 @@ class Policies:
         return found
 
     def within(self) -> list[list[RuleSpec]]:
-        """Return all rules of the files around, for the calls of agents that a step starts.
+        """Return all rules of the enclosing files, for the calls of agents that a step starts.
 
-        Which calls these are is not known before they are made.
+        These calls are not known before they are made.
         """
         found = []
         for file in self.scope.others.files.around(self.scope.file):
@@ -75,7 +75,8 @@ class Policies:
             calls["environment"] = policy.environment
         rule["calls"] = calls
         if policy.when is not None:
-            # The inputs are read where the rule is looked at: no flow around has to hand them on.
+            # The inputs are read where the rule is evaluated, so no enclosing flow has to pass them
+            # on.
             used = self.scope.of_file(file).expressions.used
             before, used["inputs"] = used["inputs"], set()
             rule["when"] = self._condition(file, index, self._conditions_within)
@@ -83,10 +84,12 @@ class Policies:
         return rule
 
     def _fitting(self, file: File, call: Called, before: str) -> Iterator[RuleSpec]:
-        """Yield the rules of a file that may fit.
+        """Yield the rules of a file that may apply.
 
         Args:
-            before: What stands before the name of the tool in the name that the file knows it by.
+            file: The file.
+            call: The call.
+            before: The prefix of the tool's name in this file.
         """
         for index, policy in enumerate(file.model.policies):
             if not call.is_of(policy, before):
@@ -100,7 +103,7 @@ class Policies:
             yield rule
 
     def _named(self, file: File, index: int) -> RuleSpec:
-        """Return what a rule says, and its name for people."""
+        """Return the verdict of a rule, and its name for users."""
         word, glob = file.model.policies[index].verdict
         where = "" if file is self.scope.others.first else f"{file.name} "
         return {"do": word, "rule": f"{where}policies[{index}] ({word}: {glob})"}  # type: ignore[typeddict-item]
@@ -109,9 +112,9 @@ class Policies:
         """Return the number of the condition of a rule, compiled once for all calls of a flow.
 
         Args:
-            file: Whose rule it is.
-            index: Which of them.
-            known: Those that are compiled; gets this one.
+            file: The file of the rule.
+            index: Index of the rule.
+            known: Compiled conditions, to which this one is added.
         """
         if (file, index) not in known:
             policy = file.model.policies[index]
@@ -119,13 +122,14 @@ class Policies:
             scope = self.scope.of_file(file)
             view = scope.view.having({"args": UNKNOWN, "calls": CALLS})
             if file is not scope.others.first:
-                view.roots.pop("inputs", None)  # whose inputs these were would depend on the caller
+                # it would depend on the caller whose inputs these are
+                view.roots.pop("inputs", None)
             number = scope.expressions.condition(policy.when, (*policy.loc, "when"), view)
             known[file, index] = number
         return known[file, index]
 
     def check(self) -> None:
-        """Report rules of the file whose condition is wrong, or whose tools there cannot be."""
+        """Report rules of the file with an invalid condition, or with impossible tools."""
         file = self.scope.file
         for index, policy in enumerate(file.model.policies):
             if policy.when is not None:
@@ -134,7 +138,7 @@ class Policies:
             kind, colon, name = glob.partition(":")
             loc = (*policy.loc, word)
             if not word:
-                continue  # which was reported
+                continue  # it was reported
             if not is_kind_known(file.report, policy):
                 continue
             is_kind = colon and kind in registry.kind_names()
@@ -145,7 +149,7 @@ class Policies:
                 file.report.at("E401", f"there is no tool {glob!r}", loc, hint)
 
     def _check_agent(self, file: File, policy: Policy) -> None:
-        """Report a rule that knows an agent by its title: people see it, rules go by the name."""
+        """Report a rule that names an agent by its title, a label for users, not by its name."""
         agents = file.model.agents
         if policy.agent is None or policy.agent in agents:
             return
@@ -156,7 +160,7 @@ class Policies:
                 return
 
     def _is_tool(self, file: File, name: str) -> bool:
-        """Return whether a name may be that of a tool; what servers have is not known."""
+        """Return whether a name may be that of a tool. Tools of servers are unknown."""
         known = [*known_names(file, "tools"), *brought_tools(), *_names_for_agents(file)]
         if ":" in name:
             return True  # the path of a function, which a step may call without a tool
@@ -164,7 +168,7 @@ class Policies:
 
 
 def _names_for_agents(file: File, prefix: str = "") -> Iterator[str]:
-    """Yield the names that tools have only for agents (`as`), those of imported files too."""
+    """Yield the names that tools have only for agents (`as`), including those of imported files."""
     for agent in file.model.agents.values():
         yield from (f"{prefix}{use.as_}" for use in agent.tools if use.as_ is not None)
     for alias, other in file.imports.items():
@@ -173,7 +177,7 @@ def _names_for_agents(file: File, prefix: str = "") -> Iterator[str]:
 
 
 def is_kind_known(report: Report, policy: Policy) -> bool:
-    """Return whether the kind of tools that a rule names exists, if it names one; else report."""
+    """Return whether the kind of tools that a rule names exists, and report it otherwise."""
     word, glob = policy.verdict
     kind, colon, _ = glob.partition(":")
     if not colon or _has_wildcard(kind) or kind in registry.kind_names():

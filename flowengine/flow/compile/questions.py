@@ -1,4 +1,4 @@
-"""What people are asked, compiled: by a step of its own, or before something is done.
+"""Approvals, compiled: of a separate step, or required before a call or opening.
 
 See docs/language.md: approval.
 """
@@ -20,12 +20,12 @@ _CONSTANTS = ("claim", "delegate", "on_expire")
 
 
 def asked(expressions: Expressions, given: Approval | AskFirst, view: View) -> dict[str, Typed]:
-    """Return the fields of what people are asked, as the kernel evaluates them.
+    """Return the fields of an approval, in the form that the kernel evaluates.
 
     Args:
         expressions: Compiles values.
-        given: What the file says.
-        view: What its expressions see.
+        given: The approval in the file.
+        view: The names that its expressions see.
     """
     parts = {
         key: expressions.value(getattr(given, key), (*given.loc, key), view)
@@ -47,12 +47,12 @@ def asked(expressions: Expressions, given: Approval | AskFirst, view: View) -> d
 
 
 def asked_first(expressions: Expressions, given: AskFirst, view: View) -> dict[str, Typed] | None:
-    """Return what people are asked before something is done; None: they never are.
+    """Return the approval required before an action, or None if it is never required.
 
     Args:
         expressions: Compiles values.
-        given: What the file says.
-        view: What its expressions see.
+        given: The approval in the file.
+        view: The names that its expressions see.
 
     Returns:
         The fields of an approval, `required`, and `when` if there is a condition.
@@ -70,7 +70,7 @@ def asked_first(expressions: Expressions, given: AskFirst, view: View) -> dict[s
 def asked_before_call(
     expressions: Expressions, given: AskBeforeCall, view: View
 ) -> dict[str, Typed] | None:
-    """Return what people are asked before a tool is called; None: they never are.
+    """Return the approval required before a tool is called, or None if it is never required.
 
     Returns:
         `fields` of an approval, `edit`, and `when` if there is a condition.
@@ -85,10 +85,10 @@ def asked_before_call(
 
 
 def editable_fields(given: Approval, subject: Schema) -> Schema | None:
-    """Return the schema of the fields that may be edited; None if no type of theirs is known.
+    """Return the schema of the editable fields, or None if their types are unknown.
 
-    The types are those that the flow declares: a field declared as a number takes 75.50 even where
-    the value that is shown is 80.
+    The types are the declared ones: a field declared as a number accepts 75.50 even if the value
+    shown is 80.
     """
     subject, _ = resolve(subject, subject)
     known = {
@@ -105,7 +105,7 @@ def editable_fields(given: Approval, subject: Schema) -> Schema | None:
 
 
 def with_type(form: Any) -> Schema:
-    """Return a form as a schema of an object, which may be left unsaid."""
+    """Return a form as the schema of an object, whose type may be omitted."""
     return {"type": "object", **form} if isinstance(form, dict) else UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""Which names a place sees, and of what type: steps in the past, items, rounds, what arrived."""
+"""The visible names at each place, with their types: earlier steps, items, rounds, arrivals."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from flowengine.flow.models import Map
 from flowengine.kernel.graph.compiled import START, TRIGGER
 
 AT_END = -1
-"""In place of a step: what is visible when the scope has ended."""
+"""Used in place of a step for the names visible when the scope has ended."""
 CUT_SHORT = -2
-"""In place of a step: what is visible when the scope has ended, however that was."""
+"""Used in place of a step for the names visible when the scope has ended with any outcome."""
 
 
 def base_of(model: Definition) -> dict[str, Schema]:
-    """Return what everything in a flow sees, and the declarations of its file: root → schema."""
+    """Return the names visible everywhere in a flow and its file's declarations: root → schema."""
     return {
         "inputs": _declared(model, "inputs", model.inputs),
         "execution": EXECUTION,
@@ -52,7 +52,7 @@ def state_of(model: Definition) -> Schema:
 
 
 def _declared(model: Definition, section: str, schemas: dict[str, Schema]) -> Schema:
-    """Return the schema of a section; what was left out as wrong may be anything."""
+    """Return the schema of a section. Parts left out because of errors may have any type."""
     loc = (*model.loc, section)
     unread = [one for one in model.unread if one[: len(loc)] == loc]
     if loc in unread:
@@ -67,7 +67,7 @@ class Scopes:
         self.plan = plan
         self.messages = Messages(plan)
         self.outputs: dict[int, Schema] = {}
-        """Types of the outputs of steps, as far as they are known yet."""
+        """Known types of the outputs of steps."""
         self.doubts: dict[int, Doubts] = {}
         """Step → why its output, or a part of it, may be null although it succeeded."""
         self.locals: dict[int, dict[str, Schema]] = {}
@@ -82,24 +82,24 @@ class Scopes:
     # Views
 
     def outside(self) -> View:
-        """Return what is visible before the first step: inputs and the execution."""
+        """Return the names visible before the first step: inputs and the execution."""
         return View(self.base)
 
     def on_message(self, signal: Schema) -> View:
-        """Return what the `match` of a trigger sees: no token has come yet."""
+        """Return the names that the `match` of a trigger sees, before a token exists."""
         return View({**self.base, "state": self.state, "signal": signal})
 
     def at_end(self) -> View:
-        """Return what `outputs` see: all of the flow's own steps."""
+        """Return the names that `outputs` see: all of the flow's own steps."""
         roots = {**self.base, "state": self.state}
         return View(roots, -1, lambda name: self._look(name, 0, AT_END), self._ids)
 
     def flow_handler(self) -> View:
-        """Return what an `on_error` of the flow sees."""
+        """Return the names that an `on_error` of the flow sees."""
         return self.at_end().having({"error": ERROR})
 
     def entry(self, info: Info) -> View:
-        """Return what a step sees when a token has come to it."""
+        """Return the names that a step sees when a token has reached it."""
         body = info.spec["body"]
         roots = {**self.base, "state": self.state, **self.locals.get(body, {})}
         view = View(roots, info.number, lambda name: self._look(name, body, info.number), self._ids)
@@ -108,7 +108,7 @@ class Scopes:
         return self._with_join(info, view) if meets else view
 
     def inside(self, view: View, info: Info) -> View:
-        """Return a step's view with what the steps of its group have done, now that it is over."""
+        """Return a step's view with the results of its group's steps, after the group has ended."""
         child = info.spec.get("child")
         if child is None:
             return view
@@ -135,7 +135,7 @@ class Scopes:
     # Types
 
     def raw(self, info: Info) -> Schema:
-        """Return the type of a step's output, as far as it is known yet."""
+        """Return the known type of a step's output."""
         return self.outputs.get(info.number, UNKNOWN)
 
     def parallel_output(self, info: Info) -> Schema:
@@ -152,7 +152,7 @@ class Scopes:
         return step_schema(self.raw(info), known, mapped)
 
     def _with_join(self, info: Info, view: View) -> View:
-        """Return a view with `join`: what arrived, and from where."""
+        """Return a view with `join`: the arrivals and their origins."""
         sources = [self.plan.steps[s] for s in info.spec["sources"] if s >= 0]
         begun = any(s in {START, TRIGGER} for s in info.spec["sources"])
         types = {source.id: self.raw(source) for source in sources}
@@ -180,7 +180,7 @@ class Scopes:
         return self._pasts[body]
 
     def _look(self, name: str, body: int, here: int) -> Seen | None:
-        """Tell what is known of a step at a step, or at the end, of a body."""
+        """Return the known facts about a step at another step, or at the end, of a body."""
         number = self.plan.by_id.get(name)
         if number is None:
             return Seen(UNKNOWN) if name in self.plan.misnamed else None
@@ -198,11 +198,11 @@ class Scopes:
     def _hidden_inside(self, info: Info) -> Seen:
         if self.plan.cleans_up(info):
             message = f"'steps.{info.id}' is not visible here: it is inside a 'finally'"
-            hint = "it runs when the scope is over; only the steps of that 'finally' see it"
+            hint = "it runs when the scope is over, and only the steps of that 'finally' see it"
             return Seen(UNKNOWN, Note("E301", message, hint))
         group = self.plan.steps[info.parent].id
         message = f"'steps.{info.id}' is not visible here: it is inside the group {group!r}"
-        hint = f"outside, only 'steps.{group}' is; give the group an 'output'"
+        hint = f"outside, only 'steps.{group}' is visible. Give the group an 'output'"
         return Seen(UNKNOWN, Note("E301", message, hint))
 
     def _seen(self, info: Info, body: int, here: int) -> Seen:
@@ -218,7 +218,7 @@ class Scopes:
             around = info is at or info.number in {group.number for group in self.plan.around(at)}
             if not self.plan.gaps or around:
                 return Seen(UNKNOWN, self._not_yet(info, at))
-            return Seen(schema)  # the way that leads here may be among what was left out
+            return Seen(schema)  # the way that leads here may have been left out
         sure = past.surely_behind(info.number, here)
         return Seen(schema, None, self._doubts(info, sure))
 
@@ -237,18 +237,18 @@ class Scopes:
             hint = "the steps of a 'parallel' see each other's results only after it"
         else:
             hint = (
-                "a token sees the steps that it has passed; parallel branches share values through "
-                "state"
+                "a token sees the steps that it has passed. Parallel branches share "
+                "values through state"
             )
         return Note("E304", message, hint)
 
     def _doubts(self, info: Info, sure: bool) -> Doubts:
-        """Say why the output of a step, which has succeeded for `sure` or not, may be null."""
+        """Return why the output of a step, which has succeeded for `sure` or not, may be null."""
         own = self.doubts.get(info.number, NONE)
         if sure:
             return own
         if gives_output(info.spec):
-            why = f"{info.id!r} may not have run here, or has failed"
+            why = f"{info.id!r} may not have run here, or may have failed"
         elif info.model.when is not None:
             why = f"{info.id!r} may have been skipped"
         else:

@@ -1,9 +1,9 @@
-"""The type of `signal` at a step: which messages may have begun the tokens that come to it.
+"""The type of `signal` at a step: the messages that may have started its tokens.
 
 See docs/language.md: trigger.
 
 A forward dataflow over the flow's own steps: a trigger begins with its message, the start of the
-flow with none, and each step passes on what comes to it. Steps of a group see what came to the
+flow with none, and each step passes on its arrivals. Steps of a group see the arrivals of the
 group.
 """
 
@@ -18,7 +18,7 @@ from flowengine.flow.models import Trigger
 from flowengine.kernel.graph.compiled import TRIGGER
 
 NO_MESSAGE = -1
-"""In place of a triggered step: no message began the token."""
+"""Used in place of a triggered step if no message started the token."""
 ABSENT = Note(
     "W305",
     "a token that no message started may arrive here: 'signal' is then null",
@@ -28,14 +28,14 @@ ABSENT = Note(
 
 
 class Messages:
-    """What `signal` is at each step."""
+    """The type of `signal` at each step."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._begun: list[frozenset[int]] | None = None
 
     def seen(self, info: Info, view: View) -> View:
-        """Return the view of a step with `signal`, if a message may have begun its token."""
+        """Return the view of a step with `signal`, if a message may have started its token."""
         if not self.plan.flow.get("triggered"):
             return view
         while info.parent >= 0:
@@ -64,7 +64,7 @@ class Messages:
         return UNKNOWN if model is None or model.data is None else model.data
 
     def _all(self) -> list[frozenset[int]]:
-        """Return, for each step, the triggers whose messages may come to it, by step."""
+        """Return, for each step, the triggers whose messages may reach it."""
         if self._begun is None:
             steps = self.plan.steps
             self._begun = [frozenset() for _ in steps]

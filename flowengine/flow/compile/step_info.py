@@ -1,4 +1,4 @@
-"""A step while its flow is compiled."""
+"""A step during the compilation of its flow."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from flowengine.kernel.graph.specs import StepSpec
 
 @dataclass(slots=True, eq=False)
 class Info:
-    """A step while it is compiled."""
+    """A step during compilation."""
 
     number: int
     model: Step
     spec: StepSpec
     parent: int
-    """The group around it; -1 at top level."""
+    """The enclosing group, or -1 at top level."""
     action: str
-    """The action's key; `none`."""
+    """The action's key, or `none`."""
     given: Any
-    """What stands behind that key."""
+    """The value of that key."""
     children: list[int] = field(default_factory=list)
-    """Its steps, of a group; those of its `finally` are not among them."""
+    """The steps of a group, without those of its `finally`."""
     flow: Definition | None = None
     """The flow that it runs, if it runs one and waits for it."""
     effect: str = "once"
@@ -36,11 +36,11 @@ class Info:
 
     @property
     def each(self) -> bool:
-        """Whether it has a map whose items go on as tokens of their own."""
+        """Whether it has a map whose items continue with separate tokens."""
         given = self.model.map
         return given is not None and given.join is not None and given.join.need == "none"
 
     @property
     def loc(self) -> Loc:
-        """Where it stands."""
+        """Its place."""
         return self.model.loc

@@ -1,8 +1,8 @@
-"""What a use of a step kind compiles to, by what the kind says of itself.
+"""The compiled form of a use of a step kind, determined by the kind's properties.
 
 See docs/language.md: call, run.
 
-Nothing here knows a kind by name: `flowengine.sdk.StepKind` has all that is asked.
+No kind is known by name here. `flowengine.sdk.StepKind` declares all properties.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ INTERPRETERS = {
     **dict.fromkeys(("python", "python3", "pypy3"), r"-[A-Za-z]*c"),
     **dict.fromkeys(("node", "deno", "bun", "perl", "ruby", "php"), r"-[a-z]*[eErp]|--eval"),
 }
-"""Programs that run a text, by what comes before it."""
+"""Interpreters that run a text, by the option before it."""
 
 
 class StepKinds:
     """The step kinds, as one flow uses them in a file.
 
     Args:
-        scope: What declarations of the file see.
-        environments: Those of the file.
+        scope: The names that declarations of the file see.
+        environments: The environments of the file.
     """
 
     def __init__(self, scope: DeclarationScope, environments: Environments) -> None:
@@ -62,18 +62,19 @@ class StepKinds:
         args: Schema | None = None,
         in_: Mapping[str, Any] | None = None,
     ) -> Callee | None:
-        """Return what a use of a step kind compiles to.
+        """Return the compiled form of a use of a step kind.
 
         Args:
             kind: The step kind.
-            config: What stands behind its key, in long form.
-            loc: Where it stands.
-            view: What its expressions see.
-            args: JSON Schema of the arguments, if the declaration of a tool says it.
-            in_: The environment in which it works, if the step says it.
+            config: Its configuration, in long form.
+            loc: Its place.
+            view: The names that its expressions see.
+            args: JSON Schema of the arguments, if the declaration of a tool contains it.
+            in_: The environment in which it works, if the step sets it.
 
         Returns:
-            It, compiled for this one use; None if it would run a flow that cannot be generated.
+            The callee, compiled for this one use. None if it would run a flow that cannot be
+            generated.
         """
         found = Callee(kind, {}, UNKNOWN, args)
         try:
@@ -100,7 +101,7 @@ class StepKinds:
     def _configuration(
         self, found: Callee, config: Mapping[str, Any], loc: Loc, view: View
     ) -> None:
-        """Compile a configuration: constants into the task, the rest into the input."""
+        """Compile a configuration: constants into the task, other keys into the input."""
         step_kind = found.step_kind
         fixed, secret = step_kind.constants, step_kind.secrets
         found.task = {key: value for key, value in config.items() if key in fixed}
@@ -119,13 +120,13 @@ class StepKinds:
             found.task["schema"] = found.args
 
     def _generated(self, found: Callee, config: Any, loc: Loc) -> Callee | None:
-        """Take over the flow that a kind generates, and what it is given from its file."""
+        """Adopt the flow that a kind generates, and its values from the file."""
         others = self.scope.others
         flow = others.generate(found.kind, config, self.scope.file, loc)
         found.task = dict(config) if isinstance(config, dict) else {}
         self._signature(found, config, loc)
         if flow is None and others.is_generating(found.kind, config, self.scope.file):
-            return found  # it is looked at while the flow that calls it is being made
+            return found  # it is examined while the flow that calls it is being generated
         if flow is None or flow.generated is None:
             return None
         found.flow, found.returns = flow, dict(flow.generated.returns)
@@ -136,7 +137,7 @@ class StepKinds:
         return found
 
     def _given(self, given: Given | Mapping[str, Given], loc: Loc) -> Typed:
-        """Compile what a generated flow is given from a file; `loc` is where it is used."""
+        """Compile a value that a file passes to a generated flow. `loc` is the place of its use."""
         if not isinstance(given, Given):
             return together({name: self._given(one, loc) for name, one in given.items()})
         there = self.scope.of_file(given.home.file)  # type: ignore[attr-defined]
@@ -148,10 +149,10 @@ class StepKinds:
             self.scope.refuse_inputs(there.file, model, str(name), loc)
         return found
 
-    # What is called with arguments
+    # Calls with arguments
 
     def _signature(self, found: Callee, config: Mapping[str, Any], loc: Loc) -> None:
-        """Take over what the kind says of what it calls."""
+        """Adopt the kind's signature of the callee."""
         signature = self._signature_of(found, config, loc)
         if signature is None:
             return
@@ -181,7 +182,7 @@ class StepKinds:
     def _signature_of(
         self, found: Callee, config: Mapping[str, Any], loc: Loc
     ) -> CallSignature | None:
-        """Return the signature of what is called, read once; None if it was reported."""
+        """Return the signature of the callee, read once, or None if it was reported."""
         key = (found.kind, repr(config))
         if key not in self._signatures:
             self._signatures[key] = None
@@ -194,7 +195,7 @@ class StepKinds:
                 self.scope.others.read.update(dict.fromkeys(signature.files))
         return self._signatures[key]
 
-    # What works in an environment
+    # Kinds that work in an environment
 
     def _place(
         self,
@@ -204,7 +205,7 @@ class StepKinds:
         view: View,
         in_: Mapping[str, Any] | None,
     ) -> None:
-        """Take over where it works, and check what it runs there."""
+        """Set the environment in which it works, and check the command that it runs there."""
         command = found.step_kind.command
         if command is not None:
             self._check_code(config.get(command), (*loc, command))
@@ -223,9 +224,9 @@ class StepKinds:
     # Checks
 
     def _check_constants(self, found: Callee, loc: Loc) -> None:
-        """Refuse expressions in what is not evaluated, and take its text for what it means.
+        """Refuse expressions in constants, and unescape their text.
 
-        What a kind generates is taken as it is, whatever it looks like.
+        Text in generated flows is used unchanged.
         """
         if "generated" in found.step_kind.places:
             return
@@ -237,8 +238,8 @@ class StepKinds:
         found.task = plain_text(found.task)
 
     def _check_command(self, argv: Any, loc: Loc) -> None:
-        """Refuse a command on the host that a value decides (E407)."""
-        hint = "write the program as a constant; only its arguments can be expressions on the host"
+        """Refuse a command on the host that is determined by a value (E407)."""
+        hint = "write the program as a constant. Only its arguments can be expressions on the host"
         if is_expression(argv):
             self.report.at("E407", "a value decides which command runs on the host", loc, hint)
         elif isinstance(argv, list) and argv and has_expression(argv[0]):
@@ -256,7 +257,7 @@ class StepKinds:
             if interpreter is None or not re.fullmatch(interpreter, word):
                 continue
             if has_expression(words[at + 1]):
-                message = "a value becomes part of a program: whoever controls it can run anything"
+                message = "a value becomes part of a program, so that its author can run any code"
                 hint = "write the program as a constant, and pass the value in 'env' or as a "
                 hint += "further argument"
                 self.report.at("W415", message, (*loc, at + 1), hint)
@@ -264,7 +265,7 @@ class StepKinds:
 
 
 def _meters(step_kind: type[StepKind]) -> dict[str, Plain] | None:
-    """Return the compiled form of what a kind uses of budgets; None: one of `tool_calls`."""
+    """Return the compiled form of a kind's budget usage, or None for one of `tool_calls`."""
     if step_kind.meters is None:
         return None
     return {
@@ -281,7 +282,7 @@ def configuration_and_arguments(found: Callee, parts: dict[str, Typed]) -> Typed
     """Return the input of a kind that takes arguments.
 
     Args:
-        found: What is called.
+        found: The callee.
         parts: `args`, and `bind` if the flow fixes arguments.
     """
     if found.configuration is not None:

@@ -55,17 +55,17 @@ from flowengine.sdk.literal_text import plain_text
 from flowengine.sdk.near_words import did_you_mean
 
 KEY: Schema = {"type": ["string", "integer"]}
-"""What a lock is named by."""
+"""The type of a lock's key."""
 COUNTED: Schema = {"type": ["array", "integer"]}
-"""What a map goes over."""
+"""The type of a map's items."""
 
 
 class Steps:
     """Compiles the steps of a plan.
 
     Args:
-        edges: Their conditions.
-        scopes: What they see.
+        edges: Compiles their conditions.
+        scopes: The names that they see.
         expressions: Compiles their values.
         actions: Compiles their actions.
         calls: Compiles their compensations.
@@ -89,10 +89,10 @@ class Steps:
         self.calls = calls
         self.report = report
         self.handled: list[tuple[Loc, Typed]] = []
-        """What handlers of the flow give as its outputs, and where that stands."""
+        """Outputs of the flow that its handlers return, with their places."""
 
     def write(self) -> None:
-        """Write all steps, those of a group before what comes after the group."""
+        """Write all steps, those of a group before the steps after the group."""
         for number in self.plan.body(0)["steps"]:
             self._step(self.plan.steps[number])
         model = self.plan.model
@@ -181,7 +181,7 @@ class Steps:
         """Write the hidden step that opens environments before the first steps.
 
         Args:
-            environments: Those that are to be open from the start, by name.
+            environments: Environments to open at the start, by name.
         """
         if not environments:
             return
@@ -202,7 +202,7 @@ class Steps:
         self.plan.flow["steps"].append(hidden)
 
     def _marked(self, info: Info, raw: Schema) -> Schema:
-        """Write what a step of a generated flow is beside what the language can say.
+        """Write the properties of a generated flow's step that the language cannot express.
 
         Returns:
             The type of its raw result.
@@ -235,7 +235,7 @@ class Steps:
         info.spec["adapter"] = {"kind": self.plan.model.by, "task": task}
         return UNKNOWN
 
-    # Coming in
+    # Arrival
 
     def _entry(self, info: Info, view: View) -> None:
         model, spec = info.model, info.spec
@@ -277,7 +277,7 @@ class Steps:
     # map and loop
 
     def _map(self, info: Info, view: View) -> tuple[View, bool]:
-        """Write `map`; return what an item sees, and whether there are items."""
+        """Write `map`. Return the names that an item sees, and whether there are items."""
         given = info.model.map
         if given is None and self.plan.model.left_out((*info.loc, "map")):
             unknown = dict.fromkeys(("item", "index", "key"), UNKNOWN)
@@ -342,7 +342,7 @@ class Steps:
             self.report.at("E103", message, loc, "lower 'need'")
 
     def _loop_start(self, info: Info, view: View) -> View:
-        """Write what of `loop` comes before a round; return what a round sees."""
+        """Write the part of `loop` before a round, and return the names that a round sees."""
         given = info.model.loop
         if given is None:
             wrong = self.plan.model.left_out((*info.loc, "loop"))
@@ -373,7 +373,7 @@ class Steps:
             spec["before"] = self._before(given, view)
 
     def _before(self, given: Loop, view: View) -> int:
-        # Before the first round there is no output: it is null, whatever the step gives later.
+        # Before the first round there is no output, so it is null regardless of the step's type.
         loc = (*given.loc, "while")
         early = view.having({"output": UNKNOWN, "outcome": UNKNOWN})
         return self.expressions.condition(str(given.while_), loc, early)
@@ -392,10 +392,10 @@ class Steps:
                 spec["shared"] = ["const", True]
             info.spec["lock"] = spec
 
-    # Going out
+    # Results
 
     def _output(self, info: Info, view: View, raw: Schema, doubts: Doubts) -> tuple[Schema, Doubts]:
-        """Write what a step says that it gives; return its type, and what of it may be null."""
+        """Write the `output` of a step. Return its type, and which parts of it may be null."""
         model = info.model
         if not model.has("output"):
             return raw, doubts
@@ -409,7 +409,7 @@ class Steps:
         return typed.schema, passed_on(own, f"steps.{info.id}.output")
 
     def _doubts_of_flow(self, info: Info) -> Doubts:
-        """Say what of the outputs of the flow that a step runs may be null."""
+        """Return which outputs of the flow that a step runs may be null."""
         if info.flow is None:
             return NONE
         names = self.calls.tools.others.uncertain_outputs(info.flow)
@@ -420,7 +420,7 @@ class Steps:
         }
 
     def _group_output(self, info: Info) -> tuple[Schema, Doubts]:
-        """Write what a group gives by itself: the output of its last step, or a map of all."""
+        """Write the default output of a group: that of its last step, or a map of all."""
         path = f"steps.{info.id}.output"
         body = self.plan.body(info.spec["child"])
         end = self.scopes.inside(self.scopes.entry(info), info)
@@ -431,7 +431,7 @@ class Steps:
             return self.scopes.parallel_output(info), passed_on(reduce(or_, doubts, {}), path)
         lasts = [self.plan.steps[number] for number in last_steps(self.plan, info)]
         if self.plan.gaps:
-            return UNKNOWN, NONE  # a way may be missing that leads out of it
+            return UNKNOWN, NONE  # a way out of it may be missing
         if len(lasts) == 1:
             body["output"] = self._output_of(lasts[0].number, end).value
             return self.scopes.raw(lasts[0]), passed_on(self._doubts_at(end, lasts[0].id), path)
@@ -441,7 +441,7 @@ class Steps:
         return NOTHING, {"": several_ways_out(info.id, [one.id for one in lasts], giving)}
 
     def _doubts_at(self, view: View, step: str) -> Doubts:
-        """Return what a view says of the output of a step."""
+        """Return the doubts of a view about the output of a step."""
         seen = None if view.look is None else view.look(step)
         return NONE if seen is None else seen.uncertain
 
@@ -460,7 +460,7 @@ class Steps:
         return "once" if any(one.effect == "once" for one in inner) else "idempotent"
 
     def _check_retry(self, info: Info) -> None:
-        """Refuse to try a group again with a step in it that must not be repeated."""
+        """Refuse to retry a group that contains a step which must not be repeated."""
         retry = info.model.retry
         if retry is None or retry.attempts < 2 or info.effect != "once":
             return
@@ -491,11 +491,11 @@ class Steps:
         if typed_alike and (
             differs(typed.schema, schema) or (fraction and schema.get("type") == "integer")
         ):
-            message = f"state.{key} is {words(schema)}; this gives {words(typed.schema)}"
+            message = f"state.{key} must be {words(schema)}, not {words(typed.schema)}"
             self.report.at("E311", message, loc)
 
     def _check_key(self, key: str, loc: Loc, *, name: bool = False) -> None:
-        """Report a state key that is not declared."""
+        """Report an undeclared state key."""
         model = self.plan.model
         if key not in model.state and (*model.loc, "state", key) not in model.unread:
             hint = did_you_mean(key, model.state) or f"declare it: 'state: {{{key}: ...}}'"
@@ -516,7 +516,7 @@ class Steps:
         self.plan.flow["steps"].append(spec)
 
     def _handler(self, spec: HandlerSpec, model: Handler, view: View) -> Typed | None:
-        """Write a handler; return its output, if it has one."""
+        """Write a handler, and return its output, if it has one."""
         if model.when is not None:
             spec["when"] = self.expressions.condition(model.when, (*model.loc, "when"), view)
         pairs = self.sets(model.set, (*model.loc, "set"), view)
@@ -534,7 +534,7 @@ class Steps:
 
 
 def _renew(spec: StepSpec, anew: Mapping[str, Sequence[str]]) -> None:
-    """Put parts of what a generated flow is given into the input of a step, evaluated anew."""
+    """Insert values of a generated flow into the input of a step, evaluated at each arrival."""
     if not anew:
         return
     tag, content = spec["input"]
@@ -551,7 +551,7 @@ def _locals(view: View) -> dict[str, Schema]:
 def last_steps(plan: Plan, group: Info) -> list[int]:
     """Return the steps that lead out of a group, in file order.
 
-    If there is one, every play of the group that ends well ends with it.
+    If there is only one, every successful run of the group ends with it.
 
     Args:
         group: The group.

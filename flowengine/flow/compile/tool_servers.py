@@ -1,7 +1,7 @@
-"""Servers as tools: which of their tools a flow may call (docs/language.md: tools).
+"""Servers as tools, and the tools that a flow may call (docs/language.md: tools).
 
-What a server offers is known when it is connected. A flow file is checked without it: here it is
-looked at only what the file says itself.
+The offers of a server are known only when it is connected. A flow file is checked without it, so
+only the declarations in the file are checked here.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 
 def check_offered(report: Report, server: Server, tool: str, name: str, loc: Loc) -> bool:
-    """Return whether a flow may call a tool of a server; else report why it may not.
+    """Return whether a flow may call a tool of a server, and report the reason otherwise.
 
     Args:
         report: Of the file that calls it.
         server: The server.
-        tool: The tool's name on the server; empty: none is named.
-        name: What is called.
+        tool: The tool's name on the server, empty if none is named.
+        name: The name in the call.
+        loc: Its place.
     """
     if not tool:
         hint = f"name one of its tools: {name}.TOOL"

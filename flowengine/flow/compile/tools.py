@@ -1,9 +1,9 @@
-"""Tools: what a declaration compiles to, and what a name in a call means.
+"""Tools: the compiled form of a declaration, and the resolution of a name in a call.
 
 See docs/language.md: call, run, tools.
 
-A call of a declared tool becomes a task of the tool's kind: what the flow fixes is constant, what
-depends on the call is a value over `args`.
+A call of a declared tool becomes a task of the tool's kind. Fixed values are constants, and values
+that depend on the call are expressions over `args`.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ BOUND_SECRET = (
 )
 NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where it is used"
 _OF_A_CALL = ("args", "returns", "idempotency_key", "limits", "preview", "on_crash")
-"""What only a tool says that is one call itself."""
+"""Keys that are only valid for a tool with a single call."""
 
 
 class Tools:
     """The tools of a file, as one flow uses them.
 
     Args:
-        scope: What declarations of the file see.
-        environments: Those of the file.
+        scope: The names that declarations of the file see.
+        environments: The environments of the file.
     """
 
     def __init__(self, scope: DeclarationScope, environments: Environments) -> None:
@@ -65,19 +65,19 @@ class Tools:
         self.view = scope.view
         self.kinds = StepKinds(scope, environments)
         self.used: set[str] = set()
-        """The tools that are called; of a server itself too."""
+        """The tools that are called, including servers themselves."""
         self._beside: dict[File, Tools] = {}
         self._declared: dict[tuple[str, str], Callee | None] = {}
 
-    # Finding
+    # Lookup
 
     def find(self, name: str, loc: Loc, words: Sequence[str] = ()) -> Callee | None:
-        """Return what a call names; None if that was reported.
+        """Return the target of a call, or None if it was reported.
 
         Args:
             name: A declared tool, `alias.tool` of an import, or `kind.tool`.
-            loc: Where it is named.
-            words: What may stand there in place of a tool.
+            loc: Its place.
+            words: Words that are accepted in place of a tool.
 
         Returns:
             The tool, compiled.
@@ -108,18 +108,18 @@ class Tools:
         if tool in brought:
             return self._brought(kind, tool, brought[tool], loc)
         known = [*words, *known_names(self.file, "tools"), *brought_tools()]
-        instead = f"say {' or '.join(map(repr, words))}, or " if words else ""
+        instead = f"use {' or '.join(map(repr, words))}, or " if words else ""
         hint = did_you_mean(name, known) or f"{instead}declare it under 'tools'"
         self.report.at("E401", f"there is no tool {name!r}", loc, hint)
         return None
 
     def server(self, name: str, loc: Loc) -> Callee | None:
-        """Return what a call of any tool of a server is; None if that was reported.
+        """Return the callee shared by all tools of a server, or None if it was reported.
 
         Args:
-            name: A declared tool that is a server, or `alias.tool` of an import, which may be one
-                of an import of that.
-            loc: Where it is named.
+            name: A declared tool that is a server, or `alias.tool` of an import, which may belong
+                to an import of that file.
+            loc: Its place.
         """
         file, inner = self.file, name
         self.used.add(name)
@@ -134,7 +134,7 @@ class Tools:
         return callee
 
     def _brought(self, kind: str, name: str, tool: BroughtTool, loc: Loc) -> Callee | None:
-        """Return a tool that a step kind brings."""
+        """Return a tool of a step kind."""
         task: dict[str, Plain] = {"tool": name, "schema": tool["args"]}
         step_kind = registry.kind_class(kind)
         effect = tool["effect"]
@@ -152,16 +152,17 @@ class Tools:
         return found
 
     def _open(self, found: Callee, name: str, kind: str, loc: Loc) -> None:
-        """Take over an environment that is opened without being declared."""
+        """Add an environment that is opened without being declared."""
         used = self.environments.of_kind(kind, loc)
         if used is not None:
             found.environments[name] = used
 
     def of_flow(self, name: str, loc: Loc) -> Callee | None:
-        """Return a flow as something to call; None if it was reported that there is none.
+        """Return a flow as a callee, or None after reporting that it does not exist.
 
         Args:
-            name: As it stands in the file.
+            name: As written in the file.
+            loc: Its place.
         """
         flow = self.others.find(self.file, name, loc)
         if flow is None:
@@ -179,10 +180,11 @@ class Tools:
         return self._beside[file]
 
     def declared(self, name: str, tool: str = "") -> Callee | None:
-        """Return a tool that this file declares; None if it was reported what is wrong with it.
+        """Return a declared tool of this file, or None if errors were reported.
 
         Args:
-            tool: Of a server which of its tools.
+            name: The name of the tool.
+            tool: For a server, the name of its tool.
         """
         if (name, tool) not in self._declared:
             with self.scope.noting_inputs() as named:
@@ -211,7 +213,7 @@ class Tools:
             return None
         found.bind = bind
         if found.flow is not None:
-            hint = "its arguments and result are those of what it runs"
+            hint = "its arguments and result are those of its target"
             keys = ("environments", *_OF_A_CALL)
             self._has_none(model, f"a tool that is an {kind}", keys, hint)
             self._describe(found, model)
@@ -224,7 +226,10 @@ class Tools:
         return found
 
     def _address(self, found: Callee, config: Any, loc: Loc) -> None:
-        """Note where requests go; that arguments decide which server gets a secret is E410."""
+        """Record the address of requests.
+
+        Arguments that determine the server of a secret are E410.
+        """
         found.address = found.step_kind.address(config) if isinstance(config, dict) else None
         chosen = found.chosen_host()
         works_in_environment = bool(found.hinted or found.environments)
@@ -233,7 +238,7 @@ class Tools:
             self.report.at("E410", message, (*loc, "url"), NO_HOST)
 
     def _environments(self, found: Callee, model: Tool) -> None:
-        """Take over what environments a tool gets."""
+        """Add the environments of a tool."""
         for name, use in (model.environments or {}).items():
             view = self.view.having({"args": found.args or UNKNOWN})
             used = self.environments.use(use, (*model.loc, "environments"), view, by_tool=True)
@@ -249,7 +254,7 @@ class Tools:
                 self._open(found, name, kind, model.loc)
 
     def _flow(self, model: Tool, name: str) -> Callee | None:
-        """Return what a flow is as a tool."""
+        """Return a flow in the form of a tool."""
         found = self.of_flow(name, (*model.loc, "flow"))
         if found is None:
             return None
@@ -265,8 +270,8 @@ class Tools:
         return found
 
     def _server(self, name: str, model: Tool, server: Server, tool: str) -> Callee | None:
-        """Return what a tool of a server is: a call in the session with the server."""
-        hint = "the server says what its tools take and return"
+        """Return a tool of a server: a call in the session with the server."""
+        hint = "the server defines the arguments and results of its tools"
         keys = ("args", "returns", "idempotency_key", "environments")
         self._has_none(model, "a tool that is a server", keys, hint)
         session = self.environments.session(name, model, server)
@@ -286,7 +291,7 @@ class Tools:
                 self.report.at("E103", message, (*model.loc, key), hint, key=True)
 
     def _describe(self, found: Callee, model: Tool) -> None:
-        """Take over what a declaration says besides its kind."""
+        """Add the settings of a declaration besides its kind."""
         if found.bind is None:
             found.bind = self._bound(model)
         if model.idempotency_key is not None:
@@ -312,7 +317,7 @@ class Tools:
         }
 
     def _seeing_arguments(self, args: Schema | None, bind: Mapping[str, Typed]) -> View:
-        """Return what the expressions of a tool see: its arguments, but those that are secrets."""
+        """Return the names that the expressions of a tool see: its arguments, without secrets."""
         hidden = {
             f"args.{name}": Note("E403", f"'args.{name}' is bound to a secret", BOUND_SECRET)
             for name, typed in bind.items()
@@ -323,13 +328,13 @@ class Tools:
     def _approval(
         self, found: Callee, model: Tool, given: AskBeforeCall
     ) -> dict[str, Typed] | None:
-        """Return what people are asked before a tool is called."""
+        """Return the approval required before a tool is called."""
         known = None if found.args is None else found.args.get("properties", {})
         for index, name in enumerate(given.edit if isinstance(given.edit, list) else ()):
             loc = (*given.loc, "edit", index)
             if name in model.bind:
                 message = f"the flow fixes the argument {name!r} with 'bind'"
-                self.report.at("E103", message, loc, "nobody can change it: leave it out")
+                self.report.at("E103", message, loc, "it cannot be changed, so leave it out")
             elif known is not None and name not in known:
                 hint = did_you_mean(name, known)
                 self.report.at("E402", f"the tool has no argument {name!r}", loc, hint)
@@ -340,7 +345,7 @@ class Tools:
         return {**parts, "version": constant(_version(found, model))}
 
     def _preview(self, function: str, loc: Loc) -> dict[str, Plain] | None:
-        """Return the function that says what a call would do; None if it was reported as none."""
+        """Return the function that describes the effect of a call, or None after an error."""
         found = self.function(function, loc)
         if found is None:
             return None
@@ -351,7 +356,7 @@ class Tools:
         return {"function": function, "folder": self.file.folder}
 
     def function(self, function: str, loc: Loc) -> Signature | None:
-        """Return what the source of a function says of it; None if it was reported as none."""
+        """Return the signature of a function from its source, or None if errors were reported."""
         try:
             found = derive(function, self.file.folder)
         except SignatureError as error:
@@ -361,9 +366,9 @@ class Tools:
         return found
 
     def _with_bound(self, model: Tool, kind: str) -> Schema | None:
-        """Return the schema of the arguments, those fixed by the flow included.
+        """Return the schema of the arguments, including those fixed by the flow.
 
-        A kind that takes arguments knows those itself.
+        A kind that takes arguments knows them itself.
         """
         if model.args is None or takes_arguments(kind, "tool"):
             return model.args
@@ -372,17 +377,17 @@ class Tools:
         return {**model.args, "properties": {**properties, **bound}} if bound else model.args
 
     def reducer(self, function: str, loc: Loc) -> dict[str, Plain]:
-        """Return the compiled form of a reducer written in Python, which has to be there."""
+        """Return the compiled form of a reducer written in Python, which must exist."""
         self.function(function, loc)
         return {"python": function, "folder": self.file.folder}
 
     def check_arguments(self, found: Callee, given: Arguments, loc: Loc, name: str) -> None:
-        """Check what a caller gives against the schema of a tool (E402).
+        """Check the arguments of a call against the schema of a tool (E402).
 
         Args:
             found: The tool.
             given: The arguments.
-            loc: Where the call stands.
+            loc: Place of the call.
             name: The tool's name, for messages.
         """
         if not self.model.left_out((*loc, "with")):
@@ -390,7 +395,7 @@ class Tools:
 
 
 def arguments_of(flow: Definition) -> Schema:
-    """Return the JSON Schema of what a flow is given: its inputs, as one object."""
+    """Return the JSON Schema of the inputs of a flow, as one object."""
     required = [name for name, schema in flow.inputs.items() if "default" not in schema]
     known = base_of(flow)["inputs"]
     properties = {**known.get("properties", {}), **flow.inputs}
@@ -398,18 +403,18 @@ def arguments_of(flow: Definition) -> Schema:
 
 
 def repeating(kind: str | None, where: str = "") -> str:
-    """Return what to do about a retry of what must not be repeated, and when that is true.
+    """Return the hint for a retry of a call that must not be repeated.
 
     Args:
-        kind: Step kind of what is called.
-        where: Where to say it.
+        kind: Step kind of the target.
+        where: The place for the setting.
     """
-    hint = f"say 'effect: idempotent'{where} if it may be repeated"
+    hint = f"set 'effect: idempotent'{where} if it may be repeated"
     condition = idempotent_if(kind or "")
     return f"{hint}; {condition}" if condition else hint
 
 
 def _version(found: Callee, model: Tool) -> str:
-    """Return the digest of all that says what a call of a tool does, as the file has it."""
+    """Return the digest of all settings that determine the effect of a tool's call."""
     flow = None if found.flow is None else found.flow.data
     return digest([model.kinds, flow, model.bind, found.args, found.returns])

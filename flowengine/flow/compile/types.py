@@ -1,7 +1,6 @@
-"""JSON Schemas of what expressions see: of steps, executions, errors, signals, of written values.
+"""JSON Schemas of values in expressions: steps, executions, errors, signals, constants.
 
-`{}` is a value of unknown shape. Schemas made here are never changed after they are made; they may
-share parts.
+`{}` is a value of unknown shape. Schemas created here are never changed, and may share parts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NOTHING: Schema = {"type": "null"}
 
 STATUSES = ["none", "ready", "running", "waiting", "uncertain", "succeeded", "skipped", "failed",
             "cancelled"]  # fmt: skip
-"""Of a step (docs/language.md: Crashes)."""
+"""The statuses of a step (docs/language.md: Crashes)."""
 
 
 def closed(properties: Mapping[str, Schema]) -> Schema:
@@ -46,7 +45,7 @@ ERROR = closed(
     }
 )
 CALLS: Schema = closed({"count": {"type": "integer"}, "totals": {"type": "object"}})
-"""What rules see of the calls of a tool so far."""
+"""Usage of a tool so far, as rules see it."""
 EXECUTION = closed(
     {
         "id": TEXT,
@@ -67,9 +66,9 @@ def step_schema(output: Schema, outcomes: Iterable[str] | None, mapped: bool) ->
     """Return the schema of `steps.x`.
 
     Args:
-        output: Of its output.
-        outcomes: What its outcome can be, besides null; None: unknown.
-        mapped: It has a `map`, and so `items`.
+        output: Schema of its output.
+        outcomes: Its possible outcomes, besides null. None means unknown.
+        mapped: Whether it has a `map`, and so `items`.
 
     Returns:
         A closed object.
@@ -111,10 +110,10 @@ def decision_schema(subject: Schema, form: Schema, choices: list[str], expires: 
     """Return the schema of the output of an approval (docs/language.md: approval).
 
     Args:
-        subject: Of the data being decided on.
-        form: Of what is filled in.
+        subject: Schema of the data to decide on.
+        form: Schema of the form.
         choices: Ids of the choices.
-        expires: It may end without a choice.
+        expires: Whether it may end without a choice.
 
     Returns:
         A closed object.
@@ -154,13 +153,13 @@ def of_constant(data: Any) -> Schema:
 
 
 def as_declared(data: Any, schema: Any) -> Any:
-    """Return a constant with the integers that a schema declares: 2.0 is 2."""
+    """Return a constant with the integers that a schema declares: 2 for 2.0."""
     convert = integers(schema)
     return data if convert is None else convert(data)
 
 
 def common(schemas: list[Schema]) -> Schema:
-    """Return what all values have in common, as in expressions; of no values nothing is known."""
+    """Return the common schema of all values, as in expressions, or `{}` if there are none."""
     return types.common(schemas) if schemas else UNKNOWN
 
 
@@ -173,7 +172,7 @@ def items_of(schema: Schema) -> Schema:
 
 
 def differs(given: Schema, wanted: Schema) -> bool:
-    """Return whether no value of one type is one of the other; False where a type is open."""
+    """Return whether two types are disjoint. False if one of them is open."""
     have, want = given.get("type"), wanted.get("type")
     if have is None or want is None:
         return False

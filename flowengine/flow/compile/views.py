@@ -1,4 +1,4 @@
-"""What an expression sees at its place (docs/language.md: Expressions)."""
+"""The names that an expression sees at its place (docs/language.md: Expressions)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from flowengine.flow.expressions import Names, Note
 _STEP = re.compile(r"\bsteps\s*\.\s*([A-Za-z_][A-Za-z0-9_]*)")
 
 ELSEWHERE = {
-    "item": "it is the item of a 'map'; on_error and next of the mapped step are outside of it",
+    "item": "it is the item of a 'map'. on_error and next of the mapped step are outside of it",
     "index": "it is the index of an item of a 'map'",
     "key": "it is the key of an item of a 'map'",
     "round": "it is the round of a 'loop'",
     "join": "it is available in steps with several incoming edges, or with a 'join'",
     "signal": "it is available in 'match', in a step with a 'trigger' and in those after it",
-    "result": "it is available in the step's own 'output'; for another step, use steps.x.output",
-    "output": "it is available in the step's own set, emit, next, loop and compensate; for another "
+    "result": "it is available in the step's own 'output'. For another step, use steps.x.output",
+    "output": "it is available in the step's own set, emit, next, loop and compensate. For another "
     "step, use steps.x.output",
-    "outcome": "it is available in the step's own set, emit, next and loop; for another step, "
-    "use steps.x.outcome",
-    "error": "it is available in on_error, retry.when, compensate and finally; for another step, "
+    "outcome": "it is available in the step's own set, emit, next and loop. For another step, use "
+    "steps.x.outcome",
+    "error": "it is available in on_error, retry.when, compensate and finally. For another step, "
     "use steps.x.error",
     "args": "it is available in the declaration of a tool",
-    "idempotency_key": "it is available in the configuration of http, shell, run and other kinds "
-    "of steps and tools; a Python function takes a StepContext, which has it",
+    "idempotency_key": "it is available in the configuration of http, shell, run and "
+    "other kinds of steps and tools. A Python function takes a "
+    "StepContext, which has it",
     "steps": "steps are visible to steps and outputs",
     "state": "state is visible to steps and outputs",
 }
-"""Roots that exist, and where."""
+"""Roots that exist, and the places where they are available."""
 NO_SECRETS = Note(
     "E403",
     "a secret cannot be used here",
@@ -42,11 +43,11 @@ NO_SECRETS = Note(
 
 
 class Seen(NamedTuple):
-    """What is known of a step at a place."""
+    """The known facts about a step at a place."""
 
     schema: Schema
     hidden: Note | None = None
-    """Why it cannot be named."""
+    """Why it cannot be used."""
     uncertain: Doubts = NONE
     """Why its output, or a part of it, may be null."""
 
@@ -56,9 +57,9 @@ class View:
 
     Args:
         roots: Root name → schema.
-        step: The step whose expression it is; -1: none.
-        look: Tells what is known of a step by its id; None for an id that no step has.
-        steps: Ids of all steps of the flow, for suggestions; None where no steps are visible.
+        step: The step that contains the expression, or -1.
+        look: Returns the known facts about a step by its id, or None for an unknown id.
+        steps: Ids of all steps of the flow, for suggestions. None if no steps are visible.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class View:
         return View({**self.roots, **roots}, self.step, self.look, self._steps, more, doubts)
 
     def looking(self, look: Callable[[str], Seen | None]) -> View:
-        """Return the view with another sight of the steps."""
+        """Return the view with another view of the steps."""
         return View(self.roots, self.step, look, self._steps, self.hidden, self.uncertain)
 
     def all_steps(self) -> Iterable[str]:
@@ -98,7 +99,7 @@ class View:
         return () if self._steps is None else self._steps()
 
     def names(self, source: str) -> Names:
-        """Return the names for checking an expression, with those steps that it names.
+        """Return the names for the check of an expression, including the steps that it names.
 
         Args:
             source: The expression.
@@ -120,7 +121,7 @@ class View:
         return Names(schema, hidden, uncertain)
 
     def _seen(self, source: str, hidden: dict[str, Note], uncertain: dict[str, Note]) -> Schema:
-        """Return the schema of `steps`: of those named; of all if one is unknown."""
+        """Return the schema of `steps`: of the named ones, or of all if one is unknown."""
         assert self.look is not None
         named = dict.fromkeys(_STEP.findall(source))
         found = {name: self.look(name) for name in named}

@@ -1,1 +1,1 @@
-"""A flow in the forms that other programs read: YAML written out, JSON Schema, networkx."""
+"""A flow in the formats of other programs: expanded YAML, JSON Schema, networkx."""

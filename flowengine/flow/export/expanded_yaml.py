@@ -1,8 +1,7 @@
-"""A flow written out: every short form in its long one, as `flowengine check --print` shows it.
+"""A flow with every short form expanded, as `flowengine check --print` shows it.
 
-The text is YAML that reads back as the same flow. It is written here and not by a library because
-of what libraries do not do: quote by the core schema of YAML 1.2, and say beside a line what it
-comes to.
+The text is YAML that reads back as the same flow. It is not written by a library, because libraries
+do not quote by the core schema of YAML 1.2 or add comments on the effect of a line.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from flowengine.flow.models import FlowModel, Loc
 from flowengine.flow.source.composer import resolve
 
 UNPRINTABLE = "\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
-"""Characters that YAML does not have, breaks lines at, or that nobody sees."""
+"""Characters that YAML forbids, that break lines in YAML, or that are invisible."""
 PLAIN = re.compile(rf"[A-Za-z0-9_$/(][^\x00-\x1f{UNPRINTABLE}]*")
 UNSAFE = re.compile(r": |:$| #| $")
-"""What ends or cuts a text without quotes."""
+"""Patterns that end or cut a text without quotes."""
 LITERAL = re.compile(rf"[^\x00-\x08\x0b-\x1f{UNPRINTABLE}]*")
-"""Text that can stand in a block."""
+"""Text that can be written as a block."""
 OLD_BOOLEANS = frozenset({"y", "n", "yes", "no", "on", "off"})
-"""Words that readers of YAML 1.1 take for booleans; in quotes for their sake."""
+"""Words that readers of YAML 1.1 take for booleans, which are therefore quoted."""
 
 Comment = Callable[[Loc], str | None]
 
 
 def expanded(model: FlowModel) -> str:
-    """Return a flow file that says the same without short forms.
+    """Return the text of a flow file with all short forms expanded.
 
     Returns:
-        YAML; keys in the order of the language's reference, and behind each write to state what its
-        reducer makes of it.
+        YAML with keys in the order of the language's reference, and after each write to state a
+        comment with the effect of its reducer.
     """
     reducers = {key: schema.get("reducer", "replace") for key, schema in model.state.items()}
 
@@ -48,7 +47,7 @@ def expanded(model: FlowModel) -> str:
 
 
 def to_yaml(data: Any) -> str:
-    """Return plain data as YAML in block style; `flowengine.flow.source.yaml_source` reads it back.
+    """Return plain data as YAML in block style, which `yaml_source` reads back.
 
     Args:
         data: None, bools, numbers, text, lists, and maps with text keys.
@@ -103,7 +102,7 @@ def literal(head: str, text: str, indent: int) -> Iterator[str]:
     """Yield the lines of a text as a block.
 
     Args:
-        head: What stands before it: its key.
+        head: The text before it: its key.
         text: One of `fits_literal`.
         indent: Blanks before `head`.
     """
@@ -115,7 +114,7 @@ def literal(head: str, text: str, indent: int) -> Iterator[str]:
 
 
 def fits_literal(text: str) -> bool:
-    """Return whether a text can stand as a block."""
+    """Return whether a text can be written as a block."""
     first = text.lstrip("\n")[:1]
     return "\n" in text and first not in {"", " ", "\t"} and bool(LITERAL.fullmatch(text))
 
@@ -141,6 +140,6 @@ def _is_plain(text: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """Return text in double quotes; what JSON escapes, YAML reads the same way."""
+    """Return text in double quotes. YAML reads the escapes of JSON."""
     escaped = json.dumps(text, ensure_ascii=False)
     return re.sub(f"[{UNPRINTABLE}]", lambda one: f"\\u{ord(one[0]):04x}", escaped)

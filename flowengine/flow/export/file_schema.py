@@ -1,8 +1,8 @@
-"""The JSON Schema of flow files, made from the models: what editors complete and check with.
+"""The JSON Schema of flow files, generated from the models, for editors.
 
-It says what can be said locally. Names, edges, types and secrets belong to the checker; but what
-is an error of the kinds E102 to E106 for the loader is one for the schema too, and a test holds the
-two together.
+It contains all rules that can be checked locally. Names, edges, types and secrets are left to the
+checker. An error of the kinds E102 to E106 for the loader is also one for the schema, and a test
+keeps the two consistent.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from flowengine.flow.models.types import DEFINITIONS, TARGETS, AsSchema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LONG_OR_NOTHING = {"type": ["object", "null"]}
-"""What is not a short form."""
+"""Any form that is not a short form."""
 TEMPLATE = {"type": "string", "pattern": r"\$\{\{"}
 """A text with an expression in it."""
 SAID = ("description", "default", "examples")
 IGNORED: dict[str, Any] = {"^x-": {}}
-"""Keys that may stand in every mapping, and mean nothing."""
+"""Keys that are allowed in every mapping and ignored."""
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 Schema = dict[str, Any]
@@ -75,7 +75,7 @@ def flow_schema() -> Schema:
 
 
 def case_schema() -> Schema:
-    """Return the JSON Schema of files of test cases, draft 2020-12."""
+    """Return the JSON Schema of test case files, draft 2020-12."""
     definitions: dict[str, Schema] = {"Duration": copy.deepcopy(DEFINITIONS["Duration"])}
     definitions["SignalName"] = copy.deepcopy(DEFINITIONS["SignalName"])
     _define(CaseFile, definitions)
@@ -88,11 +88,11 @@ def schema_for(model: FlowModel, imported: Mapping[str, FlowModel] | None = None
     """Return the JSON Schema for one file: with its own step ids, tools and signals as enums.
 
     Args:
-        model: The file; it may have errors.
+        model: The file, which may have errors.
         imported: The files that it imports, by alias.
 
     Returns:
-        The schema of `flow_schema`, where fewer words are left.
+        The schema of `flow_schema`, restricted to these names.
     """
     schema = flow_schema()
     definitions = schema["$defs"]
@@ -139,7 +139,10 @@ def _ids(steps: Iterable[Step]) -> Iterator[str]:
 
 
 def _or_expressions(schema: Schema) -> Schema:
-    """Return the schema of arguments where each may be an expression; none is required here."""
+    """Return the schema of arguments that may each be an expression.
+
+    None of them is required here.
+    """
     given = schema.get("properties", {})
     properties = {key: {"anyOf": [one, TEMPLATE]} for key, one in given.items()}
     return {"properties": properties}
@@ -149,7 +152,7 @@ def _or_expressions(schema: Schema) -> Schema:
 
 
 def _define(top: type[Part], definitions: dict[str, Schema]) -> None:
-    """Add the schemas of a part and of all parts in it."""
+    """Add the schemas of a part and of all its parts."""
     waiting: list[type[Part]] = [top]
     known: set[type[Part]] = {top}
     while waiting:
@@ -161,7 +164,7 @@ def _define(top: type[Part], definitions: dict[str, Schema]) -> None:
 
 
 def _part(cls: type[Part]) -> Schema:
-    """Return the schema of a mapping, beside that of its short form."""
+    """Return the schema of a mapping, without that of its short form."""
     refused = refused_keys(cls.__name__)
     properties: dict[str, Schema] = {}
     required = []
@@ -210,7 +213,10 @@ def _more_properties(cls: type[Part], properties: dict[str, Schema]) -> None:
 
 
 def _actions(cls: type[Part], properties: dict[str, Schema]) -> list[Schema]:
-    """Return what makes a step one of the kinds of actions; a plain step has none."""
+    """Return the schemas of which a step must match one, by its kind of action.
+
+    A plain step has none.
+    """
     if not issubclass(cls, Pluggable):
         return []
     alone: list[Schema] = [{"required": [key]} for key in cls.actions() if key in properties]
@@ -235,13 +241,13 @@ def _field(info: FieldInfo) -> Schema:
 
 
 def _default(info: FieldInfo) -> Any:
-    """Return a default as it would stand in a file."""
+    """Return a default in the form of a file."""
     default = info.get_default(call_default_factory=True, validated_data={})
     if isinstance(default, Part):
         return default.model_dump(by_alias=True, exclude_unset=True)
     if isinstance(default, list):
         if not default and _least("", tuple(info.metadata)):
-            return None  # leaving it out means something else
+            return None  # an omitted key means something else
         return [_default_item(one) for one in default]
     return default
 
@@ -319,7 +325,7 @@ def _kind_name(name: str) -> str:
 
 
 def _kind(name: str) -> Schema:
-    """Return what stands behind the key of a step kind: its configuration or the short form."""
+    """Return the schema of a step kind's value: its configuration or the short form."""
     schema = configuration(name)
     main, inline = schema.pop("x-main", None), schema.pop("x-inline", None)
     properties = dict(schema.get("properties", {}))

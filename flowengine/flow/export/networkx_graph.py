@@ -1,8 +1,8 @@
-"""The compiled flow as a graph of networkx, for analysis and for other programs.
+"""The compiled flow as a networkx graph, for analysis and for other programs.
 
-No edge of a flow leaves its scope, so each scope - the flow, a group, a `finally` - has a `start`
-and an `end` of its own, and an `enter` edge leads to its `start`. A flow that others run is there
-once, however often it is run.
+No edge of a flow leaves its scope. Each scope - the flow, a group, a `finally` - therefore has a
+separate `start` and `end`, and an `enter` edge leads to its `start`. A subflow is contained once,
+even if several steps run it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Writer:
         said = {"id": flow["id"], "version": flow.get("version", ""), "title": flow.get("title")}
         self.graph.graph.update({key: text for key, text in said.items() if text is not None})
         self.prefixes = list(_prefixes(flow))
-        """By number of the flow: what stands before its ids."""
+        """By number of the flow: the prefix of its ids."""
 
     def write(self) -> networkx.MultiDiGraph[str]:
         self.body(0, self.prefixes[0], "", self.flow.get("on_error", []))
@@ -57,10 +57,10 @@ class _Writer:
         """Write a scope.
 
         Args:
-            number: Of its body.
-            scope: What its start and end are named after.
-            inside: The node that holds it; empty for a flow.
-            handlers: Those of a whole flow.
+            number: The number of its body.
+            scope: The prefix of its start and end.
+            inside: The node that contains it, empty for a flow.
+            handlers: The handlers of a whole flow.
         """
         body = self.flow["bodies"][number]
         start, end = f"{scope}/start", f"{scope}/end"
@@ -82,7 +82,7 @@ class _Writer:
             self.enter(body["final"], final)
 
     def node(self, number: Step, inside: str) -> None:
-        """Write a step, and what undoes it."""
+        """Write a step and its compensation."""
         step, name = self.steps[number], self.id(number)
         body = step["body"]
         own = {"step": step["id"], "scope": inside, "flow": self.flow_id(body)}
@@ -92,7 +92,7 @@ class _Writer:
             self.graph.add_node(f"{name}/undo", type="undo", **own, **how)
 
     def edges(self, number: Step, end: str) -> None:
-        """Write where a step leads, and what is inside it."""
+        """Write the outgoing edges of a step, and its inner steps."""
         step, name = self.steps[number], self.id(number)
         self.next(name, step, end)
         self.handlers(name, step.get("on_error", []), end)
@@ -109,7 +109,7 @@ class _Writer:
                 self.enter(how, undo)
 
     def enter(self, number: Step, name: str) -> None:
-        """Write what is inside a node, or lead to the flow that it runs."""
+        """Write the inside of a node, or an edge to the flow that it runs."""
         child = self.steps[number]["child"]
         if self.steps[number]["action"] == "flow":
             prefix = self.prefixes[self.flow_number(child)]
@@ -163,7 +163,7 @@ class _Writer:
         return {"signals": " ".join(trigger["signals"]), **together, **match}
 
     def attributes(self, step: StepSpec, body: Body) -> dict[str, Any]:
-        """Return what the node of a step, or of what undoes one, says besides where it is."""
+        """Return the attributes of the node of a step or compensation, besides its place."""
         spec: Any = step
         said = {"kind": step.get("kind", step["action"]), **self.condition(spec)}
         said |= {key: spec[key] for key in ("title", "tool", "effect") if key in spec}
@@ -178,7 +178,8 @@ class _Writer:
             said["runs"] = self.name_of(self.flow_number(step["child"]))
         if (detached := _detached(step)) is not None:
             said["runs"] = self.name_of(detached)
-        if "at" in spec and self.flow_number(body) == 0:  # those of others may be in other files
+        # steps of other flows may be in other files
+        if "at" in spec and self.flow_number(body) == 0:
             said["line"], said["column"] = spec["at"]
         return said
 
@@ -186,12 +187,12 @@ class _Writer:
         return {"when": self.expression(part["when"])} if "when" in part else {}
 
     def expression(self, number: int) -> str:
-        """Return an expression as the file has it."""
+        """Return an expression as written in the file."""
         text: str = self.flow["expressions"][number]["at"][2]
         return text
 
     def text(self, value: Any) -> str:
-        """Return a duration or a number as the file has it."""
+        """Return a duration or a number as written in the file."""
         kind, what = value
         if kind == "with":
             return self.text(what[1])
@@ -208,7 +209,7 @@ class _Writer:
         return f"{self.prefixes[self.flow_number(step['body'])]}{step['id']}"
 
     def flow_number(self, body: Body) -> int:
-        """Return the number of the flow that a body belongs to; 0 for the main one."""
+        """Return the number of the flow that a body belongs to, 0 for the main one."""
         return self.flow["bodies"][body].get("flow", 0)
 
     def flow_id(self, body: Body) -> str:
@@ -219,7 +220,7 @@ class _Writer:
 
 
 def _detached(step: StepSpec) -> int | None:
-    """Return the number of the flow that a step begins as an execution of its own."""
+    """Return the number of the flow that a step starts as a separate execution."""
     if step["action"] != "task" or step.get("kind") != "flow":
         return None
     number: int = step["task"]["flow"]
@@ -227,7 +228,7 @@ def _detached(step: StepSpec) -> int | None:
 
 
 def _prefixes(flow: CompiledFlow) -> Iterator[str]:
-    """Yield what stands before the ids of each flow: nothing for the main one."""
+    """Yield the prefix of the ids of each flow, empty for the main one."""
     yield ""
     seen: Counter[str] = Counter()
     for other in flow.get("flows", ()):

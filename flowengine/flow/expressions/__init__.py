@@ -1,9 +1,9 @@
 """Expressions: `${{ }}` in texts, checked against declared types, evaluated without side effects.
 
-Two sides. *Checking* (`split_text`, `check`) belongs to compiling a flow and needs the CEL library.
-*Evaluating* (`CelEvaluator`) belongs to running one: it works on the records that `check` made and
-imports the CEL library only when an expression has an operator in it, so that a flow which merely
-hands values on starts without it.
+There are two sides. *Checking* (`split_text`, `check`) belongs to compiling a flow and needs the
+CEL library. *Evaluating* (`CelEvaluator`) belongs to running one: it works on the records that
+`check` made and imports the CEL library only when an expression has an operator in it, so that a
+flow that only passes values on starts without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 EVALUATOR = "cel-1"
-"""Version of the evaluator; an execution goes on under the one it was compiled for."""
+"""Version of the evaluator. An execution continues under the version that it was compiled for."""
 
 _HOMES = {
     "CelEvaluator": "evaluator",

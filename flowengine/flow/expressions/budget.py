@@ -1,4 +1,4 @@
-"""What one evaluation may cost."""
+"""Limits on the cost of one evaluation."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from flowengine.flow.expressions.paths import NoValue, TooExpensive
 from flowengine.kernel.graph.compiled import Plain
 
 LIMIT = 1_000_000
-"""Rounds of `map`, `filter` and their kin, all levels together, plus parts of values handed on in
-them. About three seconds."""
+"""Rounds of `map`, `filter` and similar macros, all levels together, plus parts of values passed on
+in them. About three seconds."""
 _TEXT = 64
 """Characters that count as one part."""
 _DEPTH = 100
 
 
 class Budget:
-    """Counts down what an evaluation with loops has spent."""
+    """Counts down the cost of an evaluation with loops."""
 
     __slots__ = ("_weights", "left")
 
@@ -23,26 +23,26 @@ class Budget:
         self._weights: dict[int, tuple[Plain, int]] = {}
 
     def charge(self, amount: int) -> None:
-        """Spend.
+        """Charge an amount.
 
         Args:
-            amount: How much.
+            amount: The amount.
 
         Raises:
-            TooExpensive: There is not so much left.
+            TooExpensive: The remaining budget is smaller.
         """
         self.left -= amount
         if self.left < 0:
             raise TooExpensive(
-                f"the expression is too expensive: more than {LIMIT} rounds or parts of values; "
-                "compute this in a tool"
+                f"the expression is too expensive: more than {LIMIT} rounds or parts of "
+                "values. Compute this in a tool"
             )
 
     def charge_value(self, value: Plain) -> None:
-        """Spend what handing on a value costs.
+        """Charge the cost of passing on a value.
 
         Args:
-            value: The value; parts that appear several times count each time.
+            value: The value. Parts that occur several times count each time.
         """
         if isinstance(value, (str, bytes)):
             self.charge(len(value) // _TEXT)
@@ -50,18 +50,18 @@ class Budget:
             self.charge(self.weigh(value))
 
     def weigh(self, value: Plain, depth: int = 0) -> int:
-        """Return the number of parts of a value, a part counted wherever it appears.
+        """Return the number of parts of a value, counting a part at each occurrence.
 
         Args:
-            value: Plain data; the same object in many places is looked at once.
-            depth: How deep it is nested.
+            value: Plain data. The same object in several places is examined once.
+            depth: Its nesting depth.
 
         Returns:
             At least 1.
 
         Raises:
-            TooExpensive: It has more parts than an evaluation may handle.
-            NoValue: It is nested too deeply.
+            TooExpensive: The value has more parts than an evaluation may handle.
+            NoValue: The value is nested too deeply.
         """
         if isinstance(value, (str, bytes)):
             return 1 + len(value) // _TEXT
@@ -77,7 +77,7 @@ class Budget:
             weight += self.weigh(part, depth + 1)
         if weight > LIMIT:
             raise TooExpensive(
-                f"the value is too large: more than {LIMIT} parts; compute it in a tool"
+                f"the value is too large: more than {LIMIT} parts. Compute it in a tool"
             )
         self._weights[id(value)] = (value, weight)
         return weight

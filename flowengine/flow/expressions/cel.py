@@ -1,9 +1,9 @@
-"""The CEL library: the only module that imports it.
+"""The CEL library, which only this module imports.
 
-What it is given never holds a name of the flow: paths, function results and loops stand in slots
-whose names say their types (`s0` is text, `li3` a list of integers). So one environment serves all
-expressions, an identifier cannot mean anything that was not resolved before, and a slot that has no
-value is an error only if the expression needs it: `&&`, `||` and `?:` skip it as CEL says.
+Its input never contains names of the flow: paths, function results and loops are replaced by slots
+whose names encode their types (`s0` is text, `li3` a list of integers). One environment therefore
+serves all expressions, and an identifier always means what was resolved before. A slot without a
+value is an error only if the expression needs it: `&&`, `||` and `?:` skip it as CEL defines.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _SLOT_TYPES = {letter: type_ for letter, (_, type_) in _SCALARS.items()}
 _SLOT_TYPES.update({f"l{letter}": _T.List(type_) for letter, type_ in _SLOT_TYPES.items()})
 _LETTERS = {word: letter for letter, (word, _) in _SCALARS.items()}
 _WHOLE = (_LETTERS["integer"], f"l{_LETTERS['integer']}")
-"""How slots begin that hold integers, or lists of them."""
+"""The first letters of slots that hold integers, or lists of them."""
 _SIZES = (8, 64, 1024)
 ROUND = 3
-"""What an evaluation by the library costs more, in a loop, than one without."""
+"""Additional cost of an evaluation by the library in a loop, compared to one without it."""
 
 _ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _NO_VALUE = re.compile(r"""No value with name "(\w+)" found|for '(\w+)""")
@@ -73,11 +73,11 @@ class Complaint(NamedTuple):
 
 
 def slot_letters(schema: Schema, items: Schema | None = None) -> str:
-    """Return the beginning of a slot's name: its type.
+    """Return the first letters of a slot's name, which encode its type.
 
     Args:
-        schema: What the slot holds, its references resolved.
-        items: What the items of a list are.
+        schema: The schema of the slot, with its references resolved.
+        items: The schema of the items of a list.
 
     Returns:
         One of the keys of the slot types.
@@ -90,7 +90,7 @@ def slot_letters(schema: Schema, items: Schema | None = None) -> str:
 
 @functools.cache
 def _environment(size: int) -> Any:
-    """Return an environment with so many slots of each type."""
+    """Return an environment with the given number of slots of each type."""
     return library.NewEnv(
         variables={
             f"{letters}{number}": type_
@@ -102,13 +102,13 @@ def _environment(size: int) -> Any:
 
 
 def _compiled(source: str, slots: int) -> Any:
-    """Return the library's expression; as few slots as will do keep the environment cheap."""
+    """Return the library's expression, with an environment that has as few slots as possible."""
     return _expression(source, next((size for size in _SIZES if slots <= size), slots))
 
 
 @functools.lru_cache(maxsize=2048)
 def _expression(source: str, size: int) -> Any:
-    """Compile an expression once: what is checked is run, and by the next execution again."""
+    """Compile an expression once, for the check and for all executions."""
     return _environment(size).compile(source)
 
 
@@ -117,10 +117,10 @@ def check(source: str, slots: int) -> Schema | list[Complaint]:
 
     Args:
         source: The expression.
-        slots: How many slots it has.
+        slots: Number of slots.
 
     Returns:
-        The schema of its value, or what is wrong with it.
+        The schema of its value, or the complaints.
     """
     try:
         return _schema(_compiled(source, slots).return_type().name())
@@ -129,7 +129,7 @@ def check(source: str, slots: int) -> Schema | list[Complaint]:
 
 
 def _complaints(report: str, source: str) -> list[Complaint]:
-    """Take the library's report apart."""
+    """Parse the library's report."""
     lines = source.split("\n")
     found = []
     for match in _ERROR.finditer(report):
@@ -168,8 +168,8 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
 
     Args:
         source: The expression.
-        slots: For each slot what gives its value.
-        shown: For each slot what it is called in messages.
+        slots: For each slot, the function that returns its value.
+        shown: For each slot, its name in messages.
 
     Returns:
         The function.
@@ -213,7 +213,7 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
 
 
 def _whole(get: Run) -> Run:
-    """Return a function that gives integers where they were declared: `3.0` is one."""
+    """Return a function that returns integers where they are declared: `3` for `3.0`."""
 
     def run(names: Names) -> Plain:
         value = get(names)
@@ -229,7 +229,7 @@ def _as_integer(value: Plain) -> Plain:
 
 
 def _always(message: str) -> Run:
-    """Return a function that fails."""
+    """Return a function that always fails."""
 
     def run(names: Names) -> Plain:
         raise NoValue(message)
@@ -238,7 +238,10 @@ def _always(message: str) -> Run:
 
 
 def _plain(value: Any, depth: int = 0) -> Plain:
-    """Return a result of the library as plain data; maps have no order there, so it is sorted."""
+    """Return a result of the library as plain data.
+
+    Maps are sorted, because they have no order there.
+    """
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -270,7 +273,7 @@ def _time_text(value: Any) -> str:
 def _reason(
     report: str, data: dict[str, Plain], failures: dict[str, NoValue], shown: dict[str, str]
 ) -> NoValue:
-    """Return why an evaluation failed, in words of the flow."""
+    """Return the reason why an evaluation failed, in the terms of the flow."""
     match = _NO_VALUE.search(report)
     slot = (match[1] or match[2]) if match else None
     if slot in failures:
@@ -288,7 +291,7 @@ def _reason(
 
 
 def _wrong_value(slot: str, value: Plain, shown: str, report: str) -> NoValue:
-    """Return what is wrong with the value of a slot."""
+    """Return the error for the value of a slot."""
     if "out of range" in report:
         return NoValue(f"{shown} is or holds an integer beyond 64 bits")
     letters = slot.rstrip("0123456789")
@@ -301,23 +304,26 @@ def _wrong_value(slot: str, value: Plain, shown: str, report: str) -> NoValue:
     }.get(letters, "another type")
     if isinstance(value, list) and letters[0] == "l":
         return NoValue(f"{shown} holds items of another type than declared")
-    return NoValue(f"{shown} is {name_of(value)}; declared is {wanted}")
+    return NoValue(f"{shown} is {name_of(value)}, but declared as {wanted}")
 
 
 def _bare(report: str) -> str:
-    """Return a report without status words."""
+    """Return a report without its status."""
     match = _PREFIX.match(report.strip())
     return match[1] if match else report
 
 
 def _in_words(report: str, operands: str) -> str:
-    """Return a report of the library in words; `operands` tells what the slots hold."""
+    """Return a report of the library in the terms of the flow.
+
+    `operands` names the slots' values.
+    """
     match = re.fullmatch(r'Key not found in map : "?(.*?)"?', report)
     if match:
         return f"a map has no '{match[1]}'"
     match = re.fullmatch(r"Index error: index=(-?\d+) size=(\d+)", report)
     if match:
-        return f"a list has {match[2]} items; there is none at {match[1]}"
+        return f"a list has {match[2]} items, but none at {match[1]}"
     match = re.match(r"No matching overloads found : (?:\(\w*\)\.)?(\S+?)(?:\(|$)", report)
     if match:
         why = f": {operands}" if operands else ""
@@ -328,7 +334,7 @@ def _in_words(report: str, operands: str) -> str:
 
 
 def operator_words(name: str) -> str:
-    """Return what the library's name of an operator or function is called in messages.
+    """Return the name in messages for the library's name of an operator or function.
 
     Args:
         name: For example `_+_`, `@in`, `size`.

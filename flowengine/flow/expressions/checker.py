@@ -42,13 +42,13 @@ from flowengine.flow.expressions.types import article, kind
 from flowengine.flow.source.synonyms import NAMES, VALUES
 
 MOST_KNOWN = 4096
-"""So many expressions without problems are remembered."""
+"""Number of valid expressions that are remembered."""
 MAX_SUMS = 100
-"""Plus signs in one expression; what they can make of long texts stays bounded."""
+"""Plus signs in one expression. This limits the length of texts that they can build."""
 
 
 class Typed(NamedTuple):
-    """A part of an expression: how to evaluate it, and what it gives."""
+    """A part of an expression: how to evaluate it, and the type of its value."""
 
     node: Tree
     schema: Schema = types.ANY
@@ -62,7 +62,7 @@ class Typed(NamedTuple):
 
 
 UNKNOWN = Typed(["const", None])
-"""In place of what is wrong, so that nothing follows from it."""
+"""Placeholder for an invalid part, so that no further errors follow from it."""
 
 
 class _Uncertain(NamedTuple):
@@ -77,11 +77,11 @@ def check(source: str, names: Names, want: Want = "any") -> Checked:
 
     Args:
         source: The expression, without `${{ }}`.
-        names: What it sees.
-        want: What its place takes.
+        names: The visible names.
+        want: The type that its place accepts.
 
     Returns:
-        The record to evaluate it by, its type, what it names, and what is wrong with it.
+        The record for its evaluation, its type, the paths that it names, and its problems.
     """
     key = _key(source, names, want)
     known = _known.get(key)
@@ -101,14 +101,14 @@ def check(source: str, names: Names, want: Want = "any") -> Checked:
 
 
 _known: dict[bytes, Checked] = {}
-"""Expressions that were found to be right, by `_key`. The flows of agents share most of theirs, and
-a flow that is compiled again has nearly all of its own again. What is in here is never changed."""
+"""Valid expressions, by `_key`. The flows of agents share most of theirs, and a flow that is
+compiled again shares nearly all of them. Entries are never changed."""
 
 
 def _key(source: str, names: Names, want: Want) -> bytes:
-    """Return what the check of an expression depends on, unless something is wrong with it.
+    """Return the input that the check of a valid expression depends on.
 
-    Messages about problems tell of names that the expression does not have.
+    Messages about problems depend on further names, which the expression does not contain.
     """
     roots = names.schema.get("properties", {})
     seen = [(root, schema) for root, schema in roots.items() if root in source]
@@ -125,7 +125,7 @@ class _Check:
         self.tree = tree
         self.names = names
         self.local: frozenset[str] = frozenset()
-        """Names of the items of the loops around."""
+        """Names of the items of the enclosing loops."""
         self.problems: list[Problem] = []
         self.references: dict[Path, None] = {}
         self.tested: set[str] = set()
@@ -149,13 +149,13 @@ class _Check:
         return Checked(record, _plain(typed.schema), list(self.references), problems, path)
 
     def _knows_of(self, value: str) -> bool:
-        """Say whether the expression asks how the step of an uncertain value has ended."""
+        """Return whether the expression tests how the step of an uncertain value has ended."""
         beside = tuple(value.split(".")[:-1])
         named = {(*beside, "status"), (*beside, "outcome")}
         return not self.names.uncertain[value].always and bool(named & self.references.keys())
 
     def _whole_path(self, typed: Typed) -> Path | None:
-        """Return the path, if the expression is exactly one of constant text keys."""
+        """Return the path, if the expression is exactly one path of constant text keys."""
         if typed.node[0] != "path" or not all(isinstance(key, str) for key in typed.node[2]):
             return None
         return (typed.node[1], *typed.node[2])
@@ -163,7 +163,7 @@ class _Check:
     def report(
         self, code: str, node: Node, message: str, hint: str | None = None, end: int | None = None
     ) -> None:
-        """Note a problem, at a tree's own place: its operator, its name, its whole path."""
+        """Add a problem at the specific place of a tree: its operator, its name, its whole path."""
         start, stop = node.start, node.end if end is None else end
         if isinstance(node, (Binary, Ternary)):
             start, stop = node.at, node.at + len(node.op if isinstance(node, Binary) else "?")
@@ -176,7 +176,7 @@ class _Check:
             self.problems.append(problem)
 
     def _check_want(self, typed: Typed, want: Want) -> None:
-        """Check the type of the whole against its place."""
+        """Check the type of the whole expression against its place."""
         if types.SECRET in typed.schema:
             return
         word = kind(typed.schema)
@@ -192,14 +192,14 @@ class _Check:
             self.report("E307", span, f"{complaints.TEXT_PART}{article(typed.schema)}", hint)
 
     def _end_of_line(self, node: Node) -> int:
-        """Return where a tree ends, or its first line."""
+        """Return the end of a tree, or of its first line."""
         line = self.source.find("\n", node.start)
         return node.end if line < 0 else min(node.end, line)
 
     # Values
 
     def value(self, node: Node, lenient: bool = False) -> Typed:
-        """Return how to evaluate a tree, by whatever means are cheapest."""
+        """Return the cheapest evaluation of a tree."""
         if isinstance(node, Literal) and not isinstance(node.value, bytes):
             return Typed(["const", node.value], _of_constant(node.value))
         if isinstance(node, (Name, Select, Index)):
@@ -228,7 +228,7 @@ class _Check:
         return Typed(["if", test.node, yes.node, no.node], schema)
 
     def _condition(self, node: Node) -> Typed:
-        """Return a part that has to be true or false."""
+        """Return a part that must be true or false."""
         typed = self.value(node)
         word = kind(typed.schema)
         if word not in {None, "boolean"}:
@@ -259,10 +259,10 @@ class _Check:
         return Typed(["map", [*pairs, *computed]], schema)
 
     def _argument_of(self, node: Node, what: str) -> Typed:
-        """Return a part that has to be text."""
+        """Return a part that must be text."""
         typed = self.value(node)
         if kind(typed.schema) not in {None, "string"}:
-            self.report("E311", node, f"{what} is text; this is {article(typed.schema)}")
+            self.report("E311", node, f"{what} must be text, not {article(typed.schema)}")
         return typed
 
     def _null_test(self, node: Any) -> Typed:
@@ -274,7 +274,7 @@ class _Check:
     # Paths
 
     def _path(self, node: Node, lenient: bool) -> Typed:
-        """Return the value of a name, and of what hangs on it."""
+        """Return the value of a name and the path after it."""
         base, rest = _chain(node)
         segments = [self._segment(part) for part in rest]
         keys = [one.key if one.key is not None else [tree] for one, tree in segments]
@@ -317,12 +317,12 @@ class _Check:
         elif base.name in VALUES:
             hint = VALUES[base.name]
         elif hint is None and roots:
-            hint = f"visible here: {', '.join(sorted(roots))}; a text is written in quotes"
+            hint = f"visible here: {', '.join(sorted(roots))}. A text is written in quotes"
         self.report("E301", base, f"'{base.name}' is not declared", hint)
         return UNKNOWN
 
     def _lead_through(self, value: str, node: Node, lenient: bool) -> None:
-        """Note that a path leads through a value that may be null."""
+        """Record that a path leads through a value that may be null."""
         if lenient:
             return
         note = self.names.uncertain[value]
@@ -344,7 +344,7 @@ class _Check:
     def _inside(
         self, base: Node, segments: list[Segment], keys: list[Any], rest: list[Node], lenient: bool
     ) -> Typed:
-        """Return a path into what is no name: `f(x).y`, `[1, 2][0]`."""
+        """Return a path into a value without a name: `f(x).y`, `[1, 2][0]`."""
         typed = self.value(base, lenient)
         inner = Names({"properties": {"…": typed.schema}})
         found = naming.follow(inner, "…", segments)
@@ -384,14 +384,14 @@ class _Check:
         return self._own_function(node, signature)
 
     def _in_namespace(self, node: Call) -> bool:
-        """Say whether this is a function such as `math.abs`."""
+        """Return whether this is a function such as `math.abs`."""
         space = node.target
         if not isinstance(space, Name) or space.name not in NAMESPACES or self._visible(space):
             return False
         return node.name in NAMESPACES[space.name]
 
     def _exists(self, node: Call) -> bool:
-        """Check that a function is one of CEL."""
+        """Check that a CEL function exists."""
         if node.name in STANDARD or node.name in TIME_PARTS:
             return True
         space = node.target.name if isinstance(node.target, Name) else ""
@@ -445,7 +445,7 @@ class _Check:
         word = kind(typed.schema)
         if takes and word is not None and word not in takes:
             expected = " or ".join(types.WORDS[name] for name in sorted(takes))
-            message = f"{call.name}() takes {expected}; this is {article(typed.schema)}"
+            message = f"{call.name}() takes {expected}, not {article(typed.schema)}"
             self.report("E311", Name("", node.start, node.end), message)
 
     def _macro(self, node: Call, target: Node) -> Typed:
@@ -493,7 +493,7 @@ class _Check:
     # Operators
 
     def _fragment(self, node: Node) -> Typed:
-        """Return what the library evaluates, once its types are right."""
+        """Return an operation for the library, after checking its types."""
         known: dict[int, Typed] = {}
 
         def slot(part: Node) -> tuple[Tree, Schema, Schema]:
@@ -527,7 +527,7 @@ class _Check:
         return UNKNOWN
 
     def _is_raw(self, node: Node) -> bool:
-        """Say whether the library gets a tree as it is; else a slot stands for it."""
+        """Return whether the library receives a tree unchanged. Otherwise a slot replaces it."""
         if isinstance(node, Name):
             return not self._visible(node) and (node.name in TYPE_NAMES or node.name in NAMESPACES)
         if isinstance(node, Call):
@@ -540,7 +540,7 @@ class _Check:
         return isinstance(node, (Literal, Items, Unary, Ternary))
 
     def _check_enums(self, node: Node, known: dict[int, Typed]) -> None:
-        """Refuse comparisons of an enum with texts that it does not contain."""
+        """Refuse comparisons of an enum with texts that are not among its values."""
         if isinstance(node, Binary):
             if node.op in {"==", "!=", "in"}:
                 self._check_enum(node.left, node.right, known)
@@ -569,7 +569,7 @@ class _Check:
 
 
 def _chain(node: Node) -> tuple[Node, list[Node]]:
-    """Take a path apart: what it begins with, and the selections on it in order."""
+    """Split a path into its base and the following selections."""
     rest: list[Node] = []
     while isinstance(node, (Select, Index)):
         rest.append(node)
@@ -578,7 +578,7 @@ def _chain(node: Node) -> tuple[Node, list[Node]]:
 
 
 def _dotted(node: Tree) -> str:
-    """Return a path as it stands in `Names.uncertain`."""
+    """Return a path in the notation of `Names.uncertain`."""
     return ".".join(map(str, [node[1], *node[2]])) if node[0] == "path" else ""
 
 
@@ -587,7 +587,7 @@ def _is_null(node: Node) -> bool:
 
 
 def _null_test(node: Node) -> bool:
-    """Say whether this compares something with null."""
+    """Return whether this compares a value with null."""
     return (
         isinstance(node, Binary)
         and node.op in {"==", "!="}
@@ -604,7 +604,7 @@ def _of_constant(value: Any) -> Schema:
 
 
 def _plain(schema: Schema) -> Schema:
-    """Return the JSON Schema of a value once it has left the expression."""
+    """Return the JSON Schema of a value after it has left the expression."""
     if types.CEL not in schema:
         return schema
     if kind(schema) == "timestamp":

@@ -1,4 +1,4 @@
-"""Times in expressions: reading, writing, zones.
+"""Times in expressions: parsing, formatting, zones.
 
 Zones come from the `tzdata` package, so that they are the same on every machine.
 """
@@ -46,7 +46,7 @@ def moment(value: Plain) -> datetime.datetime:
 
 
 def of_seconds(seconds: int) -> datetime.datetime:
-    """Return the time so many seconds after 1970.
+    """Return the time a number of seconds after 1970.
 
     Raises:
         NoValue: It is out of range.
@@ -64,7 +64,7 @@ def time_text(value: datetime.datetime) -> str:
         value: The time.
 
     Returns:
-        The text; fractions of a second only where there are any.
+        The text, with fractions of a second only if there are any.
     """
     utc = value.astimezone(datetime.UTC).replace(tzinfo=None)
     whole, _, fraction = utc.isoformat(timespec="microseconds").partition(".")
@@ -73,7 +73,7 @@ def time_text(value: datetime.datetime) -> str:
 
 
 def duration_text(value: datetime.timedelta) -> str:
-    """Return a duration as the flow language writes it: `1h30m`.
+    """Return a duration in the notation of the flow language: `1h30m`.
 
     Args:
         value: The duration.
@@ -82,7 +82,7 @@ def duration_text(value: datetime.timedelta) -> str:
         The text.
 
     Raises:
-        NoValue: It is negative, or no whole number of milliseconds.
+        NoValue: It is negative, or not a whole number of milliseconds.
     """
     from flowengine.kernel.notation.times import format_duration
 
@@ -102,7 +102,7 @@ def zone_of(name: str) -> datetime.tzinfo:
         The zone.
 
     Raises:
-        NoValue: There is none of that name.
+        NoValue: No zone has this name.
     """
     if name == "UTC":
         return datetime.UTC
@@ -111,7 +111,7 @@ def zone_of(name: str) -> datetime.tzinfo:
         offset = datetime.timedelta(hours=int(match[2]), minutes=int(match[3]))
         return datetime.timezone(-offset if match[1] == "-" else offset)
     if name not in _zone_names():
-        raise NoValue(f"there is no time zone '{name}'; write one such as 'Europe/Paris'")
+        raise NoValue(f"there is no time zone '{name}'. Write one such as 'Europe/Paris'")
     return _load_zone(name)
 
 
@@ -134,7 +134,7 @@ def _load_zone(name: str) -> datetime.tzinfo:
 
 
 def _in_zone(time: datetime.datetime, zone: str) -> datetime.datetime:
-    """Return the same moment as clocks in a zone show it."""
+    """Return the same moment in the local time of a zone."""
     try:
         return time.astimezone(zone_of(zone))
     except OverflowError:
@@ -142,7 +142,7 @@ def _in_zone(time: datetime.datetime, zone: str) -> datetime.datetime:
 
 
 def part_of(time: datetime.datetime, part: str, zone: str) -> int:
-    """Return what CEL's `getHours(zone)` and its kin give.
+    """Return the result of CEL's `getHours(zone)` and similar functions.
 
     Args:
         time: The moment.
@@ -173,14 +173,14 @@ def format_time(time: datetime.datetime, pattern: str, zone: str) -> str:
 
     Args:
         time: The moment.
-        pattern: Letters of Unicode date patterns; text in single quotes stands for itself.
-        zone: The zone whose clocks it is shown by.
+        pattern: Letters of Unicode date patterns. Text in single quotes is literal.
+        zone: The zone of the local time.
 
     Returns:
-        The text, in English where it has words.
+        The text, with words in English.
 
     Raises:
-        NoValue: A letter means nothing.
+        NoValue: A letter has no meaning.
     """
     local = _in_zone(time, zone)
     shown = []
@@ -192,22 +192,23 @@ def format_time(time: datetime.datetime, pattern: str, zone: str) -> str:
         text = _field(local, piece)
         if text is None:
             raise NoValue(
-                f"format_time() knows no '{piece}'; it knows yyyy yy MMMM MMM MM M dd d EEEE EEE "
-                "HH H hh h mm m ss s SSS a xxx ZZZZZ VV, and 'text' in quotes"
+                f"format_time() does not support '{piece}'. It supports yyyy yy MMMM MMM "
+                "MM M dd d EEEE EEE HH H hh h mm m ss s SSS a xxx ZZZZZ VV, and 'text' "
+                "in quotes"
             )
         shown.append(text)
     return "".join(shown)
 
 
 def _quoted(piece: str) -> str:
-    """Return the text in quotes; `''` is a quote."""
+    """Return the text in quotes. `''` is a quote."""
     if piece == "'":
         raise NoValue("a quote in the pattern of format_time() is not closed")
     return "'" if piece == "''" else piece[1:-1].replace("''", "'")
 
 
 def _field(local: datetime.datetime, letters: str) -> str | None:
-    """Return what a run of one letter stands for."""
+    """Return the text for a run of one letter."""
     fields = {
         "yyyy": f"{local.year:04d}",
         "yy": f"{local.year % 100:02d}",
@@ -237,6 +238,6 @@ def _field(local: datetime.datetime, letters: str) -> str | None:
 
 
 def _offset_text(local: datetime.datetime) -> str:
-    """Return the distance to UTC: `+02:00`."""
+    """Return the offset from UTC: `+02:00`."""
     minutes = round((local.utcoffset() or datetime.timedelta()).total_seconds() / 60)
     return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"

@@ -1,4 +1,4 @@
-"""The library's complaints, in words of the flow language."""
+"""The library's complaints, in the terms of the flow language."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _WORDS = {
     "dyn": "a value",
 }
 
-CONDITION = "a condition is true or false; this is "
-TEXT_PART = "a part of a text is text, a number, or true or false; this is "
+CONDITION = "a condition must be true or false, not "
+TEXT_PART = "a part of a text must be text, a number, or true or false, not "
 CONDITION_HINTS = {
     "string": "compare it: … != ''",
     "integer": "compare it: … != 0",
@@ -46,7 +46,7 @@ CONDITION_HINTS = {
 
 
 class Wording(NamedTuple):
-    """A complaint in words."""
+    """A complaint in the terms of the flow language."""
 
     code: str
     node: Node
@@ -55,11 +55,11 @@ class Wording(NamedTuple):
 
 
 def sort_out(found: list[Complaint], fragment: Fragment) -> tuple[set[int], list[Complaint]]:
-    """Tell comparisons of integers with numbers, which are allowed, from the rest.
+    """Separate comparisons of integers with numbers, which are allowed, from other complaints.
 
     Args:
-        found: What the library complains about.
-        fragment: The text it was given.
+        found: The complaints of the library.
+        fragment: The text that it checked.
 
     Returns:
         The positions of such comparisons, and the other complaints.
@@ -76,14 +76,14 @@ def sort_out(found: list[Complaint], fragment: Fragment) -> tuple[set[int], list
 
 
 def _both_numbers(complaint: Complaint) -> bool:
-    """Say whether the operands are numbers, or a number and a list of numbers."""
+    """Return whether the operands are numbers, or a number and a list of numbers."""
     types = _operands(complaint)
     plain = [re.sub(r"^list\((\w+)\)$", r"\1", name) for name in types]
     return len(types) == 2 and set(plain) <= _NUMBERS
 
 
 def _operands(complaint: Complaint) -> list[str]:
-    """Return the types that an operator or function was given."""
+    """Return the operand types of an operator or function."""
     match = _OVERLOAD.search(complaint.message)
     if match is None:
         return []
@@ -106,7 +106,7 @@ def _split(text: str) -> list[str]:
 
 
 def _word(name: str) -> str:
-    """Return what one of the library's types is called."""
+    """Return the name of one of the library's types."""
     if name.startswith("list("):
         return "a list"
     if name.startswith("map("):
@@ -115,11 +115,11 @@ def _word(name: str) -> str:
 
 
 def in_words(complaint: Complaint, node: Node) -> Wording:
-    """Say what is wrong, and what to do.
+    """Return the problem and its remedy.
 
     Args:
-        complaint: What the library says.
-        node: The tree it is about.
+        complaint: The complaint of the library.
+        node: The tree that it is about.
 
     Returns:
         The problem.
@@ -127,7 +127,7 @@ def in_words(complaint: Complaint, node: Node) -> Wording:
     message = complaint.message
     if "recursion" in message:
         text = f"the expression has more than {MAX_DEPTH} levels, or operators in a row"
-        hint = "compute parts of it in steps of their own, or join() a list of texts"
+        hint = "compute parts of it in separate steps, or join() a list of texts"
         return Wording("E302", node, text, hint)
     match = _OVERLOAD.search(message)
     if match is None:
@@ -144,12 +144,12 @@ def in_words(complaint: Complaint, node: Node) -> Wording:
 
 
 def _hint(operator: str, types: list[str]) -> str | None:
-    """Return how operands of these types can be put together."""
+    """Return a hint on how to combine operands of these types."""
     kinds = set(types)
     if len(types) == 2 and kinds <= _NUMBERS and "double" in kinds:
         return "make both numbers: write 2.0 for 2, or double(n)"
     if operator == "_+_" and "string" in kinds and kinds & (_NUMBERS | {"bool"}):
-        return "write string(…) around what is not text"
+        return "write string(…) around values that are not text"
     if "string" in kinds and kinds & _TIMES:
         return "write timestamp(…) around the text"
     if "string" in kinds and kinds & _NUMBERS:

@@ -1,4 +1,4 @@
-"""Conditions that need no CEL library: comparisons with constants, types, and what joins them."""
+"""Conditions without the CEL library: comparisons with constants, type tests, combinations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowengine.flow.expressions.types import kind
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _JOINS = {"&&": "and", "||": "or"}
 _EXACT = 2**53
-"""Integers up to here are the same as doubles."""
+"""Integers up to this limit equal their doubles."""
 
 Slot = Callable[[Node], tuple[Tree, Schema] | None]
 
@@ -21,11 +21,12 @@ def lower(node: Node, slot: Slot) -> Tree | None:
     """Return the node of an operator that is evaluated without the library.
 
     Args:
-        node: An expression whose types are right.
-        slot: Gives node and schema of what is evaluated here; None for what takes the library.
+        node: An expression with valid types.
+        slot: Returns node and schema of a part that is evaluated here, or None if it needs the
+            library.
 
     Returns:
-        The node; None if it takes the library.
+        The node, or None if it needs the library.
     """
     if isinstance(node, Unary) and node.op == "!":
         inner = _condition(node.operand, slot)
@@ -73,10 +74,10 @@ def _comparison(op: str, operand: Node, constant: Literal, slot: Slot) -> Tree |
 
 
 def _same_type(call: Node, name: Node, slot: Slot) -> Tree | None:
-    """Return the node of `type(x) == map`, where only the value of `x` tells its type."""
+    """Return the node of `type(x) == map`, if the type of `x` is known only from its value."""
     if not (isinstance(call, Call) and call.name == "type" and isinstance(name, Name)):
         return None
-    if name.name not in TYPES or slot(name) is not None:  # something else is called so here
+    if name.name not in TYPES or slot(name) is not None:  # the name has another meaning here
         return None
     found = slot(call.args[0])
     return ["type", found[0], name.name] if found and kind(found[1]) is None else None

@@ -1,4 +1,4 @@
-"""Evaluating expressions by their records."""
+"""Evaluation of expressions from their records."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class CelEvaluator:
-    """Gives the expressions of one flow their values; the kernel's `Evaluator`.
+    """Evaluates the expressions of one flow, as the kernel's `Evaluator`.
 
     Args:
-        records: `CompiledFlow["expressions"]`: what `check` made, in order.
+        records: `CompiledFlow["expressions"]`: the results of `check`, in order.
         file: The flow's file or id, for error messages.
     """
 
@@ -36,10 +36,10 @@ class CelEvaluator:
             names: The values of root names.
 
         Returns:
-            Plain data. What a single path gives is the stored value itself.
+            Plain data. For a single path, it is the stored value itself.
 
         Raises:
-            EvaluationError: It has no value here.
+            EvaluationError: The expression has no value here.
         """
         run = self._runs[expression] or self._link(expression)
         try:
@@ -53,11 +53,11 @@ class CelEvaluator:
         """Return a value as text in a template.
 
         Args:
-            value: What the expression gave.
+            value: The value of the expression.
             expression: Its number, for error messages.
 
         Returns:
-            The text: of a number without a needless `.0`, of a bool `true` or `false`.
+            The text. A whole number has no `.0`, and a bool is `true` or `false`.
 
         Raises:
             EvaluationError: The value is a list, a map, null or bytes.
@@ -73,13 +73,13 @@ class CelEvaluator:
                 raise self._error(str(error), expression) from None
         hint = "default(…, '')" if value is None else "json(…)"
         raise self._error(
-            f"a part of a text is text, a number, or true or false; this is {name_of(value)}: "
-            f"write {hint}",
+            "a part of a text must be text, a number, or true or false, not "
+            f"{name_of(value)}: write {hint}",
             expression,
         )
 
     def _link(self, expression: int) -> Run:
-        """Make the function that evaluates an expression."""
+        """Return the function that evaluates an expression."""
         record = self._records[expression]
         run = program.build(record["node"])
         if record.get("bool"):
@@ -109,5 +109,5 @@ def _condition(run: Run) -> Run:
 
 
 def _plain(run: Run) -> Run:
-    """Turn times and durations into text."""
+    """Convert times and durations to text."""
     return lambda names: program.plain(run(names))

@@ -27,12 +27,12 @@ _MEMBER = 7
 
 
 class Fragment:
-    """Writes the text of operators and standard functions; everything else becomes a slot.
+    """Writes the text of operators and standard functions. All other parts become slots.
 
     Args:
-        slot: Gives node, schema and item schema of what stands in a slot.
-        raw: Says whether a tree goes to the library as it is.
-        mixed: Comparisons of integers with numbers, by position: the library makes them only on
+        slot: Returns node, schema and item schema of the value in a slot.
+        raw: Returns whether a tree is passed to the library unchanged.
+        mixed: Comparisons of integers with numbers, by position. The library supports them only for
             dynamic values.
     """
 
@@ -54,14 +54,14 @@ class Fragment:
 
     @property
     def text(self) -> str:
-        """The expression as the library gets it."""
+        """The expression in the form for the library."""
         return "".join(self._parts)
 
     def origin(self, offset: int) -> Node:
-        """Return the tree that a place in the text comes from.
+        """Return the tree that a position in the text comes from.
 
         Args:
-            offset: The place.
+            offset: The position.
 
         Returns:
             The tree.
@@ -73,7 +73,7 @@ class Fragment:
 
         Args:
             node: The tree.
-            level: The precedence that it needs not to be put into brackets.
+            level: The precedence below which it is put in brackets.
         """
         if not self._raw(node):
             self._put(self._slot(node), node)
@@ -91,7 +91,10 @@ class Fragment:
             self._put(node.text if isinstance(node, Literal) else _name(node), node)
 
     def _unary(self, node: Unary) -> None:
-        """`--1` would be two signs: a sign before a sign gets brackets."""
+        """Write a unary operator.
+
+        A sign before a sign gets brackets, because `--1` would be an error.
+        """
         inner = node.operand
         signed = isinstance(inner, Unary) or (
             isinstance(inner, Literal) and inner.text.startswith("-")
@@ -108,7 +111,7 @@ class Fragment:
         self._length += len(text)
 
     def _slot(self, node: Node) -> str:
-        """Return the slot for what a tree gives; equal trees share one."""
+        """Return the slot for the value of a tree. Equal trees share one."""
         tree, schema, items = self._slot_of(node)
         key = repr(tree)
         if key not in self._known:
@@ -133,7 +136,10 @@ class Fragment:
         self._branch(node.no, 0)
 
     def _branch(self, node: Node, level: int) -> None:
-        """Null beside a value of some type makes the whole dynamic, no error."""
+        """Write a branch.
+
+        Null beside a typed value makes the result dynamic instead of an error.
+        """
         if isinstance(node, Literal) and node.value is None:
             self._put("dyn(null)", node)
         else:

@@ -49,7 +49,7 @@ def entries(value: Plain) -> list[Plain]:
 
 
 def merge(first: Plain, second: Plain) -> Plain:
-    """Return a map with the keys of both; where both have one, the second's value."""
+    """Return a map with the keys of both. The second map's values take precedence."""
     _needs(first, dict, "merge", "maps")
     _needs(second, dict, "merge", "maps")
     both = {**first, **second}
@@ -61,7 +61,7 @@ def sum_(items: Plain) -> Plain:
     _needs(items, list, "sum", "a list")
     for item in items:
         if isinstance(item, bool) or not isinstance(item, (int, float)):
-            raise NoValue(f"sum() adds numbers; there is {name_of(item)} in the list")
+            raise NoValue(f"sum() adds numbers, but the list contains {name_of(item)}")
     if all(isinstance(item, int) for item in items):
         return checked_int(sum(items))
     try:
@@ -77,7 +77,7 @@ def checked_int(value: int) -> int:
         value: The integer.
 
     Returns:
-        The same.
+        The same integer.
 
     Raises:
         NoValue: It does not fit.
@@ -88,7 +88,7 @@ def checked_int(value: int) -> int:
 
 
 def total(calls: Plain, name: Plain) -> Plain:
-    """Return what a numeric argument of the calls of a tool adds up to."""
+    """Return the sum of a numeric argument over the calls of a tool."""
     found = calls.get("totals", {}).get(name) if isinstance(calls, dict) else None
     if found is None:
         raise NoValue(f"total(): no call has a number {name!r}, or calls are not counted here")
@@ -96,7 +96,7 @@ def total(calls: Plain, name: Plain) -> Plain:
 
 
 def sort(items: Plain) -> Plain:
-    """Return a list of numbers, or of texts, in rising order; texts by code point."""
+    """Return a list of numbers, or of texts by code point, in ascending order."""
     _needs(items, list, "sort", "a list")
     texts = all(isinstance(item, str) for item in items)
     numbers = all(isinstance(i, (int, float)) and not isinstance(i, bool) for i in items)
@@ -106,7 +106,7 @@ def sort(items: Plain) -> Plain:
 
 
 def unique(items: Plain) -> Plain:
-    """Return the first of equal items, in order."""
+    """Return the first of equal items, in their order."""
     _needs(items, list, "unique", "a list")
     found: dict[Any, Plain] = {}
     for item in items:
@@ -115,7 +115,7 @@ def unique(items: Plain) -> Plain:
 
 
 def _identity(value: Plain) -> Any:
-    """Return something hashable that is equal for equal values; `1` and `1.0` are equal."""
+    """Return a hashable key that is equal for equal values. `1` and `1.0` are equal."""
     if isinstance(value, dict):
         return ("map", frozenset((key, _identity(part)) for key, part in value.items()))
     if isinstance(value, list):
@@ -124,12 +124,12 @@ def _identity(value: Plain) -> Any:
 
 
 def only_runs(command: Plain, allowed: Plain) -> bool:
-    """Return whether a command runs one of some programs, and nothing else.
+    """Return whether a command runs only one of the allowed programs.
 
     Args:
         command: Text for a shell, or program and arguments.
-        allowed: The first words of commands: `git log` allows all that begins so, but for options
-            by which a program writes files or runs others.
+        allowed: The first words of commands. `git log` allows all commands with this beginning,
+            except for options by which a program writes files or runs others.
     """
     from flowengine.sdk.command_rules import check
     from flowengine.sdk.errors import StepError
@@ -145,7 +145,7 @@ def only_runs(command: Plain, allowed: Plain) -> bool:
 
 
 def flatten(items: Plain) -> Plain:
-    """Return a list with the items of the lists in it in their place, one level deep."""
+    """Return a list with the items of inner lists in place of the lists, one level deep."""
     _needs(items, list, "flatten", "a list")
     flat: list[Plain] = []
     for item in items:
@@ -170,9 +170,9 @@ def json(value: Plain) -> str:
 
 
 def marked(value: Plain, source: Plain) -> str:
-    """Return a value as a model is to read it if others wrote it; see `flowengine.sdk.untrusted`.
+    """Return a foreign value in the form for a model. See `flowengine.sdk.untrusted`.
 
-    Data is its JSON. Without a text in it, it gives no instructions and needs no mark.
+    Data is converted to JSON. Without any text, it cannot give instructions and needs no mark.
     """
     from flowengine.sdk import untrusted
 
@@ -221,7 +221,7 @@ def _json_scalar(value: Plain) -> str:
 
 
 def number_text(value: float) -> str:
-    """Return a number, or a bool, as JSON and templates show it.
+    """Return a number or a bool in the notation of JSON and templates.
 
     A double without fraction has no `.0`, and no exponent up to 21 digits: `3`, `0.1`, `1e+21`.
 
@@ -232,7 +232,7 @@ def number_text(value: float) -> str:
         The text.
 
     Raises:
-        NoValue: It is infinite or not a number.
+        NoValue: The value is infinite or not a number.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -279,7 +279,7 @@ def _no_constant(name: str) -> Plain:
 
 
 def digest(*arguments: Plain) -> str:
-    """Return the SHA-256 of the canonical JSON: of one value, or of the list of several."""
+    """Return the SHA-256 of the canonical JSON of one value, or of the list of several."""
     import hashlib
 
     text = json(arguments[0] if len(arguments) == 1 else list(arguments))
@@ -287,7 +287,7 @@ def digest(*arguments: Plain) -> str:
 
 
 def replace(text: Plain, old: Plain, new: Plain, count: Plain = -1) -> str:
-    """Return a text with all, or the first `count`, places of `old` changed to `new`."""
+    """Return a text with all, or the first `count`, occurrences of `old` replaced by `new`."""
     for part in (text, old, new):
         _needs(part, str, "replace", "texts")
     _needs(count, int, "replace", "an integer as its third argument")
@@ -297,20 +297,20 @@ def replace(text: Plain, old: Plain, new: Plain, count: Plain = -1) -> str:
 
 
 def join(items: Plain, separator: Plain = "") -> str:
-    """Return texts put together."""
+    """Return the concatenation of texts."""
     _needs(items, list, "join", "a list")
     _needs(separator, str, "join", "text as separator")
     for item in items:
         if not isinstance(item, str):
-            raise NoValue(f"join() puts texts together; there is {name_of(item)} in the list")
+            raise NoValue(f"join() concatenates texts, but the list contains {name_of(item)}")
     _bound(sum(map(len, items)) + len(items) * len(separator))
     return str(separator.join(items))
 
 
 def _bound(length: int) -> None:
-    """Refuse to make a text of this length."""
+    """Refuse to create a text of this length."""
     if length > MAX_TEXT:
-        raise NoValue(f"the text would have {length} characters; at most {MAX_TEXT}")
+        raise NoValue(f"the text would have {length} characters, but the maximum is {MAX_TEXT}")
 
 
 def format_time(time: Plain, pattern: Plain, zone: Plain = "UTC") -> str:
@@ -330,7 +330,7 @@ def timestamp(value: Plain) -> Any:
 
 
 def time_part(time: Plain, part: Plain, zone: Plain) -> int:
-    """Return a part of a time in a zone: what CEL's `getHours(zone)` and its kin give."""
+    """Return a part of a time in a zone, as CEL's `getHours(zone)` and similar functions do."""
     from flowengine.flow.expressions import clock
 
     _needs(zone, str, part, "text as zone")
@@ -338,7 +338,7 @@ def time_part(time: Plain, part: Plain, zone: Plain) -> int:
 
 
 def plain_time(value: Plain) -> Plain:
-    """Return a time or duration of CEL as text, as the flow language writes it.
+    """Return a time or duration of CEL as text, in the notation of the flow language.
 
     Args:
         value: The time or duration.
@@ -347,7 +347,7 @@ def plain_time(value: Plain) -> Plain:
         Its text.
 
     Raises:
-        NoValue: The duration is negative, or no whole number of milliseconds.
+        NoValue: The duration is negative, or not a whole number of milliseconds.
     """
     from flowengine.flow.expressions import clock
 

@@ -1,4 +1,4 @@
-"""What literals stand for: numbers, texts, bytes."""
+"""Values of literals: numbers, texts, bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def string_of(token: Token) -> Literal:
 
 
 def _unescape(body: str, token: Token) -> str:
-    """Return the text that a string literal stands for."""
+    """Return the value of a string literal."""
     parts = []
     at = 0
     while (slash := body.find("\\", at)) >= 0:
@@ -61,7 +61,7 @@ def _unescape(body: str, token: Token) -> str:
 
 
 def _octets(body: str) -> bytes:
-    """Return the bytes of a bytes literal: hex and octal escapes are bytes, the rest is UTF-8."""
+    """Return the value of a bytes literal: hex and octal escapes are bytes, the rest is UTF-8."""
     found = b""
     at = 0
     for match in _ESCAPE.finditer(body):

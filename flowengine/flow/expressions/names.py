@@ -1,4 +1,4 @@
-"""Names against their declarations: each path of an expression, followed through the schemas."""
+"""Resolution of paths against declarations, following the schemas."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from flowengine.sdk.near_words import nearest
 
 
 class Trouble(NamedTuple):
-    """Something wrong with a path; `keys` tells how many of its keys the mark covers."""
+    """A problem with a path. `keys` is the number of its keys that the mark covers."""
 
     note: Note
     keys: int
 
 
 class Found(NamedTuple):
-    """Where a path leads."""
+    """The target of a path."""
 
     schema: Schema
     root: Schema
-    """What references in `schema` point into."""
+    """The schema that references in `schema` point into."""
     trouble: Trouble | None = None
     uncertain: str | None = None
-    """The dotted path of a value it leads through that may be null."""
+    """The dotted path of a value on the way that may be null."""
 
 
 class Segment(NamedTuple):
@@ -42,12 +42,12 @@ def follow(names: Names, root: str, segments: list[Segment]) -> Found:
     """Follow a path through the declarations.
 
     Args:
-        names: What is visible.
+        names: The visible names.
         root: Its first name.
         segments: The keys after it.
 
     Returns:
-        What is there, or what is wrong.
+        The target, or the problem.
     """
     keys = [segment.key for segment in segments]
     at = Found(*resolve(names.schema, names.schema))
@@ -76,12 +76,12 @@ def follow(names: Names, root: str, segments: list[Segment]) -> Found:
 
 
 def _explained(note: Note, doubt: Note | None) -> Note:
-    """Return what is wrong inside a value; if that is always null, with what to do about it."""
+    """Return the problem inside a value. If the value is always null, add the remedy for that."""
     return note if doubt is None or not doubt.always else note._replace(hint=doubt.hint)
 
 
 def _into(at: Found, segment: Segment, shown: str) -> Found:
-    """Take one step of a path."""
+    """Follow one segment of a path."""
     schema = without_null(at.schema)
     schema, root = resolve(schema, at.root)
     if SOURCES in schema:
@@ -114,12 +114,12 @@ def _container(segment: Segment) -> set[str]:
 
 
 def _nothing_inside(schema: Schema, segment: Segment, shown: str) -> Found:
-    """Say that a value is no map, or no list."""
+    """Report that a value is not a map, or not a list."""
     if types.SECRET in schema:
-        note = Note("E403", f"'{shown}' is a secret; nothing can be taken out of it")
+        note = Note("E403", f"'{shown}' is a secret, and nothing can be extracted from it")
     elif kind(schema) == "array" and isinstance(segment.key, str):
         hint = f"take an item, '{shown}[0]', or all, '{shown}.map(x, x.{segment.key})'"
-        note = Note("E311", f"'{shown}' is a list; it has no '{segment.key}'", hint)
+        note = Note("E311", f"'{shown}' is a list, so it has no '{segment.key}'", hint)
     elif kind(schema) == "array":
         note = Note(
             "E311", f"the index of '{shown}' is {article(segment.computed)}, not an integer"
@@ -127,12 +127,12 @@ def _nothing_inside(schema: Schema, segment: Segment, shown: str) -> Found:
     elif kind(schema) == "object":
         note = Note("E311", f"the keys of '{shown}' are texts", f"write '{shown}[\"…\"]'")
     else:
-        note = Note("E311", f"'{shown}' is {article(schema)}; there is nothing inside it")
+        note = Note("E311", f"'{shown}' is {article(schema)}, which has no keys or items")
     return Found({}, {}, Trouble(note, 0))
 
 
 def _property(schema: Schema, root: Schema, key: str, shown: str) -> Found:
-    """Return what is under a key of a map."""
+    """Return the value of a key of a map."""
     for word in ("anyOf", "oneOf"):
         if word in schema and "properties" not in schema:
             return _property_of_one(schema[word], root, key, shown)
@@ -146,7 +146,10 @@ def _property(schema: Schema, root: Schema, key: str, shown: str) -> Found:
 
 
 def _property_of_one(parts: list[Schema], root: Schema, key: str, shown: str) -> Found:
-    """Return what is under a key of a map of one of several shapes; at least one must have it."""
+    """Return the value of a key of a map that has one of several shapes.
+
+    One of them must have it.
+    """
     found = [_property(*resolve(part, root), key, shown) for part in parts]
     good = [one for one in found if not one.trouble]
     if not good:
@@ -155,7 +158,7 @@ def _property_of_one(parts: list[Schema], root: Schema, key: str, shown: str) ->
 
 
 def _into_each(sources: dict[str, Schema], root: Schema, segment: Segment, shown: str) -> Found:
-    """Take a step into a value that comes from one of several steps: each must allow it."""
+    """Follow a segment into a value that comes from one of several steps. Each must allow it."""
     found = []
     for name, schema in sources.items():
         one = _into(Found(*resolve(schema, root)), segment, shown)
@@ -170,21 +173,21 @@ def _into_each(sources: dict[str, Schema], root: Schema, segment: Segment, shown
 
 
 def _undeclared(key: str, declared: Iterable[str], shown: str) -> Note:
-    """Say that a name is not declared, and which may be meant."""
+    """Report that a name is not declared, with a suggestion."""
     full = written(shown, [key]) if shown else key
     return Note("E301", f"'{full}' is not declared", suggestion(key, declared, shown))
 
 
 def suggestion(name: str, declared: Iterable[str], before: str = "") -> str | None:
-    """Return a hint with the nearest of the names that exist.
+    """Return a hint with the nearest existing name.
 
     Args:
-        name: What was written.
-        declared: What exists.
+        name: The name that was written.
+        declared: The existing names.
         before: The path before it.
 
     Returns:
-        `did you mean 'inputs.amount'?`, what there is if it is little, or nothing.
+        `did you mean 'inputs.amount'?`, the list of names if it is short, or None.
     """
     candidates = list(declared)
     near = "output" if name in OUTPUTS and "output" in candidates else nearest(name, candidates)
@@ -196,7 +199,7 @@ def suggestion(name: str, declared: Iterable[str], before: str = "") -> str | No
 
 
 def reference(root: str, segments: list[Segment]) -> Path:
-    """Return a path as far as its keys are constant texts.
+    """Return the beginning of a path, up to its first computed key.
 
     Args:
         root: Its first name.

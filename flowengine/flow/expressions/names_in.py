@@ -1,4 +1,4 @@
-"""The names of an expression, as far as its text says them."""
+"""The names in an expression, determined from its text."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from flowengine.flow.expressions.tokens import ExpressionSyntaxError
 
 
 def names_in(source: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each name of an expression with the constant key behind it; None: there is none.
+    """Yield each name of an expression with the constant key after it, or None.
 
-    The names of `map`, `filter` and their like are among them. A text that is not an expression
-    has none.
+    The names of `map`, `filter` and similar macros are included. A text that is not an expression
+    has no names.
 
     Args:
         source: The expression.
     """
     try:
         nodes: list[object] = [parse(source)]
-    except ExpressionSyntaxError:  # which is reported elsewhere
+    except ExpressionSyntaxError:  # reported elsewhere
         return
     while nodes:
         match nodes.pop():

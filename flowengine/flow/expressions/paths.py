@@ -12,35 +12,35 @@ if TYPE_CHECKING:
 Key = str | int
 
 ABSENT: Any = object()
-"""What a lenient path gives where there is nothing."""
+"""Result of a lenient path that leads to nothing."""
 
 
 class NoValue(Exception):
-    """An expression, or a part of one, has no value. The message does not say where it stands."""
+    """An expression, or a part of one, has no value. The message does not contain its place."""
 
 
 class TooExpensive(NoValue):
-    """An evaluation costs more than it may; nothing makes up for that."""
+    """An evaluation exceeds its maximum cost. No other operand can make up for that."""
 
 
 class Missing(NoValue):
-    """A path that leads to nothing: no such key, no such item, or over null."""
+    """A path leads to nothing: to a missing key or item, or through null."""
 
 
 def step(value: Plain, key: Plain, shown: Callable[[], str]) -> Plain:
-    """Return what is under a key of a map, or at an index of a list.
+    """Return the value of a key of a map, or the item at an index of a list.
 
     Args:
         value: The map or list.
         key: The key or index.
-        shown: Gives the text of the path so far, for messages.
+        shown: Returns the text of the path so far, for messages.
 
     Returns:
         The value there.
 
     Raises:
-        Missing: There is nothing, or `value` is null.
-        NoValue: `value` or `key` is of the wrong type.
+        Missing: There is no value, or `value` is null.
+        NoValue: `value` or `key` has the wrong type.
     """
     if value is None:
         raise Missing(f"{shown()} is null")
@@ -52,25 +52,25 @@ def step(value: Plain, key: Plain, shown: Callable[[], str]) -> Plain:
         except KeyError:
             raise Missing(f"{shown()} has no '{key}'") from None
     if isinstance(value, dict):
-        raise NoValue(f"the keys of {shown()} are texts; this one is {name_of(key)}")
-    raise NoValue(f"{shown()} is {name_of(value)}; there is nothing inside it")
+        raise NoValue(f"the keys of {shown()} must be text, not {name_of(key)}")
+    raise NoValue(f"{shown()} is {name_of(value)}, which has no keys or items")
 
 
 def _item(items: list[Plain], index: Plain, shown: Callable[[], str]) -> Plain:
     """Return an item of a list."""
     if isinstance(index, str):
-        raise NoValue(f"{shown()} is a list; it has no '{index}'")
+        raise NoValue(f"{shown()} is a list, so it has no '{index}'")
     if isinstance(index, float) and index.is_integer():
         index = int(index)
     if not isinstance(index, int) or isinstance(index, bool):
         raise NoValue(f"the index of {shown()} is {name_of(index)}, not an integer")
     if not 0 <= index < len(items):
-        raise Missing(f"{shown()} has {len(items)} items; there is none at {index}")
+        raise Missing(f"{shown()} has {len(items)} items, but none at {index}")
     return items[index]
 
 
 def name_of(value: Plain) -> str:
-    """Return what a value is called in messages.
+    """Return the name of a value's type in messages.
 
     Args:
         value: Any value.
@@ -93,11 +93,11 @@ def name_of(value: Plain) -> str:
 
 
 def written(root: str, keys: Sequence[object]) -> str:
-    """Return a path as it is written.
+    """Return a path in the notation of the language.
 
     Args:
         root: Its first name.
-        keys: Keys and indexes; anything else is shown as `…`.
+        keys: Keys and indexes. All others are shown as `…`.
 
     Returns:
         The text.
@@ -119,7 +119,7 @@ def of_names(root: str, keys: Sequence[str]) -> Callable[[Names], Plain]:
         keys: The keys after it.
 
     Returns:
-        The function; it raises `Missing` or `NoValue`.
+        The function, which raises `Missing` or `NoValue`.
     """
     if root == "steps" and len(keys) > 1:
         return _of_step(keys)
@@ -144,7 +144,8 @@ def _of_step(keys: Sequence[str]) -> Callable[[Names], Plain]:
 
     def get(names: Any) -> Plain:
         try:
-            value = names.field(name, field)  # most names have it: it makes no more than asked for
+            # most views have it, and build only the requested field
+            value = names.field(name, field)
             for key in rest:
                 value = value[key]
         except (AttributeError, KeyError, TypeError):
@@ -171,7 +172,7 @@ def _of_state(keys: Sequence[str]) -> Callable[[Names], Plain]:
 
 
 def follow(names: Names, root: str, keys: Sequence[Key]) -> Plain:
-    """Follow a path with care: the value, or an exact message.
+    """Follow a path step by step, for an exact error message.
 
     Args:
         names: The values of root names.
@@ -182,7 +183,7 @@ def follow(names: Names, root: str, keys: Sequence[Key]) -> Plain:
         The value at its end.
 
     Raises:
-        Missing: It leads to nothing.
+        Missing: The path leads to nothing.
     """
     try:
         value = names[root]

@@ -1,28 +1,29 @@
-"""Programs: the record of an expression, made into functions that evaluate it.
+"""Conversion of the record of an expression into functions that evaluate it.
 
-A record's `node` is a tree of lists, told apart by their first item:
+A record's `node` is a tree of lists, distinguished by their first item:
 
     ["const", data]                   the data
-    ["path", root, [key, ...]]        a path; a key is text, an integer, or [node] if computed
-    ["get", node, [key, ...]]         a path into what a node gives
+    ["path", root, [key, ...]]        a path. A key is text, an integer, or [node] if computed
+    ["get", node, [key, ...]]         a path into the value of a node
     ["cel", source, {slot: node}]     operators and standard functions of CEL over slots
-    ["compare", op, node, data, kind] a comparison with a constant; `kind` is the declared type
-    ["and", [node, ...]], ["or", ...] conditions; one that decides makes up for one that fails
+    ["compare", op, node, data, kind] a comparison with a constant. `kind` is the declared type
+    ["and", [node, ...]], ["or", ...] conditions. A deciding one overrides a failed one
     ["not", node]                     the opposite of a condition
     ["call", name, [node, ...]]       a function of `functions`
     ["list", [node, ...]]             a list
-    ["map", [[key, node], ...]]       a map, keys sorted; a key is text, or [node]
+    ["map", [[key, node], ...]]       a map, keys sorted. A key is text, or [node]
     ["if", condition, node, node]
     ["null", node, equal]             whether a value is null (`equal`), or is not
     ["type", node, name]              whether a value is a `map`, a `list`, a `string`
     ["has", node]                     whether a path leads to something
-    ["default", [node, ...]]          the first that is neither null nor missing
+    ["default", [node, ...]]          the first that is not null or missing
     ["loop", macro, over, name, [node, ...]]   all, exists, exists_one, filter, map
 
-Only a `cel` node needs the CEL library. Comparisons with constants and what joins them are made
-here because most conditions are no more than that, and a process that only decides where to go on
-then starts without the library. Loops are run here so that a body sees its item without the whole
-list being converted, that their cost is counted, and that a map is never iterated.
+Only a `cel` node needs the CEL library. Comparisons with constants, and their combinations, are
+evaluated here because most conditions consist of these, and a process that only evaluates
+conditions then starts without the library. Loops are evaluated here so that the whole list need not
+be converted for a body to see its item, so that their cost is counted, and so that maps are never
+iterated.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def build(node: Tree) -> Run:
     """Return the function that evaluates a node.
 
     Args:
-        node: See the module.
+        node: See the module docstring.
 
     Returns:
         A function from names to plain data, or to a time or duration of CEL. It raises `NoValue`.
@@ -56,10 +57,10 @@ def build(node: Tree) -> Run:
 
 
 def plain(value: Plain) -> Plain:
-    """Return a value as plain data: times and durations as text.
+    """Return a value as plain data, with times and durations as text.
 
     Args:
-        value: What a node gave.
+        value: The value of a node.
 
     Returns:
         Plain data.
@@ -72,13 +73,13 @@ def plain(value: Plain) -> Plain:
 
 
 def shown_as(node: Tree) -> str:
-    """Return what a node is called in messages.
+    """Return the name of a node in messages.
 
     Args:
-        node: See the module.
+        node: See the module docstring.
 
     Returns:
-        A path as it is written, the name of a function, or `a value`.
+        A path in the notation of the language, the name of a function, or `a value`.
     """
     if node[0] == "path":
         return paths.written(node[1], node[2])
@@ -106,7 +107,7 @@ def _path(root: str, keys: list[Any]) -> Run:
 
 
 def _get(base: Tree, keys: list[Any]) -> Run:
-    """A path into a value: `inner(base)[i].name`."""
+    """Return a path into a value: `inner(base)[i].name`."""
     run = build(base)
     rest = _path("value", keys)
 
@@ -118,7 +119,7 @@ def _get(base: Tree, keys: list[Any]) -> Run:
 
 
 def _lenient(node: Tree) -> Run:
-    """Return a function that gives `ABSENT` where a path leads to nothing."""
+    """Return a function that returns `ABSENT` if a path leads to nothing."""
     run = build(node)
     if node[0] not in {"path", "get"}:
         return run
@@ -166,24 +167,24 @@ def _if(condition: Tree, yes: Tree, no: Tree) -> Run:
 
 
 def truth(value: Plain) -> bool:
-    """Return a condition's value.
+    """Return the value of a condition.
 
     Args:
-        value: What it gave.
+        value: Its result.
 
     Returns:
-        The same.
+        The same value.
 
     Raises:
-        NoValue: It is not true or false.
+        NoValue: The result is not true or false.
     """
     if value is True or value is False:
         return bool(value)
-    raise NoValue(f"a condition is true or false; this is {name_of(value)}")
+    raise NoValue(f"a condition must be true or false, not {name_of(value)}")
 
 
 def _compare(op: str, node: Tree, constant: Plain, kind: str | None) -> Run:
-    """Compare as CEL does: numbers by value, different types are unequal and have no order."""
+    """Compare as CEL does: numbers by value. Different types are unequal and have no order."""
     run = build(node)
     compare = _COMPARISONS[op]
     texts = isinstance(constant, str)
@@ -203,7 +204,7 @@ def _compare(op: str, node: Tree, constant: Plain, kind: str | None) -> Run:
         if alike and not (kind == "integer" and isinstance(value, float)):
             return compare(value, constant)
         if kind is not None:
-            raise NoValue(f"{shown_as(node)} is {name_of(value)}; declared is {KINDS[kind]}")
+            raise NoValue(f"{shown_as(node)} is {name_of(value)}, but declared as {KINDS[kind]}")
         if ordered:
             raise NoValue(f"'{op}' does not take {name_of(value)} and {name_of(constant)}")
         return op == "!="
@@ -253,7 +254,7 @@ def _map(entries: list[list[Any]]) -> Run:
         for key_of, run in computed:
             key = key_of(names)
             if not isinstance(key, str):
-                raise NoValue(f"the keys of a map are texts; this one is {name_of(key)}")
+                raise NoValue(f"the keys of a map must be text, not {name_of(key)}")
             if key in found:
                 raise NoValue(f"a map has the key '{key}' twice")
             found[key] = plain(run(names))
@@ -293,7 +294,7 @@ _OPERATORS: dict[str, Callable[[int, int], Plain]] = {
 
 
 def _cel(source: str, slots: dict[str, Tree]) -> Run:
-    """Operators: of two integers here, of anything else by the library."""
+    """Return operators: those of two integers are evaluated here, all others by the library."""
     run = _by_library(source, slots)
     match = _TWO_INTEGERS.fullmatch(source)
     if match is None:
@@ -318,11 +319,11 @@ def _cel(source: str, slots: dict[str, Tree]) -> Run:
 
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
-"""What CEL has as an integer."""
+"""The range of CEL's integers."""
 
 
 def _by_library(source: str, slots: dict[str, Tree]) -> Run:
-    """Operators: compiled by the library when first evaluated."""
+    """Return operators that the library compiles when they are first evaluated."""
     compiled: Run | None = None
 
     def run(names: Names) -> Plain:
@@ -355,7 +356,7 @@ def _loop(macro: str, over: Tree, name: str, bodies: list[Tree]) -> Run:
     def run(names: Names) -> Plain:
         items = items_of(names)
         if not isinstance(items, list):
-            hint = "; iterate keys(…) or entries(…)" if isinstance(items, dict) else ""
+            hint = ". Iterate keys(…) or entries(…)" if isinstance(items, dict) else ""
             raise NoValue(f"{macro}() goes over a list, not {name_of(items)}{hint}")
         budget = _budget(names)
         budget.charge(len(items))
@@ -377,7 +378,7 @@ def _filter(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
 
 
 def _mapped(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
-    """`map(x, value)`, or `map(x, condition, value)`."""
+    """Evaluate `map(x, value)`, or `map(x, condition, value)`."""
     found = []
     for item in items:
         scope.value = item
@@ -390,7 +391,10 @@ def _mapped(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
 
 
 def _any(items: list[Plain], scope: Scope, runs: list[Run], wanted: bool = True) -> Plain:
-    """One `wanted` decides, whatever failed before; else the first failure stands, as in CEL."""
+    """Evaluate `exists` or `all`.
+
+    One `wanted` result decides, otherwise the first failure counts.
+    """
     failure: NoValue | None = None
     for item in items:
         scope.value = item
@@ -439,7 +443,7 @@ KINDS = {
 }
 
 TYPES: dict[str, type] = {"list": list, "map": dict, "string": str}
-"""By their names in CEL the types that are told here."""
+"""The types that are distinguished here, by their names in CEL."""
 
 _BUILDERS: dict[str, Callable[..., Run]] = {
     "and": lambda nodes: _decide(nodes, wanted=False),

@@ -1,4 +1,4 @@
-"""What every part of a built expression is: a function of the names around it."""
+"""The form of each part of a built expression: a function of the surrounding names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.evaluator import Names
 
 Run = Callable[[Names], Plain]
-"""Evaluates a part of an expression; raises `NoValue`."""
+"""Evaluates a part of an expression, or raises `NoValue`."""
 
 
 def is_time(value: Plain) -> bool:
@@ -18,7 +18,7 @@ def is_time(value: Plain) -> bool:
 
 
 class Scope:
-    """The names inside a loop: those around it, and its item."""
+    """The names inside a loop: the surrounding ones and its item."""
 
     __slots__ = ("budget", "name", "names", "value")
 

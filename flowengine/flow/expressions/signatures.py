@@ -1,4 +1,4 @@
-"""What the flow language's own functions take and give, for the check."""
+"""Argument and result types of the flow language's own functions, for the check."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ SIZED = frozenset(["string", "bytes", "array", "object"])
 
 
 class Argument(NamedTuple):
-    """What is known of an argument: its schema, and that of its items if it is a list."""
+    """The known type of an argument: its schema, and that of its items if it is a list."""
 
     schema: Schema
     items: Schema
 
 
 class Signature(NamedTuple):
-    """What a function takes and gives."""
+    """Argument and result types of a function."""
 
     takes: list[frozenset[str]]
-    """For each argument the kinds that it may have; empty: any."""
+    """For each argument, the accepted kinds. Empty means any."""
     gives: Callable[[list[Argument]], Schema]
     optional: int = 0
-    """How many of the last arguments may be left out."""
+    """How many of the last arguments are optional."""
     variadic: bool = False
-    """The last argument may be repeated."""
+    """Whether the last argument may be repeated."""
 
 
 def _always(schema: Schema) -> Callable[[list[Argument]], Schema]:
@@ -96,7 +96,7 @@ SIGNATURES: dict[str, Signature] = {
 }
 
 METHODS = frozenset(["join", "replace", "size", "total"])
-"""Functions called on their first argument: `l.join(',')`; `size` either way."""
+"""Functions called on their first argument: `l.join(',')`. `size` can be called either way."""
 
 MACROS = frozenset(["all", "exists", "exists_one", "filter", "map"])
 
@@ -110,7 +110,7 @@ STANDARD = frozenset([
     "has", "indexOf", "int", "lastIndexOf", "lowerAscii", "matches", "reverse", "split",
     "startsWith", "string", "substring", "trim", "type", "uint", "upperAscii",
 ])  # fmt: skip
-"""Functions that the library has."""
+"""Functions of the library."""
 
 ELSEWHERE = {
     "abs": "math.abs(x)", "ceil": "math.ceil(x)", "floor": "math.floor(x)",
@@ -129,7 +129,7 @@ ELSEWHERE = {
     "toString": "string(x)", "toUpper": "x.upperAscii()", "toUpperCase": "x.upperAscii()",
     "upper": "x.upperAscii()",
 }  # fmt: skip
-"""What functions of other languages are called here."""
+"""Names of functions in other languages → their names here."""
 
 NAMESPACES = {
     "math": frozenset([

@@ -1,8 +1,8 @@
-"""The syntax of CEL: from the text of an expression to a tree with positions.
+"""The syntax of CEL: parsing of an expression into a tree with positions.
 
-The library's own parser gives no tree, and names have to be known before it is asked: paths, the
-arguments of `default` and `has`, and the bodies of `map` and `filter` are resolved by this package,
-and only what is left - operators and standard functions - goes to the library.
+The library's own parser returns no tree, and names must be known before it is called. Paths, the
+arguments of `default` and `has`, and the bodies of `map` and `filter` are resolved by this package.
+Only the rest - operators and standard functions - is passed to the library.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from flowengine.flow.expressions.tokens import ExpressionSyntaxError, Token, tok
 
 MAX_LENGTH = 10_000
 MAX_DEPTH = 32
-"""Levels of brackets; the library's own limit."""
+"""Maximum nesting of brackets, the same as the library's own limit."""
 MAX_CHAIN = 200
-"""Operators, or fields, one after the other."""
+"""Maximum number of operators, or fields, in a row."""
 
 RESERVED = frozenset([
     "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
@@ -46,7 +46,7 @@ _INSTEAD = {
     "if": "write 'condition ? one : other'",
     "for": "write 'l.map(x, …)'",
 }
-"""What words of other languages are in CEL."""
+"""Words of other languages → their form in CEL."""
 
 
 def parse(source: str) -> Node:
@@ -59,7 +59,7 @@ def parse(source: str) -> Node:
         The tree.
 
     Raises:
-        ExpressionSyntaxError: It is not an expression.
+        ExpressionSyntaxError: The text is not an expression.
     """
     if len(source) > MAX_LENGTH:
         raise ExpressionSyntaxError(
@@ -73,12 +73,12 @@ def parse(source: str) -> Node:
 
 @lru_cache(maxsize=2048)
 def _parsed(source: str) -> Node:
-    """Parse once: flows that are compiled again, and those of agents, share most expressions."""
+    """Parse and cache an expression: recompiled flows, and those of agents, share most of them."""
     return _Parser(source).whole()
 
 
 class _Parser:
-    """Recursive descent, one method a level of precedence."""
+    """Recursive descent, with one method for each level of precedence."""
 
     def __init__(self, source: str) -> None:
         self.tokens = tokens(source)
@@ -124,7 +124,7 @@ class _Parser:
             raise ExpressionSyntaxError(
                 f"the expression is nested more than {MAX_DEPTH} levels deep",
                 self.peek().start,
-                hint="compute parts of it in steps of their own",
+                hint="compute parts of it in separate steps",
             )
         node = self.either()
         mark = self.take("?")
@@ -254,7 +254,7 @@ class _Parser:
         return Name(token.text, token.start, token.end)
 
     def arguments(self, close: str) -> tuple[list[Node], int]:
-        """Read expressions up to the closing bracket; a list may end with a comma."""
+        """Parse expressions up to the closing bracket. A list may end with a comma."""
         found: list[Node] = []
         while True:
             end = self.take(close) if not found or close == "]" else None

@@ -1,4 +1,4 @@
-"""The tree of an expression; each node says where it stands in the text."""
+"""The tree of an expression. Each node has its position in the text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Literal(NamedTuple):
-    """A constant; `text` is how it is written."""
+    """A constant. `text` is its notation."""
 
     value: Any
     text: str
@@ -15,7 +15,7 @@ class Literal(NamedTuple):
 
 
 class Name(NamedTuple):
-    """An identifier that is no keyword."""
+    """An identifier that is not a keyword."""
 
     name: str
     start: int
@@ -41,7 +41,7 @@ class Index(NamedTuple):
 
 
 class Call(NamedTuple):
-    """`name(args)` or `target.name(args)`; `at` is where the name stands."""
+    """`name(args)` or `target.name(args)`. `at` is the position of the name."""
 
     target: Node | None
     name: str
@@ -77,7 +77,7 @@ class Unary(NamedTuple):
 
 
 class Binary(NamedTuple):
-    """`left op right`; `at` is where the operator stands."""
+    """`left op right`. `at` is the position of the operator."""
 
     op: str
     left: Node
@@ -88,7 +88,7 @@ class Binary(NamedTuple):
 
 
 class Ternary(NamedTuple):
-    """`condition ? yes : no`; `at` is where the `?` stands."""
+    """`condition ? yes : no`. `at` is the position of the `?`."""
 
     condition: Node
     yes: Node

@@ -1,4 +1,4 @@
-"""Text with expressions in it: where each `${{ }}` begins and ends."""
+"""Text with expressions in it, and the boundaries of each `${{ }}`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Piece(NamedTuple):
     source: str
     """The expression, without blanks around it."""
     offset: int
-    """Where it begins in the text."""
+    """Its beginning in the text."""
 
 
 class TemplateError(ValueError):
     """A text that cannot be split (code E302).
 
     Args:
-        message: What is wrong.
-        offset: Where, in the text.
-        length: How many characters of it.
-        hint: What to do.
+        message: The problem.
+        offset: Its position in the text.
+        length: Number of characters.
+        hint: The remedy.
     """
 
     def __init__(self, message: str, offset: int, length: int, hint: str) -> None:
@@ -47,14 +47,14 @@ class TemplateError(ValueError):
 def split_text(text: str) -> tuple[str | Piece, ...]:
     """Split a text into literal parts and expressions.
 
-    A text that is exactly one expression, blanks around it aside, gives one `Piece` alone: it
-    has that expression's value and type. `$${{` stands for a literal `${{`.
+    A text that is exactly one expression, apart from surrounding blanks, is returned as a single
+    `Piece`: it has that expression's value and type. `$${{` stands for a literal `${{`.
 
     Args:
-        text: The text, as the YAML reader gives it.
+        text: The text, as returned by the YAML reader.
 
     Returns:
-        Texts and pieces in order; no two texts side by side, no empty text. Empty for "".
+        Texts and pieces in order, without adjacent texts or empty texts. Empty for "".
 
     Raises:
         TemplateError: An expression does not end, or is empty.
@@ -93,7 +93,7 @@ def split_text(text: str) -> tuple[str | Piece, ...]:
 
 
 def _end_of_expression(text: str, start: int) -> int:
-    """Return where the `}}` stands that ends the expression which `${{` at `start` begins."""
+    """Return the position of the `}}` that ends the expression beginning with `${{` at `start`."""
     at = start + 3
     depth = 0
     while at < len(text):
@@ -125,5 +125,5 @@ def _end_of_expression(text: str, start: int) -> int:
         "the expression that starts here is not closed",
         start,
         3,
-        "end it with '}}'; write '$${{' for the characters themselves",
+        "end it with '}}', or write '$${{' for the characters themselves",
     )

@@ -1,4 +1,4 @@
-"""The text of an expression cut into tokens."""
+"""Tokens of the text of an expression."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tokens(source: str) -> list[Token]:
 
 
 def _hint_for(source: str, at: int) -> str | None:
-    """Return what was probably meant by a character that is no CEL."""
+    """Return a hint for a character that is not part of CEL."""
     char = source[at]
     if char == "=":
         return "equality is written '=='"
@@ -68,16 +68,16 @@ def _hint_for(source: str, at: int) -> str | None:
     if filter_ and (filter_[2] or not source[at + filter_.end() :].strip()):
         name = filter_[1]
         written = f"x.{name}(…)" if name in {"join", "replace", "size"} else f"{name}(x)"
-        return f"there are no filters: write {written}; 'or' is '||'"
+        return f"there are no filters: write {written}, and '||' for 'or'"
     if char in "&|":
         return f"write '{char * 2}'"
     if char == "$":
-        return "'${{ }}' holds the whole expression; inside it names stand alone"
+        return "'${{ }}' contains the whole expression, and names inside it have no braces"
     return None
 
 
 def _end_of_string(source: str, match: re.Match[str]) -> int:
-    """Return where the string literal ends whose opening quote was matched."""
+    """Return the end of the string literal whose opening quote was matched."""
     prefix = match.group().rstrip("\"'")
     quote = match.group()[len(prefix) :]
     raw = "r" in prefix.lower()
@@ -92,5 +92,5 @@ def _end_of_string(source: str, match: re.Match[str]) -> int:
         "the string that starts here is not closed",
         match.start(),
         1,
-        f"end it with {quote}; inside it a quote is written \\{quote[0]}",
+        f"end it with {quote}. Inside it, a quote is written \\{quote[0]}",
     )

@@ -1,4 +1,4 @@
-"""Types of values: JSON Schemas, what an expression may do with them, and how people call them."""
+"""Types of values as JSON Schemas: the operations on them, and their names in messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from flowengine.flow.expressions.interface import Schema
 SECRET = "x-secret"
 SOURCES = "x-sources"
 CEL = "x-cel"
-"""Types that JSON has not: `timestamp`, `duration`, `bytes`, `type`; only inside an expression."""
+"""Types that JSON does not have: `timestamp`, `duration`, `bytes`, `type`. They exist only inside
+an expression."""
 
 ANY: Schema = {}
 BOOL: Schema = {"type": "boolean"}
@@ -36,7 +37,7 @@ WORDS = {
     "duration": "a duration",
     "type": "a type",
 }
-"""What a type is called in messages."""
+"""Names of types in messages."""
 
 _ALTERNATIVES = ("anyOf", "oneOf")
 
@@ -57,10 +58,10 @@ def kind(schema: Schema) -> str | None:
     """Return the one type that a value has by its schema.
 
     Args:
-        schema: The schema, its references resolved.
+        schema: The schema, with its references resolved.
 
     Returns:
-        A JSON type or one of `CEL`'s; None if it is unknown, or one of several.
+        A JSON type or one of `CEL`, or None if it is unknown or there are several.
     """
     if CEL in schema:
         return str(schema[CEL])
@@ -69,7 +70,7 @@ def kind(schema: Schema) -> str | None:
 
 
 def kinds(schema: Schema) -> set[str] | None:
-    """Return the JSON types that a value may have; None if it may be anything."""
+    """Return the JSON types that a value may have, or None for any."""
     declared = schema.get("type")
     if isinstance(declared, str):
         return {declared}
@@ -99,15 +100,15 @@ def _json_type(value: Any) -> str:
 
 
 def resolve(schema: Any, root: Schema) -> tuple[Schema, Schema]:
-    """Follow `$ref`s, and put the parts of a single-part `allOf` together.
+    """Resolve `$ref`s, and merge the parts of an `allOf` with a single part.
 
     Args:
-        schema: A schema found inside `root`.
+        schema: A schema inside `root`.
         root: The schema with the `$defs` that references point into.
 
     Returns:
-        The schema meant, and the root for what is inside it; the empty schema where a reference
-        leads nowhere or outside.
+        The resolved schema, and the root for its parts. The empty schema if a reference leads
+        nowhere or outside.
     """
     for _ in range(32):
         if not isinstance(schema, dict):
@@ -124,7 +125,7 @@ def resolve(schema: Any, root: Schema) -> tuple[Schema, Schema]:
 
 
 def _target(reference: Any, root: Schema) -> Any:
-    """Return what a local reference points to."""
+    """Return the target of a local reference."""
     found: Any = root
     if not isinstance(reference, str) or not reference.startswith("#"):
         return ANY
@@ -137,7 +138,7 @@ def _target(reference: Any, root: Schema) -> Any:
 
 
 def _merge(schema: Schema, root: Schema) -> Schema:
-    """Return one schema in place of an `allOf`: types and properties of all its parts."""
+    """Return one schema in place of an `allOf`, with the types and properties of all its parts."""
     merged = {key: value for key, value in schema.items() if key != "allOf"}
     properties: dict[str, Any] = {}
     for part in schema["allOf"]:
@@ -150,10 +151,10 @@ def _merge(schema: Schema, root: Schema) -> Schema:
 
 
 def without_null(schema: Schema) -> Schema:
-    """Return what a value is if it is not null.
+    """Return the schema of a value that is not null.
 
     Args:
-        schema: The schema, its references resolved.
+        schema: The schema, with its references resolved.
 
     Returns:
         The schema without null among its types.
@@ -172,10 +173,10 @@ def without_null(schema: Schema) -> Schema:
 
 
 def or_null(schema: Schema) -> Schema:
-    """Return what a value is that may be null besides.
+    """Return the schema of a value that may also be null.
 
     Args:
-        schema: What it is otherwise.
+        schema: The schema of the other values.
 
     Returns:
         The schema.
@@ -184,10 +185,10 @@ def or_null(schema: Schema) -> Schema:
 
 
 def common(schemas: list[Schema]) -> Schema:
-    """Return what a value is that comes from one of several places.
+    """Return the schema of a value from one of several sources.
 
     Args:
-        schemas: What it is in each case.
+        schemas: Its schema in each case.
 
     Returns:
         Their schema if it is the same, their common type, or unknown.
@@ -208,29 +209,29 @@ def items_of(schema: Schema, root: Schema) -> tuple[Schema, Schema]:
     """Return the schema of a list's items.
 
     Args:
-        schema: The list's, its references resolved.
-        root: What its references point into.
+        schema: The schema of the list, with its references resolved.
+        root: The schema that its references point into.
 
     Returns:
-        The items' schema and the root for what is inside.
+        The items' schema and the root for its parts.
     """
     return resolve(schema["items"], root) if "items" in schema else (ANY, root)
 
 
 def article(schema: Schema) -> str:
-    """Return what a value is called in a message: `a list`, `text`."""
+    """Return the name of a value's type in messages: `a list`, `text`."""
     return WORDS.get(kind(schema) or "", "a value of unknown type")
 
 
 def self_contained(schema: Schema, root: Schema) -> Schema:
-    """Return a schema that can stand alone: with the definitions its references need.
+    """Return a self-contained schema, with the definitions that its references need.
 
     Args:
-        schema: A schema from inside `root`.
-        root: What its references point into.
+        schema: A schema inside `root`.
+        root: The schema that its references point into.
 
     Returns:
-        The schema; itself where it has no references.
+        The schema, unchanged if it has no references.
     """
     if schema is root or not _refers(schema):
         return schema
@@ -241,7 +242,7 @@ def self_contained(schema: Schema, root: Schema) -> Schema:
 
 
 def _refers(schema: Any) -> bool:
-    """Say whether there is a reference anywhere inside."""
+    """Return whether a schema contains a reference."""
     if isinstance(schema, dict):
         return "$ref" in schema or any(_refers(part) for part in schema.values())
     return isinstance(schema, list) and any(_refers(part) for part in schema)

@@ -1,1 +1,1 @@
-"""From a source to models, with the files that it imports."""
+"""Loading of a source and its imports into models."""

@@ -1,7 +1,7 @@
-"""Flow files with what they import (docs/language.md: imports).
+"""Flow files with their imports (docs/language.md: imports).
 
-Each file is read once, however many others name it. What is declared in it belongs to it: errors
-are reported at its own lines, and its declarations see its own inputs, defaults and secrets.
+Each file is read once, even if several files name it. Its declarations belong to it: errors are
+reported at its own lines, and its declarations see its own inputs, defaults and secrets.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Definition:
     """One flow: that of a file, or an entry of its `flows`.
 
     Args:
-        file: The file in which it stands.
-        body: What is its own.
+        file: The file that contains it.
+        body: Its own content.
     """
 
     def __init__(self, file: File, body: FlowModel | FlowBody, id: str) -> None:
@@ -47,18 +47,18 @@ class Definition:
         self.limits, self.budget = body.limits, body.budget
         self.left_out = model.left_out
         self.generated: GeneratedFlow | None = None
-        """What a step kind says of it that has generated it."""
+        """The flow as returned by the step kind that generated it."""
         self.by = ""
-        """That kind."""
+        """The name of that kind."""
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the flow of its file, whose inputs the declarations of the file see."""
+        """Whether it is the flow of its file, whose inputs the file's declarations see."""
         return not self.loc
 
     @property
     def data(self) -> Any:
-        """What stands in the file, as plain data."""
+        """Its content in the file, as plain data."""
         if self.generated is not None:
             return self.generated.body
         data = self.file.source.data
@@ -72,10 +72,10 @@ class File:
 
     Args:
         source: Its text.
-        model: What is in it.
-        folder: Where paths in it and Python modules are looked for.
-        report: Gets what is wrong in it.
-        prefix: By which imports the first file comes to it: `lib.`; of the first file nothing.
+        model: Its content.
+        folder: The directory for relative paths and Python modules.
+        report: Receives its errors.
+        prefix: The imports by which the first file reaches it: `lib.`. Empty for the first file.
     """
 
     def __init__(
@@ -87,23 +87,23 @@ class File:
         self.report = report
         self.prefix = prefix
         self.imports: dict[str, File | None] = {}
-        """Alias → file; None: it could not be read, which was reported."""
+        """Alias → file, or None if it could not be read, which was reported."""
         self.flow = Definition(self, model, model.id)
-        """Its own flow; of a library one without steps."""
+        """Its own flow. For a library, one without steps."""
         self.flows = {name: Definition(self, body, name) for name, body in model.flows.items()}
 
     @property
     def name(self) -> str:
-        """The file as reports name it."""
+        """The name of the file in reports."""
         return self.source.position(()).file
 
     @property
     def is_library(self) -> bool:
-        """Whether it has no flow of its own."""
+        """Whether it has no steps."""
         return not self.model.steps and not self.knows_of("steps")
 
     def knows_of(self, section: str, name: str | None = None) -> bool:
-        """Return whether something stands in the file that was left out because it is wrong."""
+        """Return whether a part of the file was left out because of an error."""
         loc: Loc = (section,) if name is None else (section, name)
         return self.model.left_out(loc) or (section,) in self.model.unread
 
@@ -112,7 +112,7 @@ class Files:
     """All files of one compilation.
 
     Args:
-        diagnostics: Gets what is wrong in them.
+        diagnostics: Receives their errors.
     """
 
     def __init__(self, diagnostics: Diagnostics) -> None:
@@ -120,18 +120,18 @@ class Files:
         self.sources: dict[str, Lines] = {}
         """Every file that was read, by its name in reports."""
         self.paths: list[str] = []
-        """Those that are on disk, in the order of reading."""
+        """Those on disk, in the order of reading."""
         self._known: dict[str, File | None] = {}
         self._loading: dict[str, str] = {}
-        """Files whose imports are being read, with their names: each imports the next."""
+        """Files whose imports are being read, with their names. Each imports the next."""
 
     def first(self, source: Origin, folder: str, path: str | None) -> File | None:
-        """Return the file that is compiled, with its imports; None if there is nothing to look at.
+        """Return the compiled file with its imports, or None if nothing is left to check.
 
         Args:
             source: Its text.
-            folder: Where paths in it are looked for.
-            path: Where it is on disk, if it is.
+            folder: The directory for relative paths.
+            path: Its path on disk, if it is on disk.
         """
         if path is not None:
             self.paths.append(path)
@@ -162,16 +162,18 @@ class Files:
             names = list(self._loading.values())
             chain = [*names[list(self._loading).index(place) :], self._loading[place]]
             message = f"the imports form a cycle: {' → '.join(chain)}"
-            file.report.at("E405", message, loc, "move what both need into a file of its own")
+            file.report.at(
+                "E405", message, loc, "move the shared declarations into a separate file"
+            )
             return None
         return self._get(found, place, f"{file.prefix}{alias}.", file, path, loc)
 
     def at(self, file: File, path: str, loc: Loc) -> File | None:
-        """Return the file at a path that another one names; None if that was reported.
+        """Return the file at a path that another one names, or None if it was reported.
 
         Args:
             file: The file that names it.
-            path: As it stands there.
+            path: As written there.
         """
         found = self._find(file, path, loc)
         if found is None:
@@ -193,10 +195,10 @@ class Files:
         return self._known[place]
 
     def _read(self, found: str, file: File, path: str, loc: Loc) -> Source | None:
-        """Return a file that another one names; None if it is not a flow file.
+        """Return a file that another one names, or None if it is not a flow file.
 
-        The path may lead anywhere, to a private key for example: what does not say that it is a
-        flow file is refused with none of its text.
+        The path may lead anywhere, for example to a private key. A file that does not declare
+        itself a flow is therefore refused without quoting any of its text.
         """
         try:
             source = read(found)
@@ -204,26 +206,26 @@ class Files:
             file.report.at("E401", error.message, loc, "give the path of a flow file")
             return None
         if source.text and not source.says("flowengine"):
-            hint = "flow files and libraries say 'flowengine: 1'"
+            hint = "flow files and libraries contain 'flowengine: 1'"
             file.report.at("E401", f"{path!r} is not a flow file", loc, hint)
             return None
         return source
 
     def _alone(self, prefix: str) -> str:
-        """Return a prefix that no other file has."""
+        """Return an unused prefix."""
         taken = {file.prefix for file in self._known.values() if file is not None}
         numbers = (f"{prefix[:-1]}_{number}." for number in range(2, len(taken) + 3))
         return next(one for one in (prefix, *numbers) if one not in taken)
 
     def _find(self, file: File, path: str, loc: Loc) -> str | None:
-        """Return where a file is, as reports name it; None if it is nowhere."""
+        """Return the path of a file for reports, or None if it does not exist."""
         package, colon, inside = path.partition(":")
         if colon and "/" not in package:
             spec = find_module(package, file.folder)
             folders = list(spec.submodule_search_locations or ()) if spec is not None else []
             if not folders:
                 hint = "install it, or write the path of the file"
-                if package == "package":  # meant as a word of the language
+                if package == "package":  # the literal word `package` of the syntax
                     hint = "write its name before the colon: acme_flows:letters/lib.yaml"
                 file.report.at("E401", f"there is no package {package!r}", loc, hint)
                 return None
@@ -239,26 +241,26 @@ class Files:
         return found
 
     def _is_beside(self, file: File) -> bool:
-        """Return whether the name of a file leads to its folder; that of a text need not."""
+        """Return whether the name of a file leads to its directory, unlike that of a text."""
         return os.path.realpath(os.path.dirname(file.name) or ".") == os.path.realpath(file.folder)
 
     def around(self, file: File) -> list[File]:
-        """Return a file and those by whose imports it was come to, the first file first."""
+        """Return a file and those that import it, directly or indirectly, the first file first."""
         known = [one for one in self._known.values() if one is not None]
         found = [one for one in known if file.prefix.startswith(one.prefix)]
         return sorted(found, key=lambda one: len(one.prefix))
 
     def owner(self, file: File, section: str, name: str, loc: Loc) -> tuple[File, str] | None:
-        """Return the file that declares what a name means, and its name there.
+        """Return the file that declares a name, and the name there.
 
         Args:
-            file: The file that names it.
-            section: `tools`, `flows`: the section in which it is declared.
+            file: The file that uses the name.
+            section: `tools`, `flows`: the section of the declaration.
             name: `name` or `alias.name`.
-            loc: Where it is named.
+            loc: Place of the use.
 
         Returns:
-            File and name, which need not be declared there; None if that was reported.
+            File and name, which need not be declared there, or None if an error was reported.
         """
         alias, dot, inner = name.partition(".")
         if not dot or alias not in file.model.imports:
@@ -270,7 +272,7 @@ class Files:
 
 
 def known_names(file: File, section: str) -> Iterator[str]:
-    """Yield all names that a section gives to a file, those of its imports too."""
+    """Yield all names of a section that a file can use, including those of its imports."""
     yield from getattr(file.model, section)
     for alias, other in file.imports.items():
         for name in _names(other, section) if other is not None else ():
@@ -283,7 +285,7 @@ def _names(file: File, section: str) -> Iterable[str]:
 
 
 def _beside(path: str) -> list[str]:
-    """Return the names of the files that lie where one was looked for and may be flow files."""
+    """Return the names of possible flow files in the directory of a missing file."""
     try:
         with os.scandir(os.path.dirname(path) or ".") as entries:
             return sorted(

@@ -1,8 +1,8 @@
-"""Agents that a step or tool declares where it runs them: they become entries of `agents`.
+"""Agents declared in the step or tool that runs them, which become entries of `agents`.
 
     - {id: summary, agent: {model: openai/gpt-4o, prompt: "Summarize ${{ inputs.text }}"}}
 
-The entry has the name of the step or tool. What is wrong in it is reported where it stands.
+The entry has the name of the step or tool. Errors in it are reported at its original place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def with_entries(source: Origin) -> Origin:
     """Return a source in which each agent is an entry of `agents`.
 
     Args:
-        source: As it was written.
+        source: As written.
     """
     if not source.readable or not isinstance(source.data, dict):
         return source
@@ -43,7 +43,7 @@ class _Entries:
             dict(agents or {}) if isinstance(agents, dict | None) else None
         )
         self.moves: dict[Loc, Loc] = {}
-        """Where something stands now → where it was written."""
+        """Present place of a part → its original place."""
 
     def whole(self) -> dict[str, Any]:
         """Return the file with its agents as entries."""
@@ -86,7 +86,7 @@ class _Entries:
         return {**tool, "agent": self._named(str(loc[-1]), said, (*loc, "agent"))}
 
     def _named(self, name: str, entry: Mapping[str, Any], loc: Loc) -> dict[str, Any]:
-        """Declare an entry, and return how it is run."""
+        """Add an entry, and return the reference that runs it."""
         if self.agents is None:
             return dict(entry)
         while name in self.agents:
@@ -98,7 +98,7 @@ class _Entries:
 
 
 def _is_entry(said: Any) -> TypeGuard[dict[str, Any]]:
-    """Return whether an agent is declared there, not named."""
+    """Return whether this is a declaration of an agent, not a name."""
     return isinstance(said, dict) and "name" not in said and bool(_without_chat(said))
 
 
@@ -107,12 +107,12 @@ def _without_chat(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Moved:
-    """A source in which parts stand elsewhere than they were written.
+    """A source whose parts were moved to other places.
 
     Args:
-        source: As it was written.
-        data: As it is now.
-        moves: Where something stands now → where it was written.
+        source: As written.
+        data: The present data.
+        moves: Present place of a part → its original place.
     """
 
     def __init__(self, source: Origin, data: Any, moves: Mapping[Loc, Loc]) -> None:
@@ -128,11 +128,11 @@ class _Moved:
         return self.source.files
 
     def position(self, loc: Loc, *, key: bool = False) -> Position:
-        """Return where something was written."""
+        """Return the original position of a part."""
         return self.source.position(self._written(loc), key=key)
 
     def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
-        """Return where a character of a text was written."""
+        """Return the original position of a character in a text."""
         return self.source.inside(self._written(loc), offset, length)
 
     def _written(self, loc: Loc) -> Loc:

@@ -1,7 +1,7 @@
-"""What is wrong in a JSON Schema that stands in a flow file.
+"""Validation of JSON Schemas in a flow file.
 
-The dialect is draft 2020-12 with a closed set of keywords, so that a misspelt one is an error and
-not ignored, as JSON Schema would have it.
+The dialect is draft 2020-12 with a closed set of keywords, so that a misspelled one is an error and
+not ignored, as it would be in JSON Schema.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KEYWORDS = SCHEMAS | LISTS | MAPS | NUMBERS | COUNTS | TEXTS | BOOLEANS | ANYTHI
 
 
 class SchemaProblem(NamedTuple):
-    """One thing that is wrong, with its place in the file."""
+    """An error, with its place in the file."""
 
     loc: Loc
     code: str
@@ -53,15 +53,15 @@ class SchemaProblem(NamedTuple):
 def schema_problems(
     schema: Any, loc: Loc, more: frozenset[str] = frozenset()
 ) -> Iterator[SchemaProblem]:
-    """Yield what is wrong in a schema.
+    """Yield the errors in a schema.
 
     Args:
-        schema: The schema, as it stands in the file.
-        loc: Where it stands.
-        more: Keys that are allowed beside the keywords, at the top only.
+        schema: The schema, as written in the file.
+        loc: Its place.
+        more: Keys that are allowed besides the keywords, at the top only.
 
     Yields:
-        What is wrong, in no order.
+        Errors, in no order.
     """
     if isinstance(schema, bool) and loc and loc[-1] in SCHEMAS:
         return

@@ -1,6 +1,6 @@
-"""What is wrong in the configuration of a step kind, by the kind's own JSON Schema.
+"""Validation of a step kind's configuration by the kind's own JSON Schema.
 
-An expression fits everywhere: what it gives is known when it runs, and checked by the kind.
+An expression fits everywhere. Its result is known only at run time, and validated by the kind.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from flowengine.sdk.near_words import did_you_mean
 def config_problems(
     schema: dict[str, Any], value: Any, kind: str, loc: Loc
 ) -> Iterator[SchemaProblem]:
-    """Yield what is wrong in a configuration.
+    """Yield the errors in a configuration.
 
     Args:
         schema: The kind's JSON Schema.
         value: The configuration, in long form.
         kind: The action key.
-        loc: Where it stands.
+        loc: Its place.
 
     Yields:
-        What is wrong, in no order.
+        Errors, in no order.
     """
     for error in _validator(json.dumps(schema)).iter_errors(value):
         constant = error.instance_path == [schema.get("x-main")]
@@ -42,7 +42,7 @@ def config_problems(
 
 @lru_cache(maxsize=64)
 def _validator(schema: str) -> Draft202012Validator:
-    """Return the validator of a schema. Making one can take longer than compiling a small flow."""
+    """Return the validator of a schema. It is cached because creating one is slow."""
     return Draft202012Validator(json.loads(schema))
 
 
@@ -54,13 +54,13 @@ OF_TEXT = (
     ValidationErrorKind.MinLength,
     ValidationErrorKind.MaxLength,
 )
-"""What a text with expressions in it may come to fit."""
+"""Rules that a text with expressions may satisfy at run time."""
 
 
 def _may_fit(error: ValidationError, constant: bool) -> bool:
     """Return whether a value with an expression may fit when it runs.
 
-    A text for which a bare value stands (a script, a function) is a constant.
+    A text that a bare value stands for (a script, a function) is a constant.
     """
     value, of_text = error.instance, isinstance(error.kind, OF_TEXT)
     return not (constant and of_text) and (
@@ -93,7 +93,7 @@ def _problems(
         given = error.instance
         words = list(given) if isinstance(given, dict) and not error.instance_path else []
         if any((one := synonym_of(step_kind, word)) and one.key == kind.property for word in words):
-            return  # it is there, by another word
+            return  # it is present under a synonym
         message = f"{noun} needs {kind.property!r}"
         yield SchemaProblem(place, "E104", message, f"add '{kind.property}'", key=True)
     elif isinstance(
@@ -111,7 +111,7 @@ def _problems(
 
 
 def _fitting(value: Any, owner: dict[str, Any]) -> str | None:
-    """Return a hint that shows a text that fits: one that is near, else one of the examples."""
+    """Return a hint with a valid text: a similar one, or else one of the examples."""
     if near := did_you_mean(str(value), [str(one) for one in owner.get("enum", ())]):
         return near
     example = next(iter(owner.get("examples", ())), None)
@@ -119,12 +119,12 @@ def _fitting(value: Any, owner: dict[str, Any]) -> str | None:
 
 
 def _one_of(error: ValidationError, owner: dict[str, Any], noun: str, loc: Loc) -> SchemaProblem:
-    """Say which keys exclude one another, where that is what the alternatives are about."""
+    """Return the error for keys that exclude each other, if the alternatives differ in keys."""
     keys = [key for one in owner["oneOf"] for key in one.get("required", ())]
     named = listed(keys) if keys else ""
     given = [key for key in keys if isinstance(error.instance, dict) and key in error.instance]
     if len(given) > 1:
-        message = f"{noun} has {given[0]!r} and {given[1]!r}; only one of them can be"
+        message = f"{noun} has {given[0]!r} and {given[1]!r}, but only one is allowed"
         return SchemaProblem((*loc, given[1]), "E103", message, f"keep one of {named}", key=True)
     if keys and not given:
         return SchemaProblem(loc, "E104", f"{noun} needs {named}", f"add {named}", key=True)

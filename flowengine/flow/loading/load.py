@@ -1,10 +1,10 @@
-"""From a source to a validated model, with every error at its place.
+"""Conversion of a source to a validated model, with the place of every error.
 
-Three passes: *expand* writes out the short forms and looks at the keys, *validate* lets the models
-look at the values, and *locate* tells each part of the model where it stands.
+There are three passes. *Expand* writes out the short forms and checks the keys, *validate* checks
+the values against the models, and *locate* records the place of each part of the model.
 
-What is wrong is reported and left out, and the rest is looked at all the same: the model of a
-broken file lacks what is in `FlowModel.unread`.
+Invalid parts are reported and left out, and the rest is checked nevertheless. The model of a broken
+file lists the omitted places in `FlowModel.unread`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from flowengine.flow.source.diagnostics import Below, Diagnostics, Origin
 from flowengine.flow.source.faults import Faults
 
 VERSION = 1
-"""Of the language."""
+"""Version of the language."""
 
 
 def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
     """Return the model of a flow file.
 
     Args:
-        diagnostics: Gets everything that is wrong (`E1xx`, `E5xx`).
+        source: The file.
+        diagnostics: Receives all errors (`E1xx`, `E5xx`).
 
     Returns:
-        The model; of a file with errors one without what is wrong; None if nothing is left to look
-        at.
+        The model. For a file with errors it omits the invalid parts. None if nothing is left to
+        check.
     """
     faults = Faults(source, diagnostics)
     if not source.readable:
@@ -56,16 +57,16 @@ def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
 def load_generated(
     data: dict[str, Any], source: Origin, loc: Loc, diagnostics: Diagnostics
 ) -> GeneratedBody | None:
-    """Return the model of a flow that was generated.
+    """Return the model of a generated flow.
 
     Args:
         data: An entry of `flows`, in long form.
-        source: The file of what it was made from.
-        loc: Its place there, below that of what it was made from.
-        diagnostics: Gets everything that is wrong, at that place.
+        source: The file of the declaration that it was made from.
+        loc: Its place there, below that of the declaration.
+        diagnostics: Receives all errors, at that place.
 
     Returns:
-        The model; None if something is wrong.
+        The model, or None if there are errors.
     """
     faults = Faults(Below(source, loc), diagnostics)
     token = in_generated.set(True)
@@ -83,17 +84,20 @@ def load_generated(
 
 
 def _readable_version(data: dict[str, Any], faults: Faults) -> bool:
-    """Return whether this release reads the file's language; one not said is taken for this."""
+    """Return whether this release supports the file's language version.
+
+    A missing one counts as supported.
+    """
     version, place = data.get("flowengine", VERSION), ("flowengine",)
     number = isinstance(version, int) and not isinstance(version, bool)
     if number and version != VERSION:
-        message = f"language version {version} is not supported; this release reads version 1"
+        message = f"language version {version} is not supported. This release supports version 1"
         newer = "a newer release of flowengine may read it" if version > VERSION else "write 1"
         faults.add("E501", message, place, newer)
         return False
     if "flowengine" not in data:
         hint = "write 'flowengine: 1' in the first line"
-        faults.add("E104", "the file does not say its language version", (), hint)
+        faults.add("E104", "the file does not declare its language version", (), hint)
     elif not number:
         message = f"expected the language version 1, got {shown(version)}"
         faults.add("E103", message, place, "write 1")
@@ -114,7 +118,7 @@ def _refuse_keys_with_expressions(data: Any, loc: Loc, faults: Faults) -> None:
 
 
 def _check_ids(flow: dict[str, Any], faults: Faults) -> None:
-    """Report ids that two steps of a flow have."""
+    """Report ids that are shared by two steps of a flow."""
     _check_ids_of(flow, (), faults)
     flows = flow.get("flows")
     for name, body in flows.items() if isinstance(flows, dict) else ():
@@ -130,14 +134,14 @@ def _check_ids_of(flow: dict[str, Any], loc: Loc, faults: Faults) -> None:
             continue
         if name in first:
             line = faults.position((*first[name], "id")).line
-            hint = f"the step in line {line} has this id, too; ids are unique in a flow"
+            hint = f"the step in line {line} has the same id. Ids are unique in a flow"
             faults.add("E105", f"duplicate step id {name!r}", (*place, "id"), hint)
             faults.leave_out(place)
         first.setdefault(name, place)
 
 
 def _steps(scope: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
-    """Yield all steps of a scope, those inside groups too, with their places."""
+    """Yield all steps of a scope, including those inside groups, with their places."""
     for key in ("steps", "group", "parallel", "finally"):
         inner = scope.get(key)
         for index, step in enumerate(inner if isinstance(inner, list) else ()):

@@ -1,8 +1,8 @@
-"""Writes out the short forms of a flow file, and looks at its keys.
+"""Expansion of the short forms of a flow file, and checks of its keys.
 
-The data is walked along the models. Where a mapping is expected and something else stands, it is
-the value of the mapping's main key; `x-` keys go; unknown keys, keys that exclude one another,
-words that are not built yet, and what is wrong in JSON Schemas and in the configurations of step
+The data is walked along the models. If another value is found in place of a mapping, it becomes the
+value of the mapping's main key. `x-` keys are removed. Unknown keys, keys that exclude each other,
+keys that are not implemented yet, and errors in JSON Schemas and in the configurations of step
 kinds are reported and left out.
 """
 
@@ -25,18 +25,18 @@ from flowengine.flow.source.synonyms import Meant, synonym
 from flowengine.sdk.near_words import nearest
 
 LEFT_OUT = object()
-"""In place of what is wrong and was reported."""
+"""Placeholder for an invalid part that was reported."""
 
 
 class Shape(NamedTuple):
-    """What of a field's type matters for expanding."""
+    """The aspects of a field's type that matter for the expansion."""
 
     part: type[Part] | None = None
     schema: IsSchema | None = None
     within: str | None = None
-    """`list` or `dict` of it; None: it alone."""
+    """`list` or `dict` if the field contains several, or None for a single one."""
     free: bool = False
-    """Of a `dict`: its keys are anything, not names of the flow."""
+    """Whether the keys of a `dict` are arbitrary and not names of the flow."""
 
 
 def _shape(annotation: Any, within: str | None = None, metadata: tuple[Any, ...] = ()) -> Shape:
@@ -67,29 +67,30 @@ def shapes(cls: type[Part]) -> dict[str, Shape]:
 
 
 class Expander:
-    """Writes out one file.
+    """Expands one file.
 
     Args:
-        faults: Gets what is wrong.
+        faults: Receives the errors.
     """
 
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.parts: dict[Loc, type[Part]] = {}
-        """What each mapping of the expanded data is."""
+        """The model of each mapping of the expanded data."""
         self.meant: dict[Loc, set[str]] = {}
-        """What misspelt keys of a mapping were most likely meant to be."""
+        """The likely meanings of misspelled keys of a mapping."""
 
     def part(self, cls: type[Part], value: Any, loc: Loc) -> Any:
-        """Return what stands at a place in long form.
+        """Return the long form of a value.
 
         Args:
-            cls: What is expected there.
-            value: What stands there.
-            loc: The place.
+            cls: The expected model.
+            value: The value.
+            loc: Its place.
 
         Returns:
-            A mapping without what is wrong in its keys; if the value can be none, the value.
+            A mapping without the keys that have errors. If the value cannot be expanded to one, the
+            value.
         """
         given = value if isinstance(value, dict) else cls.short_form(value)
         if not isinstance(given, dict):
@@ -110,19 +111,19 @@ class Expander:
         return expanded
 
     def _means_an_action(self, cls: type[Part], loc: Loc) -> bool:
-        """Return whether a misspelt key of a step stands for what it does."""
+        """Return whether a misspelled key of a step is probably its action."""
         meant = self.meant.get(loc, set())
         return issubclass(cls, Pluggable) and any(map(cls.is_action, meant))
 
     def _rules(self, cls: type[Part], given: Mapping[str, Any], loc: Loc) -> None:
-        """Report what is wrong with the keys of a mapping taken together."""
+        """Report errors in the combination of keys of a mapping."""
         acts = self._means_an_action(cls, loc)
         for problem in cls.problems(given):
             if problem.key == "with" and acts:
                 continue
             place = loc if problem.key is None else (*loc, problem.key)
             if problem.key is None and self.meant.get(loc):
-                continue  # a key that is needed may be the misspelt one
+                continue  # a missing key may be the misspelled one
             self.faults.add(problem.code, problem.message, place, problem.hint, key=True)
             self.faults.leave_out(place)
 
@@ -166,7 +167,7 @@ class Expander:
     def _foreign_key(
         self, cls: type[Part], key: str, foreign: Meant, given: Mapping[str, Any], loc: Loc
     ) -> None:
-        """Report a word of another tool; what would follow from it is not told besides."""
+        """Report a key of another tool, without the errors that follow from it."""
         message = f"unknown key {key!r} in {cls.NOUN}"
         self.faults.add("E102", message, loc, foreign.hint, key=True)
         if foreign.key is not None and foreign.key not in given:
@@ -199,7 +200,7 @@ class Expander:
         return {key: one for key, one in value.items() if not key.startswith("x-")}
 
     def _refused(self, problems: Iterator[SchemaProblem], loc: Loc) -> bool:
-        """Report what is wrong in a schema or configuration, and return whether anything is."""
+        """Report errors in a schema or configuration, and return whether there are any."""
         good = True
         for problem in problems:
             self.faults.add(

@@ -1,7 +1,7 @@
-"""Lets the models look at the values of a flow file that is written out.
+"""Validation of the values of an expanded flow file by the models.
 
-What pydantic finds becomes diagnostics in the words of the language. It is left out, and the rest
-validated again, so that later checks see as much of a broken file as there is.
+Errors of pydantic become diagnostics in the terms of the language. Invalid parts are left out, and
+the rest is validated again, so that later checks cover as much of a broken file as possible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowengine.flow.models.types import shown
 from flowengine.sdk.near_words import did_you_mean
 
 PASSES = 20
-"""So many times what is wrong is left out and the rest validated again."""
+"""Maximum number of passes that leave out invalid parts and validate the rest again."""
 
 
 Top = TypeVar("Top", bound=Part)
@@ -29,7 +29,7 @@ class Validator(Generic[Top]):
     """Validates one file.
 
     Args:
-        expander: What has written it out.
+        expander: The expander of the file.
         top: The model of the file.
     """
 
@@ -40,13 +40,13 @@ class Validator(Generic[Top]):
         self.meant = expander.meant
 
     def validate(self, data: dict[str, Any]) -> Top | None:
-        """Return the model of the data, or of what is left of it.
+        """Return the model of the data, or of its valid part.
 
         Args:
-            data: The file in long form; what is wrong is taken out of it.
+            data: The file in long form. Invalid parts are removed from it.
 
         Returns:
-            The model; None if what is wrong cannot be left out.
+            The model, or None if the invalid parts cannot be left out.
         """
         for round_ in range(PASSES):
             try:
@@ -66,7 +66,7 @@ class Validator(Generic[Top]):
             self.faults.add(kind, context["message"], loc, context["hint"], key=key)
         elif kind == "missing":
             if loc in self.faults.unread or str(loc[-1]) in self.meant.get(loc[:-1], ()):
-                return  # it is there, and what is wrong with it has been told
+                return  # it exists, and its error is already reported
             owner = self.parts.get(loc[:-1], self.top)
             message = f"{owner.NOUN} needs {loc[-1]!r}"
             self.faults.add("E104", message, loc[:-1], _example(owner, str(loc[-1])), key=True)
@@ -83,7 +83,7 @@ class Validator(Generic[Top]):
         return self._part_at(loc[:-1]) if loc and isinstance(loc[-1], int) else None
 
     def _leave_out(self, data: Any, loc: Loc, kind: str) -> bool:
-        """Take what is wrong out of the data; False if nothing would be left."""
+        """Remove an invalid part from the data. Return False if nothing would be left."""
         if kind == "missing":
             owner, part = _get(data, loc[:-1]), self.parts.get(loc[:-1])
             if part is not None and loc[-1] == part.NAMED:
@@ -106,11 +106,11 @@ class Validator(Generic[Top]):
 
 
 def locate(value: Any, loc: Loc) -> None:
-    """Tell each part of a model where it stands.
+    """Record the place of each part of a model.
 
     Args:
-        value: A model, or anything in one.
-        loc: Where it stands.
+        value: A model, or a value in one.
+        loc: Its place.
     """
     if isinstance(value, Part):
         value._loc = loc
@@ -126,7 +126,7 @@ def locate(value: Any, loc: Loc) -> None:
 
 
 def _stand_in(loc: Loc) -> str:
-    """Return an id for what has none, which nothing else in the file is called."""
+    """Return a unique id for an entry without one."""
     return "_".join(["unnamed", *(str(one) for one in loc if isinstance(one, int))])
 
 
@@ -140,7 +140,7 @@ def _get(data: Any, loc: Loc) -> Any:
 
 
 def _clean(loc: tuple[int | str, ...]) -> tuple[Loc, bool]:
-    """Return a place without what pydantic adds for unions and keys, and whether it is a key."""
+    """Return a place without pydantic's tags for unions and keys, and whether it is a key."""
     names = [one for one in loc if one not in ON_ERROR_TAGS]
     if names and names[-1] == "[key]":
         return tuple(names[:-1]), True
@@ -165,7 +165,7 @@ _EXPECTED = {
 def _plain_error(
     kind: str, context: Mapping[str, Any], value: Any, part: type[Part] | None
 ) -> tuple[str, str | None]:
-    """Return message and hint for an error that pydantic found by itself."""
+    """Return message and hint for an error of pydantic's built-in checks."""
     got = f"got {shown(value)}"
     if kind == "literal_error":
         expected = str(context["expected"])

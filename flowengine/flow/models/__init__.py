@@ -1,10 +1,10 @@
-"""The language as pydantic models of its expanded form: every short form is written out.
+"""The flow language as pydantic models of its expanded form, without any short forms.
 
-Field names are the keys of the file; those that are words of Python end in an underscore
-(`with_`, `in_`, `for_`). Expressions stay text. `Part.loc` says where a part stands.
+Field names are the keys of the file. Those that are Python keywords end in an underscore (`with_`,
+`in_`, `for_`). Expressions stay text. `Part.loc` is the place of a part in its file.
 
-Modules with models do without `from __future__ import annotations`: pydantic would compile the text
-of each annotation again, whenever a program starts.
+Modules with models do not use `from __future__ import annotations`: pydantic would compile the text
+of each annotation again at each start of a program.
 """
 
 from flowengine.flow.models.actions import (

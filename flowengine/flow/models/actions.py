@@ -1,4 +1,4 @@
-"""The actions that the language itself defines; all others are step kinds that plug in."""
+"""The actions that the language itself defines. All others are provided by step kinds."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -31,11 +31,11 @@ from flowengine.flow.models.types import (
 
 OCCASIONS = ("for", "until", "signal", "when")
 OF_SIGNAL = ("key", "match", "count", "transient")
-"""Keys that say something of a `signal`."""
+"""Keys that apply to a `signal`."""
 
 
 class Occasion(Part):
-    """One thing that a step can wait for."""
+    """An event that a step can wait for."""
 
     RULES_AS_SCHEMA = ({"dependentRequired": {key: ["signal"] for key in OF_SIGNAL}},)
 
@@ -50,12 +50,12 @@ class Occasion(Part):
     )
     key: Template | None = Field(
         default=None,
-        description="Replaces the key declared with the signal.",
+        description="The key, in place of the one declared with the signal.",
         examples=["${{ inputs.order }}"],
     )
     match: Condition | None = Field(
         default=None,
-        description="A condition on `signal`. Other messages are not taken.",
+        description="A condition on `signal`. Other messages are not consumed.",
         examples=["${{ signal.data.amount >= inputs.total }}"],
     )
     count: PositiveOrExpression | None = Field(
@@ -65,7 +65,7 @@ class Occasion(Part):
     )
     transient: bool = Field(
         default=False,
-        description="Whether to ignore messages that arrived before the wait began.",
+        description="Whether only messages that arrive during the wait count.",
         examples=[True],
     )
     when: Condition | None = Field(
@@ -74,7 +74,7 @@ class Occasion(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that keys about a signal need one."""
+        """Require a signal for keys that apply to one."""
         yield from super().problems(given)
         for key in OF_SIGNAL:
             if key in given and "signal" not in given:
@@ -83,7 +83,7 @@ class Occasion(Part):
 
 
 class Alternative(Occasion):
-    """An alternative that a step waits for. Its id is the step's outcome."""
+    """One of several events that a step waits for. Its id is the step's outcome."""
 
     NOUN = "an alternative"
     RULES = (OneOf(OCCASIONS),)
@@ -120,27 +120,27 @@ class Choice(Part):
 
     id: Outcome = Field(description="The outcome of the step.", examples=["approve"])
     label: Template | None = Field(
-        default=None, description="The display name.", examples=["Send back"]
+        default=None, description="The text shown to users.", examples=["Send back"]
     )
     counts_as: Literal["approve", "reject", "other"] | None = Field(
         default=None,
-        description="Whether it counts as `approve`, `reject` or `other`. Default: by the id, "
+        description="Whether it counts as approval or rejection. Default: derived from the id, "
         "`other` for other ids.",
         examples=["reject"],
     )
     comment: Literal["none", "optional", "required"] = Field(
         default="optional",
-        description="Whether a comment is accepted or required.",
+        description="Whether it accepts or requires a comment.",
         examples=["required"],
     )
 
 
 RESPOND = "respond"
-"""The choice that gives the result of a call, in place of the call."""
+"""The choice that supplies the result of a call, so that the call does not run."""
 
 
 class Reminder(Part):
-    """The interval of reminders to the assignees."""
+    """How often the assignees are reminded."""
 
     NOUN = "'remind'"
     MAIN = "every"
@@ -151,7 +151,7 @@ class Reminder(Part):
 
 
 def _people(value: Any) -> list[str] | str:
-    """Check `user:...` and `group:...`; anything with an expression is left for later."""
+    """Check `user:...` and `group:...`. Texts with an expression are checked later."""
     if is_expression(value):
         return str(value)
     if not isinstance(value, list):
@@ -182,14 +182,14 @@ People = Annotated[
 
 
 class Escalation(Part):
-    """Further assignees after a time without a decision."""
+    """Assignees that are added when no decision was made in time."""
 
     NOUN = "an entry of 'escalate'"
 
-    after: DurationOrExpression = Field(description="How long after the start.", examples=["24h"])
-    to: People = Field(description="The further assignees.", examples=[["user:cfo"]])
+    after: DurationOrExpression = Field(description="The time since the start.", examples=["24h"])
+    to: People = Field(description="The additional assignees.", examples=[["user:cfo"]])
     replace: bool = Field(
-        default=False, description="Whether they replace the others.", examples=[True]
+        default=False, description="Whether they replace the previous assignees.", examples=[True]
     )
 
 
@@ -201,18 +201,18 @@ def _editable(value: Any) -> bool | list[str] | str:
 
 
 class Asking(Part):
-    """What people are asked, whoever asks: a step, or what is needed before it."""
+    """Settings shared by all approvals: of a step, or required before a step, call or opening."""
 
     RULES_AS_SCHEMA = ({"dependentRequired": {"on_expire": ["expires"]}},)
 
     body: Template | None = Field(
         default=None,
-        description="A text for the approvers, as Markdown.",
+        description="Markdown shown to the approver.",
         examples=["${{ inputs.reason }}"],
     )
     form: Schema | None = Field(
         default=None,
-        description="JSON Schema of a form, which must be filled in for choices that approve.",
+        description="JSON Schema of a form. It is required for choices that approve.",
         examples=[{"properties": {"cost_center": {"type": "string"}}}],
     )
     choices: list[Choice] = Field(
@@ -223,59 +223,59 @@ class Asking(Part):
     )
     assignees: People | None = Field(
         default=None,
-        description="The users and groups that may decide. Default: anyone.",
+        description="Users and groups that may decide. Default: anyone.",
         examples=[["group:finance"]],
     )
     exclude: People | None = Field(
         default=None,
-        description="The users and groups that must not decide. Takes precedence over `assignees`.",
+        description="Users and groups that may not decide. Takes precedence over `assignees`.",
         examples=[["${{ execution.started_by }}"]],
     )
     need: PositiveOrExpression = Field(
-        default=1, description="How many approving votes are needed.", examples=[2]
+        default=1, description="The number of approving votes required.", examples=[2]
     )
     claim: bool = Field(
-        default=False, description="Whether it must be claimed before deciding.", examples=[True]
+        default=False, description="Whether it must be claimed before a decision.", examples=[True]
     )
     delegate: bool = Field(
         default=True, description="Whether an assignee may delegate it.", examples=[False]
     )
     expires: DurationOrExpression | None = Field(
         default=None,
-        description="After this time the outcome is `expired`. Default: never.",
+        description="The time after which the outcome is `expired`. Default: never.",
         examples=["48h"],
     )
     on_expire: Outcome | None = Field(
-        default=None, description="The choice that expiry takes instead.", examples=["reject"]
+        default=None, description="The choice that is taken on expiry.", examples=["reject"]
     )
     remind: Reminder | None = Field(
-        default=None, description="The interval of reminders to the assignees.", examples=["8h"]
+        default=None, description="How often the assignees are reminded.", examples=["8h"]
     )
     escalate: list[Escalation] = Field(
         default_factory=list,
-        description="Further assignees after a time without a decision.",
+        description="Further assignees, if no decision was made in time.",
         examples=[[{"after": "24h", "to": ["user:cfo"]}]],
     )
     notify: list[ToolName] = Field(
         default_factory=list,
-        description="Tools that are called when it opens, reminds, escalates.",
+        description="Tools that are called when it opens, reminds or escalates.",
         examples=[["mail"]],
     )
     batch: Template | None = Field(
         default=None,
-        description="The key for listing and deciding several approvals together. Default: the "
-        "step's id.",
+        description="Key for listing and deciding several approvals together. Default: "
+        "the step's id.",
         examples=["invoices"],
     )
     attachments: Value = Field(
         default=None,
-        description="Files shown with the question.",
+        description="Files shown to the approver.",
         examples=[["${{ steps.make.output.files.report }}"]],
     )
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add rules about choices and expiry."""
+        """Check choices and expiry."""
         yield from super().problems(given)
         if "on_expire" in given and "expires" not in given:
             yield Problem("on_expire", "E103", "'on_expire' has no effect without 'expires'")
@@ -283,7 +283,7 @@ class Asking(Part):
 
 
 class Approval(Asking):
-    """Waits for a decision by approvers."""
+    """Waits for a decision of an approver."""
 
     NOUN = "an approval"
     MAIN = "title"
@@ -293,7 +293,7 @@ class Approval(Asking):
     )
     subject: Value = Field(
         default=None,
-        description="The data to decide on, which is shown, and stored with its digest.",
+        description="The data to decide on. It is shown, and stored with its digest.",
         examples=[{"amount": "${{ inputs.amount }}"}],
     )
     edit: Annotated[
@@ -316,26 +316,26 @@ class Approval(Asking):
 
 
 class AskFirst(Asking):
-    """Requires an approval before an action, each time or on a condition."""
+    """Requires an approval before an action, always or on a condition."""
 
     NOUN = "an 'approval'"
     SHORT = ({"enum": ["none", "ask", "required"]}, {"$ref": "#/$defs/Expression"})
 
     when: ConditionOrBoolean = Field(
-        default=True, description="Whether an approval is required.", examples=["${{ args.open }}"]
+        default=True, description="Whether an approval is requested.", examples=["${{ args.open }}"]
     )
     required: bool = Field(
-        default=False, description="Whether a human must decide, not a policy.", examples=[True]
+        default=False, description="Whether a person must decide. A policy cannot.", examples=[True]
     )
     title: Template | None = Field(
         default=None,
-        description="The question. Default: a question about opening the environment.",
+        description="The question. Default: describes the environment to open.",
         examples=["May it go online?"],
     )
 
     @classmethod
     def short_form(cls, value: Any) -> Any:
-        """Return what a bare word or a condition stands for."""
+        """Return the mapping that a bare word or a condition stands for."""
         if is_expression(value):
             return {"when": value}
         words = {"none": {"when": False}, "ask": {}, "required": {"required": True}}
@@ -356,12 +356,12 @@ class AskBeforeCall(AskFirst):
         default_factory=lambda: [Choice(id=id) for id in ("approve", "reject", RESPOND)],
         min_length=1,
         description="The choices. Default: `approve`, `reject`, and `respond`, which supplies the "
-        "result without a call.",
+        "result instead of the call.",
         examples=[["approve", {"id": "reject", "comment": "required"}]],
     )
     title: Template | None = Field(
         default=None,
-        description="The question. Default: a question about the call.",
+        description="The question. Default: describes the call.",
         examples=["May ${{ args.amount }} be sent?"],
     )
     edit: Annotated[
@@ -376,10 +376,10 @@ class AskBeforeCall(AskFirst):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add what is special to a call."""
+        """Check the rules that are specific to calls."""
         yield from super().problems(given)
         if given.get("on_expire") == RESPOND:
-            message = f"{RESPOND!r} needs a result, which nobody gives when time runs out"
+            message = f"{RESPOND!r} needs a result, which an expiry cannot supply"
             yield Problem("on_expire", "E103", message)
         need = given.get("need", 1)
         if given.get("edit") and isinstance(need, int) and need > 1:
@@ -446,15 +446,15 @@ class Cancel(Part):
             }
         ),
     ] = Field(
-        description="Steps of this scope or of enclosing ones, or `execution`.",
+        description="Steps of this scope or of enclosing scopes, or `execution`.",
         examples=[["watcher"], "execution"],
     )
     as_: Literal["cancelled", "succeeded", "failed"] = Field(
         default="cancelled",
         alias="as",
-        description="How the cancelled steps end.",
+        description="The status of the cancelled steps.",
         examples=["succeeded"],
     )
     reason: Template | None = Field(
-        default=None, description="The reason, for the history.", examples=["No longer needed"]
+        default=None, description="The reason, shown to users.", examples=["No longer needed"]
     )

@@ -1,4 +1,4 @@
-"""Agents: a model with instructions and tools, which steps run until it has an answer."""
+"""Agents: models with instructions and tools, which steps run until they have an answer."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ AgentName = Annotated[
     _matching(_AGENT_NAME, "the name of an agent", generated=GENERATED_ID),
     AsSchema({"type": "string", "pattern": f"^{_AGENT_NAME}$"}),
 ]
-"""An agent that is named: `name` or `alias.name`."""
+"""The name of an agent: `name` or `alias.name`."""
 ToolPattern = Annotated[
     str,
     _matching(_TOOL_PATTERN, "the name of a tool, or a glob"),
@@ -59,7 +59,7 @@ ToolPattern = Annotated[
 
 
 def _function(value: Any) -> Any:
-    """Return the name of a function, or in what was generated how the function is found."""
+    """Return the name of a function, or in generated flows its location."""
     if in_generated.get() and isinstance(value, dict):
         return value
     text = constant_text(value)
@@ -86,7 +86,7 @@ ModelName = Annotated[
 
 
 class Instructions(Part):
-    """The instructions of an agent, the first message to its model."""
+    """The instructions of an agent."""
 
     NOUN = "'instructions'"
     MAIN = "text"
@@ -94,19 +94,18 @@ class Instructions(Part):
 
     text: Template | None = Field(
         default=None,
-        description="The text. Expressions can use `inputs`, `state`, `execution` and `now`.",
+        description="The text. Its expressions see `inputs`, `state`, `execution` and `now`.",
         examples=["Answer questions about ${{ inputs.product }}."],
     )
     file: Text | None = Field(
         default=None,
-        description="A file with the text, relative to the flow file. It is used without "
-        "evaluating expressions.",
+        description="A file with the text, relative to the flow file. It contains no expressions.",
         examples=["prompts/researcher.md"],
     )
     python: FunctionName | None = Field(
         default=None,
-        description="A Python function, `module:function`, that returns the text: called before "
-        "every turn, with the context variables if it has a parameter.",
+        description="A Python function, `module:function`, that returns the text. It is called "
+        "before each turn, with the context variables if it has a parameter.",
         examples=["prompts:of_today"],
     )
 
@@ -123,7 +122,7 @@ class ToolUse(Part):
     as_: CalledTool | None = Field(
         default=None,
         alias="as",
-        description="The name of the tool for the model, rules and approvals.",
+        description="The name that the model, rules and approvals use.",
         examples=["find_order"],
     )
 
@@ -134,69 +133,71 @@ class MaxTurns(Part):
     NOUN = "'max_turns'"
     MAIN = "count"
 
-    count: Positive = Field(default=30, description="Model calls.", examples=[10])
+    count: Positive = Field(
+        default=30, description="The number of calls of a model.", examples=[10]
+    )
     last: Literal["fail", "answer"] = Field(
         default="fail",
-        description="The last call: like the others, or without tools, so that the model must "
-        "answer.",
+        description="The last call: with tools like the others, or without tools, so "
+        "that it returns an answer.",
         examples=["answer"],
     )
 
 
 class ContextWindow(Part):
-    """How a conversation that exceeds the context window is reduced."""
+    """The reduction of a conversation that exceeds the model's context window."""
 
     NOUN = "'context'"
     MAIN = "reduce"
 
     max_tokens: Positive | None = Field(
         default=None,
-        description="Maximum number of tokens of a request, estimated. Default: the model's "
-        "context window.",
+        description="Maximum tokens of a request, estimated. Default: the context window of the "
+        "model.",
         examples=[50_000],
     )
     reduce: Text = Field(
         default="drop",
-        description="How the oldest messages are reduced: `drop` omits them, `summarize` lets the "
-        "model summarize them, or the name of a tool that summarizes them.",
+        description="How the oldest messages are reduced: `drop` omits them, `summarize` has the "
+        "model summarize them, and the name of a tool has that tool summarize them.",
         examples=["summarize"],
     )
 
 
 class Check(Part):
-    """A tool that checks an agent's prompt or answer, and raises an error to reject it."""
+    """A tool that checks the prompt or the answer of an agent, and raises an error on a fault."""
 
     NOUN = "a check"
     RULES = (OneOf(("before", "after")),)
 
     before: Text | None = Field(
         default=None,
-        description="The tool that checks the prompt. It receives `prompt`.",
+        description="The tool that checks the prompt of the agent. It receives `prompt`.",
         examples=["on_topic"],
     )
     after: Text | None = Field(
         default=None,
-        description="The tool that checks the answer. It receives `answer` and, if it has this "
+        description="The tool that checks the answer. It receives `answer` and, if it has the "
         "parameter, `prompt`.",
         examples=["cites_sources"],
     )
     then: Literal["tell", "end"] | None = Field(
         default=None,
-        description="How its error is handled: `tell` the model, or `end` the step as "
-        "`not_resolved`. Default: `end` before, `tell` after.",
+        description="The effect of an error that it raises: `tell` sends it to the "
+        "model, `end` ends the step as `not_resolved`. Default: `end` "
+        "before, `tell` after.",
         examples=["end"],
     )
 
 
 class AgentLimits(Part):
-    """Limits of an agent."""
+    """Limits on an agent's tool calls."""
 
     NOUN = "'limits' of an agent"
 
     calls: Positive | None = Field(
         default=None,
-        description="Maximum number of tool calls that it may make in an execution, across all "
-        "steps.",
+        description="The maximum number of its tool calls in an execution, in all steps together.",
         examples=[20],
     )
 
@@ -212,17 +213,17 @@ class Agent(Part):
         examples=["openai/gpt-4o"],
     )
     instructions: Instructions = Field(
-        description="Its instructions, the first message to the model.",
+        description="The instructions for the model.",
         examples=["You find sources."],
     )
     title: Text | None = Field(
         default=None,
-        description="Its display name. Default: its name in the file.",
+        description="The name that users and functions see. Default: its name here.",
         examples=["Tax expert"],
     )
     description: Text | None = Field(
         default=None,
-        description="Its purpose, for agents that may call it or hand off to it.",
+        description="Its purpose, for agents that may call it or hand over to it.",
         examples=["Finds sources"],
     )
     tools: list[ToolUse] = Field(
@@ -232,20 +233,20 @@ class Agent(Part):
     )
     skills: list[Text] = Field(
         default_factory=list,
-        description="Directories with a `SKILL.md`, as paths or globs relative to the flow file. "
-        "The agent receives their names and descriptions, and reads the rest on "
-        "demand.",
+        description="Directories with a `SKILL.md`, as paths or globs relative to the "
+        "flow file. The model receives their names and descriptions, and "
+        "reads the rest when it needs it.",
         examples=[["./skills/*"]],
     )
     handoffs: list[AgentName] = Field(
         default_factory=list,
-        description="Agents that it may hand off to.",
+        description="Agents to which it may hand over the conversation.",
         examples=[["writer"]],
     )
     tool_handoffs: list[AgentName] = Field(
         default_factory=list,
-        description="Agents that its tools may hand off to, by returning one. It has no handoff "
-        "tools for them, unlike for `handoffs`.",
+        description="Agents that its tools may hand the conversation over to, by "
+        "returning one. With `handoffs`, it has a tool for each instead.",
         examples=[["billing"]],
     )
     returns: Schema | None = Field(
@@ -255,14 +256,14 @@ class Agent(Part):
     )
     max_turns: MaxTurns = Field(
         default_factory=MaxTurns,
-        description="Maximum number of model calls in one step, including those after handoffs.",
+        description="The maximum number of model calls in one step, including handoffs.",
         examples=[10],
     )
     repeats: NotNegative = Field(
         default=3,
-        description="How many times in a row the same call may fail in the same way before the "
-        "agent receives a warning. If it makes the call again, its work ends. 0: no "
-        "limit.",
+        description="How many times in a row the same call may fail in the same way "
+        "before the agent is warned. If the agent then repeats the call, its "
+        "work ends. 0 means no limit.",
         examples=[5],
     )
     fallbacks: list[ModelName] = Field(
@@ -272,7 +273,8 @@ class Agent(Part):
     )
     retry: Retry | None = Field(
         default=None,
-        description="Retries of a model call. Default: 3 attempts with pauses of 4 to 10 seconds.",
+        description="Retries of one model call. Default: 3 attempts with pauses of 4 to "
+        "10 seconds.",
         examples=[5],
     )
     tool_choice: Text | None = Field(
@@ -281,7 +283,7 @@ class Agent(Part):
         examples=["required"],
     )
     parallel_tool_calls: bool = Field(
-        default=True, description="Whether one reply may contain several calls.", examples=[False]
+        default=True, description="Whether a reply may contain several calls.", examples=[False]
     )
     function_calling: Literal["native", "text"] | None = Field(
         default=None,
@@ -290,39 +292,39 @@ class Agent(Part):
     )
     settings: dict[str, Value] = Field(
         default_factory=dict,
-        description="Settings for the provider, which may refer to secrets.",
+        description="Settings passed to the provider. They may name secrets.",
         examples=[{"temperature": 0, "api_key": "${{ secrets.KEY }}"}],
     )
     context: ContextWindow | None = Field(
         default=None,
-        description="How a conversation that exceeds the context window is reduced. Default: it "
-        "fails.",
+        description="The reduction of a conversation that exceeds the context window. Default: the "
+        "agent fails.",
         examples=[{"max_tokens": 50_000, "reduce": "summarize"}],
     )
     checks: list[Check] = Field(
         default_factory=list,
-        description="Tools that check the agent's prompts and answers, in this order.",
+        description="Tools that check prompts and answers of the agent, in this order.",
         examples=[[{"before": "on_topic"}, {"after": "cites_sources"}]],
     )
     limits: AgentLimits | None = Field(
-        default=None, description="Limits of its calls.", examples=[{"calls": 20}]
+        default=None, description="Limits on its calls.", examples=[{"calls": 20}]
     )
     finish: Literal["answer", "tools"] = Field(
         default="answer",
         description="How the step ends: with a reply without calls, or with a call of "
-        "`case_resolved` or `case_not_resolved`, tools that the agent then has.",
+        "`case_resolved` or `case_not_resolved`, two tools that the agent then has.",
         examples=["tools"],
     )
 
     environments: EnvironmentUses = Field(
         default=None,
-        description="Environments for its tools, hidden from the model.",
+        description="Environments for its tools. Models do not see them.",
         examples=[["sandbox"], {"db": "orders"}],
     )
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add what excludes one another."""
+        """Check keys that exclude each other."""
         yield from super().problems(given)
         if given.get("finish") == "tools" and "returns" in given:
             message = "'returns' is the form of an answer, but this agent ends by a tool"
@@ -334,16 +336,16 @@ class InlineAgent(Agent):
 
     instructions: Instructions | None = Field(  # type: ignore[assignment]
         default=None,
-        description="Its instructions, the first message to the model. Default: none.",
+        description="The instructions for the model. Default: none.",
         examples=["You find sources."],
     )
     prompt: Value = Field(
         default=None,
-        description="The prompt, instead of `with.prompt`.",
+        description="The prompt, in place of `with.prompt`.",
         examples=["Summarize ${{ inputs.text }}"],
     )
     chat: bool | None = Field(
         default=None,
-        description="Each answer is shown to the user, who writes the next message.",
+        description="Shows each answer to a user, whose reply is the next message.",
         examples=[True],
     )

@@ -1,4 +1,4 @@
-"""What all parts of a flow file share: closed mappings with a place, a main key, rules on keys."""
+"""Base of all parts of a flow file: closed mappings with a place, a main key, and rules on keys."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -12,13 +12,16 @@ from flowengine.flow.source.diagnostics import Loc
 
 
 def listed(words: Iterable[str]) -> str:
-    """Return words as a sentence names them: `'a', 'b' or 'c'`."""
+    """Return words as a list in a sentence: `'a', 'b' or 'c'`."""
     *most, last = [repr(word) for word in words]
     return f"{', '.join(most)} or {last}" if most else last
 
 
 class Problem(NamedTuple):
-    """What a rule on the keys of a mapping finds; `key` says where, None the mapping itself."""
+    """An error in the keys of a mapping.
+
+    `key` is the key concerned, or None for the whole mapping.
+    """
 
     key: str | None
     code: str
@@ -27,45 +30,45 @@ class Problem(NamedTuple):
 
 
 class OneOf(NamedTuple):
-    """A rule: of these keys a mapping has at most one, or exactly one if `required`."""
+    """A rule: a mapping has at most one of these keys, or exactly one if `required`."""
 
     keys: tuple[str, ...]
     required: bool = True
 
 
 class Part(BaseModel):
-    """A mapping of the file, with its short forms written out.
+    """A mapping of the file, with its short forms expanded.
 
-    A field is named as its key in the file; where that is a word of Python, with an underscore
-    behind it (`with_`).
+    A field has the name of its key in the file. If that is a Python keyword, an underscore is
+    appended (`with_`).
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     NOUN: ClassVar[str]
-    """What the mapping is called in messages, with its article: `a step`."""
+    """The name of the mapping in messages, with its article: `a step`."""
     MAIN: ClassVar[str | None] = None
     """The key that a bare value stands for."""
     SHORT: ClassVar[tuple[dict[str, Any], ...]] = ()
-    """What else a bare value may be, as JSON Schema, if `short_form` reads one."""
+    """Further forms of a bare value, as JSON Schema, if `short_form` reads any."""
     NAMED: ClassVar[str | None] = None
-    """The key with the name of an entry, where a broken one is kept as a name only."""
+    """The key with the name of an entry. A broken entry is kept with this name only."""
     SINGLE: ClassVar[bool] = False
-    """Where a list of these is expected, one alone may stand."""
+    """Whether a single entry may replace a list of these."""
     RULES: ClassVar[tuple[OneOf, ...]] = ()
     RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = ()
-    """What a model's own `problems` find, as JSON Schema."""
+    """The rules of a model's own `problems`, as JSON Schema."""
 
     _loc: Loc = PrivateAttr(default=())
 
     @property
     def loc(self) -> Loc:
-        """Where the part stands in its file; for `Source.position`."""
-        private = self.__pydantic_private__  # what `self._loc` finds, after a longer search
+        """Place of the part in its file, for `Source.position`."""
+        private = self.__pydantic_private__  # the same as `self._loc`, which takes a longer search
         return private["_loc"] if private else ()
 
     def has(self, key: str) -> bool:
-        """Return whether the file gives this key (by the field's name), if only as `null`."""
+        """Return whether the file contains this key (by the field's name), even as `null`."""
         return key in self.model_fields_set
 
     @classmethod
@@ -80,7 +83,7 @@ class Part(BaseModel):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield what is wrong with the keys of a mapping taken together."""
+        """Yield the errors in the combination of keys of a mapping."""
         for rule in cls.RULES:
             yield from cls._broken(rule, given)
 
@@ -94,7 +97,7 @@ class Part(BaseModel):
         if not found:
             yield Problem(None, "E104", f"{cls.NOUN} needs {names}", f"add {names}")
         for extra in found[1:]:
-            message = f"{cls.NOUN} has {found[0]!r} and {extra!r}; only one of them can be"
+            message = f"{cls.NOUN} has {found[0]!r} and {extra!r}, but only one is allowed"
             yield Problem(extra, "E103", message, f"keep one of {names}")
 
 

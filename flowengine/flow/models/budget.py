@@ -1,4 +1,4 @@
-"""The budget of a flow: what all its calls together may use."""
+"""The budget of a flow, which limits the total usage of all its calls."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -60,7 +60,7 @@ Percent = Annotated[int, Checked(_percent), AsSchema({"type": "string", "pattern
 
 
 class Budget(Part):
-    """The budget of all calls of a flow, including those of its subflows."""
+    """Limits on the total usage of all calls of a flow, including those of its subflows."""
 
     NOUN = "'budget'"
     RULES_AS_SCHEMA = (
@@ -77,20 +77,20 @@ class Budget(Part):
 
     tool_calls: Positive | None = Field(
         default=None,
-        description="Maximum number of attempts that call tools or run programs.",
+        description="The maximum number of tool calls and program runs. Each attempt counts.",
         examples=[300],
     )
     wall_time: PositiveDuration | None = Field(
-        default=None, description="Maximum running time, without waits.", examples=["2h"]
+        default=None, description="The maximum running time, without waits.", examples=["2h"]
     )
     tokens: Positive | None = Field(
         default=None,
-        description="Maximum number of tokens of all models together.",
+        description="The maximum number of tokens of all models together.",
         examples=[200000],
     )
     cost_usd: Amount | None = Field(
         default=None,
-        description="Maximum cost of all models together, in US dollars.",
+        description="The maximum cost of all models together, in US dollars.",
         examples=[5],
     )
     fallback_at: Percent | None = Field(
@@ -100,18 +100,19 @@ class Budget(Part):
     )
     then: Literal["stop", "ask"] = Field(
         default="stop",
-        description="What happens when it is exhausted: `BudgetExceeded`, or an approval.",
+        description="The effect of an exhausted budget: the error `BudgetExceeded`, or a "
+        "request to raise it.",
         examples=["ask"],
     )
     assignees: Assignees | None = Field(
         default=None,
-        description="The users and groups that may raise it. Default: anyone.",
+        description="Users and groups that may raise it. Default: anyone.",
         examples=[["group:finance"]],
     )
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that a budget bounds something, and that only a question has assignees."""
+        """Require that a budget limits something, and that only `then: ask` has assignees."""
         yield from super().problems(given)
         if not given.keys() & set(BOUNDS):
             hint = "add 'tool_calls: 100' or 'wall_time: 1h'"
@@ -120,5 +121,5 @@ class Budget(Part):
             message = "'fallback_at' is a part of 'tokens' or 'cost_usd'"
             yield Problem("fallback_at", "E103", message, "add one of them, or leave it out")
         if "assignees" in given and given.get("then", "stop") == "stop":
-            message = "'assignees' are asked only where the budget says 'then: ask'"
+            message = "'assignees' require 'then: ask' in the budget"
             yield Problem("assignees", "E103", message, "add 'then: ask', or leave them out")

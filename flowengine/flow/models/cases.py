@@ -1,6 +1,6 @@
-"""The file of test cases: what the world answers, and what must come of it (docs/testing.md).
+"""Test case files: replies from outside, and the expected results (docs/testing.md).
 
-Nothing in it is evaluated: texts with `${{` are just texts.
+Nothing in them is evaluated: texts with `${{` are plain text.
 """
 
 from typing import Annotated, Any, Literal
@@ -39,7 +39,7 @@ def _true(value: Any) -> bool:
 
 
 Words = Annotated[str, Checked(_text), AsSchema({"type": "string", "minLength": 1})]
-"""Text that says what it says."""
+"""Text that is not empty."""
 Time = Annotated[str, Checked(_time), AsSchema({"type": "string", "minLength": 1})]
 User = Annotated[str, Checked(_user), AsSchema({"type": "string", "minLength": 1})]
 Yes = Annotated[bool, Checked(_true), AsSchema({"const": True})]
@@ -59,17 +59,17 @@ class Raised(Part):
     data: Value = Field(default=None, description="Data for handlers.", examples=[{"status": 503}])
     retryable: bool | None = Field(
         default=None,
-        description="Whether a retry may help. Default: depends on the type.",
+        description="Whether it may be retried. Default: depends on its type.",
         examples=[False],
     )
     retry_after: Duration | None = Field(
-        default=None, description="The waiting time that the service requests.", examples=["30s"]
+        default=None, description="The time that the other side requests to wait.", examples=["30s"]
     )
-    cause: Value = Field(default=None, description="The error behind it.", examples=[None])
+    cause: Value = Field(default=None, description="The error that caused it.", examples=[None])
 
 
 class Answer(Part):
-    """The scripted result of one call of a step or tool."""
+    """The result of one call of a step or tool."""
 
     NOUN = "an answer"
     RULES = (OneOf(("return", "raise", "crash", "never")),)
@@ -81,24 +81,24 @@ class Answer(Part):
         default=None, alias="raise", description="The error.", examples=["Timeout"]
     )
     crash: Yes | None = Field(
-        default=None, description="The process dies during the call.", examples=[True]
+        default=None, description="Whether the process dies during the call.", examples=[True]
     )
     never: Yes | None = Field(
         default=None,
-        description="The call has no result, and lasts until it is cancelled.",
+        description="Whether the call never returns and lasts until it is cancelled.",
         examples=[True],
     )
-    after: Duration = Field(default="0s", description="How long the call lasts.", examples=["2s"])
+    after: Duration = Field(default="0s", description="The duration of the call.", examples=["2s"])
     with_: Value = Field(
         default=None,
         alias="with",
-        description="The arguments that the call must receive. Others fail the case.",
+        description="The expected arguments of the call. Different arguments fail the case.",
         examples=[{"to": "ana@example.com"}],
     )
 
 
 class Script(Answer):
-    """Results of a step's or tool's calls: one for all of them, or a list in order."""
+    """The results of the calls of a step or tool: one for all of them, or a list in order."""
 
     NOUN = "a script"
     MAIN = "calls"
@@ -120,7 +120,7 @@ class RepliedCall(Part):
     name: Words = Field(description="The tool.", examples=["search"])
     arguments: Value = Field(
         default=None,
-        description="Its arguments. A text is sent unchanged, even if it is not valid JSON.",
+        description="Its arguments. A text is sent unchanged, even if it is not JSON.",
         examples=[{"query": "cranes"}],
     )
     id: Words | None = Field(
@@ -129,7 +129,7 @@ class RepliedCall(Part):
 
 
 class Reply(Answer):
-    """One reply of a model, or the failure of its call."""
+    """One reply of a model, or the failure of the request."""
 
     NOUN = "a reply"
     MAIN = "text"
@@ -138,36 +138,37 @@ class Reply(Answer):
     with_: Value = Field(
         default=None,
         alias="with",
-        description="The expected request: the new part of `instructions`, `tools` and `messages` "
-        "since the previous turn. Anything else fails the case.",
+        description="The expected request to the model: new `instructions`, `tools` and "
+        "`messages` since the previous turn. Any other request fails the "
+        "case.",
         examples=[{"messages": [{"role": "user", "content": "Hello."}]}],
     )
-    text: str = Field(default="", description="The text of the reply.", examples=["There are 12."])
+    text: str = Field(default="", description="The text.", examples=["There are 12."])
     calls: list[RepliedCall] = Field(
         default_factory=list,
-        description="The tool calls of the reply.",
+        description="The calls of tools.",
         examples=[[{"name": "search", "arguments": {"query": "cranes"}}]],
     )
     reasoning: str = Field(
         default="", description="The reasoning of the model.", examples=["Let me see."]
     )
     finish: Literal["stop", "length", "filtered"] = Field(
-        default="stop", description="Why the reply ends.", examples=["length"]
+        default="stop", description="The reason why the reply ends.", examples=["length"]
     )
     usage: dict[str, Value] = Field(
         default_factory=dict,
-        description="Its usage: `input_tokens`, `output_tokens`, `cost_usd`, …",
+        description="The usage: `input_tokens`, `output_tokens`, `cost_usd`, …",
         examples=[{"input_tokens": 120, "output_tokens": 8}],
     )
     provider_parts: dict[str, Value] = Field(
         default_factory=dict,
-        description="Provider-specific data of a recorded reply.",
+        description="Data for the provider only, in recorded replies.",
         examples=[{}],
     )
 
 
 class Replies(Part):
-    """Replies of an agent's models, in order."""
+    """The replies of an agent's models, in order."""
 
     NOUN = "the replies of a model"
     MAIN = "in_order"
@@ -181,21 +182,21 @@ class Replies(Part):
 
 
 class Decided(Part):
-    """A decision on an approval, a question or an uncertain step."""
+    """A user's decision on an approval, a question or an uncertain step."""
 
     NOUN = "a decision"
 
     after: Duration = Field(
-        default="0s", description="The time after the request.", examples=["2d"]
+        default="0s", description="The time since it was requested.", examples=["2d"]
     )
     by: User | None = Field(
         default=None,
-        description="The approver. Default: the first permitted user.",
+        description="The user who decides. Default: the first one allowed to.",
         examples=["user:ben"],
     )
     choice: Words | None = Field(
         default=None,
-        description="Id of the choice. Optional if only one exists.",
+        description="Id of the choice. May be omitted if there is only one.",
         examples=["approve"],
     )
     edit: dict[str, Value] | None = Field(
@@ -207,7 +208,7 @@ class Decided(Part):
     comment: Words | None = Field(default=None, description="Why.", examples=["too expensive"])
     value: Value = Field(
         default=None,
-        description="With the choice `result` of an uncertain step: the result.",
+        description="The result, for the choice `result` of an uncertain step.",
         examples=[{"id": 7}],
     )
     attach: list[Words] = Field(
@@ -215,20 +216,21 @@ class Decided(Part):
     )
     refused: Yes | None = Field(
         default=None,
-        description="The decision must be refused.",
+        description="Whether the decision must be refused, because the user is not "
+        "allowed to make it.",
         examples=[True],
     )
 
 
 class Decisions(Decided):
-    """The decisions at a step: one for all requests, or a list in order."""
+    """The decisions at a step: one for every time it asks, or a list in order."""
 
     NOUN = "a decision"
     MAIN = "in_order"
 
     in_order: list[Decided] | None = Field(
         default=None,
-        description="The decisions in order, each used once.",
+        description="The decisions in order. Each is made once.",
         examples=[[{"choice": "approve"}]],
     )
 
@@ -240,61 +242,63 @@ class Sending(Part):
 
     name: SignalName = Field(description="Its name.", examples=["paid"])
     at: Duration = Field(
-        default="0s", description="How long after the start of the execution.", examples=["1h"]
+        default="0s", description="The time since the start of the execution.", examples=["1h"]
     )
-    data: Value = Field(default=None, description="Its data.", examples=[{"amount": 3}])
-    key: Value = Field(default=None, description="Its key.", examples=["order-7"])
+    data: Value = Field(
+        default=None, description="The data of the message.", examples=[{"amount": 3}]
+    )
+    key: Value = Field(default=None, description="The key of the message.", examples=["order-7"])
     by: User | None = Field(default=None, description="The sender.", examples=["user:ana"])
 
 
 class Cancelling(Part):
-    """The execution is cancelled."""
+    """A cancellation of the execution."""
 
     NOUN = "'cancel'"
     MAIN = "at"
 
     at: Duration = Field(
-        default="0s", description="How long after the start of the execution.", examples=["1h"]
+        default="0s", description="The time since the start of the execution.", examples=["1h"]
     )
     reason: str = Field(default="", description="Why.", examples=["not needed"])
     by: User | None = Field(default=None, description="Who.", examples=["user:ana"])
     now: bool = Field(
-        default=False, description="Skip `finally` and compensation.", examples=[True]
+        default=False, description="Whether to skip `finally` and compensation.", examples=[True]
     )
 
 
 class Operating(Part):
-    """An operator starts a step again, as with `retry` and `fork`."""
+    """An operator restarts a step, as `retry` and `fork` do."""
 
     NOUN = "an intervention"
     RULES = (OneOf(("retry", "fork"), required=False),)
 
     at: Duration = Field(
-        default="0s", description="How long after the start of the execution.", examples=["1h"]
+        default="0s", description="The time since the start of the execution.", examples=["1h"]
     )
     retry: Words | None = Field(
-        default=None, description="Address of the step that starts again.", examples=["book"]
+        default=None, description="Address of the step to restart.", examples=["book"]
     )
     fork: Words | None = Field(
         default=None,
-        description="Address of the step that is held until then, and then begins.",
+        description="Address of the step that is held until then and started.",
         examples=["book"],
     )
     set: dict[str, Value] = Field(
-        default_factory=dict, description="State that is written.", examples=[{"limit": 100}]
+        default_factory=dict, description="State to write.", examples=[{"limit": 100}]
     )
     by: User | None = Field(default=None, description="Who.", examples=["user:ops"])
 
 
 class ExpectedError(Part):
-    """The error with which the execution fails. Omitted keys accept any value."""
+    """The error with which the execution fails. Omitted properties are not checked."""
 
     NOUN = "an error"
     MAIN = "type"
 
     type: Words | None = Field(default=None, description="Its type.", examples=["Rejected"])
     message: Words | None = Field(
-        default=None, description="A part of its message.", examples=["was rejected"]
+        default=None, description="A substring of its message.", examples=["was rejected"]
     )
     step: Words | None = Field(
         default=None, description="Address of the step that raised it.", examples=["book"]
@@ -303,24 +307,25 @@ class ExpectedError(Part):
 
 
 class Expected(Part):
-    """The expected result of a case. Omitted keys accept any value."""
+    """The expected result of a case. Omitted properties are not checked."""
 
     NOUN = "'expect'"
 
     status: Status | None = Field(
         default=None,
         description=(
-            "Default: `failed` with `error`, `waiting` with `waits`, otherwise `succeeded`. With"
-            " `waiting`, time passes only as far as the script goes, or `until`."
+            "Default: `failed` with `error`, `waiting` with `waits`, otherwise "
+            "`succeeded`. With `waiting`, time advances only to the end of the script, "
+            "or to `until`."
         ),
         examples=["succeeded"],
     )
     path: list[Words] | None = Field(
         default=None,
         description=(
-            "The steps in the order in which they start: those of the flow itself, or all inner "
-            "ones too, if an address such as `each[a]/check` is listed. Skipped steps are "
-            "omitted."
+            "The steps in the order in which they start: only those of the flow itself, "
+            "or all if an address such as `each[a]/check` is among them. Skipped steps "
+            "are omitted."
         ),
         examples=[["route", "book"]],
     )
@@ -334,7 +339,7 @@ class Expected(Part):
         default=None, description="State at the end, by key.", examples=[{"count": 3}]
     )
     waits: list[Words] | None = Field(
-        default=None, description="Addresses of the steps that wait.", examples=[["manager"]]
+        default=None, description="Addresses of the waiting steps.", examples=[["manager"]]
     )
 
 
@@ -347,7 +352,7 @@ class Case(Part):
     name: Words = Field(description="The purpose of the case.", examples=["edited and approved"])
     groups: dict[str, list[User]] = Field(
         default_factory=dict,
-        description="The members of groups, in addition to those of the file.",
+        description="The groups of users, in addition to those of the file.",
         examples=[{"managers": ["user:ben"]}],
     )
     inputs: dict[str, Value] = Field(
@@ -359,7 +364,7 @@ class Case(Part):
     id: Words | None = Field(default=None, description="Id of the execution.", examples=["order-7"])
     at: Time = Field(
         default="2026-01-05T09:00:00Z",
-        description="When it starts.",
+        description="The time of the start.",
         examples=["2026-03-01T12:00:00Z"],
     )
     labels: dict[str, Words] = Field(
@@ -368,16 +373,16 @@ class Case(Part):
     tools: dict[str, Script] = Field(
         default_factory=dict,
         description=(
-            "Results of calls, by the name of the tool, the id of the step, its address, or "
-            "`STEP/compensate`. The most specific key applies."
+            "Results of calls, by the name of the tool, the id of the step, its address, "
+            "or `STEP/compensate`. The most specific entry applies."
         ),
         examples=[{"mail": {"return": None}}],
     )
     agents: dict[str, Replies] = Field(
         default_factory=dict,
         description=(
-            "Replies of the models, in order, by the name of the agent or the address of its "
-            "turns. Their number must be that of the requests."
+            "Replies of the models of agents, in order, by the name of the agent or the "
+            "address of its turns. The number of requests must match."
         ),
         examples=[{"researcher": [{"calls": [{"name": "search"}]}, {"text": "There are 12."}]}],
     )
@@ -390,21 +395,22 @@ class Case(Part):
         default_factory=list, description="Signals from outside.", examples=[[{"name": "paid"}]]
     )
     cancel: Cancelling | None = Field(
-        default=None, description="The execution is cancelled.", examples=["1h"]
+        default=None, description="A cancellation of the execution.", examples=["1h"]
     )
     operator: list[Operating] = Field(
         default_factory=list,
-        description="Actions of an operator.",
+        description="Interventions of an operator.",
         examples=[[{"at": "1h", "retry": "book"}]],
     )
     until: Duration | None = Field(
         default=None,
-        description="How long after the start of the execution the case ends, if it still waits.",
+        description="The time since the start of the execution at which the case ends if "
+        "it still waits.",
         examples=["3d"],
     )
     expect: Expected = Field(
         default_factory=lambda: Expected.model_validate({}),
-        description="The expected result. Default: it succeeds.",
+        description="The expected result. Default: the execution succeeds.",
         examples=[{"path": ["route", "book"]}],
     )
 
@@ -416,12 +422,13 @@ class CaseFile(Part):
 
     flow: Words | None = Field(
         default=None,
-        description="Path of the flow, from here. Default: `NAME.yaml` for `NAME.test.yaml`.",
+        description="Path of the flow, relative to this file. Default: `NAME.yaml` for "
+        "`NAME.test.yaml`.",
         examples=["./expense.yaml"],
     )
     groups: dict[str, list[User]] = Field(
         default_factory=dict,
-        description="The members of groups, as in the settings of the host.",
+        description="The groups of users, as in the settings of the host.",
         examples=[{"managers": ["user:ben"]}],
     )
     cases: Annotated[list[Case], Field(min_length=1)] = Field(

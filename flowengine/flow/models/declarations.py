@@ -1,4 +1,4 @@
-"""What a flow declares beside its steps: outputs, secrets, signals, defaults, starts, limits."""
+"""Declarations of a flow besides its steps: outputs, secrets, signals, defaults, starts, limits."""
 
 from typing import Any, Literal
 
@@ -35,18 +35,18 @@ class Output(Part):
     MAIN = "value"
 
     value: Value = Field(
-        description="Evaluated when the execution succeeds.",
+        description="The value, evaluated when the execution succeeds.",
         examples=["${{ steps.greet.output }}"],
     )
 
     @property
     def json_schema(self) -> dict[str, Any]:
-        """The JSON Schema that the value has to fit; empty if there is none."""
+        """The JSON Schema of the value, empty if there is none."""
         return dict(self.__pydantic_extra__ or {})
 
 
 class Secret(Part):
-    """The source of a secret's value, never the value."""
+    """The source of a secret's value, never the value itself."""
 
     NOUN = "a secret"
     RULES = (OneOf(("env", "file", "keyring", "vault")),)
@@ -55,7 +55,7 @@ class Secret(Part):
         default=None, description="An environment variable of the process.", examples=["API_KEY"]
     )
     file: Text | None = Field(
-        default=None, description="A file that contains it.", examples=["/run/secrets/cert"]
+        default=None, description="A file that contains the value.", examples=["/run/secrets/cert"]
     )
     keyring: Text | None = Field(
         default=None, description="An entry of the system's keyring.", examples=["app/db"]
@@ -65,8 +65,7 @@ class Secret(Part):
     )
     in_files: Literal["mask"] | None = Field(
         default=None,
-        description="Mask the secret in kept files that contain it. By default, such files are "
-        "refused.",
+        description="Whether kept files that contain it are masked. By default they are refused.",
         examples=["mask"],
     )
 
@@ -78,7 +77,7 @@ class Signal(Part):
 
     key: Template | None = Field(
         default=None,
-        description="The key by which messages find this flow's waits.",
+        description="The key that selects the waits of this flow.",
         examples=["${{ inputs.order }}"],
     )
     data: Schema | None = Field(
@@ -89,7 +88,7 @@ class Signal(Part):
 
 
 class Defaults(Part):
-    """Defaults for steps without these keys."""
+    """Defaults for steps that do not set them."""
 
     NOUN = "'defaults'"
 
@@ -97,67 +96,68 @@ class Defaults(Part):
         default=None, description="The model of agents.", examples=["openai/gpt-4o"]
     )
     in_: EnvironmentUse = Field(
-        default=None, alias="in", description="The environment of `run`.", examples=["host"]
+        default=None, alias="in", description="The environment for `run`.", examples=["host"]
     )
     map_concurrency: PositiveOrExpression | None = Field(
         default=None, description="How many items of a map run at once. Default: 8.", examples=[4]
     )
     effect: Effect | None = Field(
-        default=None, description="Replaces the default of each action.", examples=["idempotent"]
+        default=None,
+        description="The effect of steps, in place of the default of their action.",
+        examples=["idempotent"],
     )
     on_crash: OnCrash | None = Field(
         default=None,
-        description="How uncertain steps are handled. Default: `ask`.",
+        description="The treatment of uncertain steps. Default: `ask`.",
         examples=["retry"],
     )
     retry: Retry | None = Field(
         default=None,
-        description="For actions that make calls, unless the effect is `once`.",
+        description="Retries of actions that make calls, where the effect is not `once`.",
         examples=[{"attempts": 5}],
     )
     timeout: DurationOrExpression | None = Field(
-        default=None, description="For actions that make calls.", examples=["1m"]
+        default=None, description="The time limit of actions that make calls.", examples=["1m"]
     )
 
 
 class Concurrency(Part):
-    """Limits the number of open executions of the flow."""
+    """The maximum number of open executions of the flow."""
 
     NOUN = "'concurrency'"
 
     key: Template | None = Field(
         default=None,
-        description="Executions with the same key count together. Default: all.",
+        description="The key of the executions that count together. Default: all "
+        "executions of the flow.",
         examples=["${{ inputs.repo }}"],
     )
     max: Positive = Field(
-        default=1,
-        description="Maximum number of open executions, waiting ones included.",
-        examples=[3],
+        default=1, description="How many may be open at once, including waiting ones.", examples=[3]
     )
     then: Literal["queue", "reject", "cancel"] = Field(
         default="queue",
-        description="What happens to a further one: it waits, is refused, or the oldest is "
-        "cancelled.",
+        description="The treatment of a further execution: it waits, it is refused, or "
+        "the oldest one is cancelled.",
         examples=["reject"],
     )
 
 
 class Start(Part):
-    """A signal that starts an execution if no open one takes it."""
+    """A signal that starts an execution unless an open one receives it."""
 
     NOUN = "an entry of 'start'"
     RULES = (OneOf(("signal", "schedule")),)
 
     signal: SignalName | None = Field(
         default=None,
-        description="A message of this signal starts an execution if none with its key is open.",
+        description="The signal that starts an execution if none with its key is open.",
         examples=["placed"],
     )
     with_: dict[Id, Value] = Field(
         default_factory=dict,
         alias="with",
-        description="The inputs. Expressions can use `signal`, `now` and `execution`.",
+        description="The inputs. Expressions see `signal`, `now` and `execution`.",
         examples=[{"order": "${{ signal.key }}"}],
     )
 
@@ -169,23 +169,32 @@ class Limits(Part):
 
     activations: Positive = Field(
         default=1000,
-        description="Entries into one step of one scope without any wait in between.",
+        description="Entries into one step of one scope without a wait in between.",
         examples=[5000],
     )
     steps: Positive = Field(
         default=10000,
-        description="Activations in total, not counting those in map items.",
+        description="Activations, except those inside map items and `finally`, plus "
+        "consecutive loop rounds that make no call and do not wait. A flow "
+        "generated by a step kind is counted separately, and as one step "
+        "here.",
         examples=[500],
     )
     duration: DurationOrNone = Field(
-        default="none", description="Maximum duration.", examples=["30d"]
+        default="none",
+        description="The maximum duration of the execution, including waits.",
+        examples=["30d"],
     )
-    depth: Depth = Field(default=8, description="Maximum nesting depth of subflows.", examples=[3])
+    depth: Depth = Field(default=8, description="The maximum nesting of subflows.", examples=[3])
     finally_: Duration = Field(
-        default="5m", alias="finally", description="Maximum duration of `finally`.", examples=["1m"]
+        default="5m",
+        alias="finally",
+        description="The maximum duration of `finally`.",
+        examples=["1m"],
     )
     idle: Duration = Field(
         default="0s",
-        description="How long triggers keep the execution open without activity.",
+        description="How long triggers keep the execution open after each time its last "
+        "token ended.",
         examples=["1h"],
     )

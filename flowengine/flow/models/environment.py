@@ -1,4 +1,4 @@
-"""Declared environments: what steps and tools get to work in (docs/language.md: environments)."""
+"""Declared environments, in which steps and tools work (docs/language.md: environments)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import AsSchema, Checked, Duration, Template, Text, Value, wrong
 
 BACKGROUND = "background"
-"""For `eager`: it is opened at the start, while the steps begin."""
+"""Value of `eager`: it is opened at the start, while the steps begin."""
 
 
 def _at_start(value: Any) -> bool | str:
@@ -28,19 +28,18 @@ class Environment(Part):
     kind: Text = Field(description="The kind of environment.", examples=["python", "sqlite"])
     scope: Literal["step", "region", "execution", "session"] | None = Field(
         default=None,
-        description="The scope in which it is shared. Default: `execution`, or `step` if only "
-        "tools refer to it.",
+        description="How widely it is shared. Default: `execution`, or `step` if only "
+        "tools name it.",
         examples=["region"],
     )
     key: Template | None = Field(
         default=None,
-        description="The key of the session, for the scope `session`.",
+        description="The key of the session that shares it, for the scope `session`.",
         examples=["${{ inputs.customer }}"],
     )
     args: Schema | None = Field(
         default=None,
-        description="JSON Schema of the arguments that callers pass. Expressions in `config` can "
-        "use `args`.",
+        description="JSON Schema of the arguments that its users pass. `config` sees `args`.",
         examples=[{"type": "object", "properties": {"python": {"type": "string"}}}],
     )
     config: dict[str, Value] = Field(
@@ -50,31 +49,33 @@ class Environment(Part):
     )
     policy: dict[str, Value] = Field(
         default_factory=dict,
-        description="Its permissions, which can only narrow those of the host.",
+        description="The permissions of the environment. They can only narrow those of the host.",
         examples=[{"network": "none"}],
     )
     limits: dict[str, Value] = Field(
         default_factory=dict,
-        description="Its limits: cpus, memory, processes, disk, time, output.",
+        description="Resource limits: cpus, memory, processes, disk, time, output.",
         examples=[{"memory": "2GiB", "cpus": 2}],
     )
     requires: dict[str, Value] = Field(
         default_factory=dict,
-        description="Guarantees that the machine must provide. Otherwise it is refused.",
+        description="Properties that the machine must provably enforce. Otherwise the "
+        "environment is refused.",
         examples=[{"isolation": "container"}],
     )
     approval: AskFirst | None = Field(
         default=None,
-        description="Whether opening it needs an approval. Default: `none`.",
+        description="Whether an approval is required before it is opened. Default: `none`.",
         examples=["required", {"assignees": ["group:ops"], "expires": "1d"}],
     )
     on_wait: Literal["keep", "release"] | None = Field(
         default=None,
-        description="What happens to it while the execution waits. Default: depends on the kind.",
+        description="The treatment of the environment while the execution waits. "
+        "Default: depends on the kind.",
         examples=["keep"],
     )
     keep_for: Duration = Field(
-        default="1h", description="How long it is kept with `keep`.", examples=["10m"]
+        default="1h", description="How long `keep` keeps it open.", examples=["10m"]
     )
     eager: Annotated[
         bool | str,
@@ -82,33 +83,33 @@ class Environment(Part):
         AsSchema({"enum": [True, False, BACKGROUND]}),
     ] = Field(
         default=False,
-        description="Whether it is opened at the start. With `background`, the steps begin at the "
-        "same time.",
+        description="Whether it is opened at the start. With `background`, the steps "
+        "begin meanwhile.",
         examples=[True, BACKGROUND],
     )
     provider: Text | list[Text] | None = Field(
         default=None,
-        description="The implementation, or several in order of preference. Default: depends on "
-        "the kind.",
+        description="The sandbox provider, or several in order of preference. Default: "
+        "depends on the kind.",
         examples=["docker", ["docker", "namespace"]],
     )
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that a session has a key, and nothing else has one."""
+        """Require a key for sessions, and refuse one for other scopes."""
         yield from super().problems(given)
         if given.get("scope") == "session" and "key" not in given:
             message = "an environment of scope 'session' needs a 'key': whose it is"
             yield Problem(None, "E104", message, "add 'key'")
         if "key" in given and given.get("scope") != "session":
             message = "only an environment of scope 'session' has a 'key'"
-            yield Problem("key", "E103", message, "leave it out, or say 'scope: session'")
+            yield Problem("key", "E103", message, "leave it out, or set 'scope: session'")
         if given.get("eager") in (True, BACKGROUND):
             yield from _eager_problems(given)
 
 
 def _eager_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
-    """Find what cannot be known, or is not shared so far, at the start of a flow."""
+    """Find settings of `eager` that are unknown or not shared at the start of a flow."""
     scope = given.get("scope")
     if scope in ("step", "region"):
         message = f"an environment of scope {scope!r} cannot be opened at the start: there is none"

@@ -57,7 +57,7 @@ StateKeys = Annotated[
     dict[Id, StateSchema],
     Field(
         default_factory=dict,
-        description="Variables of the flow, each a JSON Schema.",
+        description="Values that live as long as the run of the flow, each with a JSON Schema.",
         examples=[{"notes": {"type": "array", "default": [], "reducer": "append"}}],
     ),
 ]
@@ -69,7 +69,7 @@ BudgetOrNone = Annotated[
     Budget | None,
     Field(
         default=None,
-        description="The budget of all its calls, including those of its subflows.",
+        description="Limits on the total usage of all calls, including those of subflows.",
         examples=[{"tool_calls": 300, "wall_time": "2h", "then": "ask"}],
     ),
 ]
@@ -77,7 +77,7 @@ Handlers = Annotated[
     OnError,
     Field(
         default="fail",
-        description="Handlers for a failed flow.",
+        description="Handlers for errors that no step handled.",
         examples=["compensate"],
     ),
 ]
@@ -86,14 +86,14 @@ Cleanup = Annotated[
     Field(
         default_factory=list,
         alias="finally",
-        description="Steps that always run when the flow has ended.",
+        description="Steps that run when the flow is over, for every outcome.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     ),
 ]
 
 
 class FlowBody(Part):
-    """A further flow of the file, which steps can run."""
+    """A flow in addition to that of the file, which steps can run."""
 
     NOUN = "a flow"
 
@@ -110,23 +110,23 @@ class FlowBody(Part):
 
 
 class GeneratedBody(FlowBody):
-    """A flow that no file has: it was generated."""
+    """A flow that was generated and is in no file."""
 
     NOUN = "a generated flow"
 
     outcome: Expression | None = Field(
         default=None,
-        description="How it has ended, as text: the outcome of the step that runs it.",
+        description="The outcome of the step that runs the flow, as text.",
         examples=["${{ state.done ? 'resolved' : 'not_resolved' }}"],
     )
 
 
 LIBRARY = ("agents", "tools", "environments", "flows")
-"""What a file without `steps` has for others."""
+"""The sections of a library, a file without `steps`."""
 
 
 class FlowModel(Part):
-    """A flow file, with its short forms written out."""
+    """A flow file, with its short forms expanded."""
 
     NOUN = "a flow"
     NAMED = "id"
@@ -137,18 +137,16 @@ class FlowModel(Part):
 
     flowengine: Literal[1] = Field(description="The version of the language.", examples=[1])
     id: FlowId = Field(description="The flow's name.", examples=["expense"])
-    version: Text = Field(
-        default="0", description="The author's version, as free text.", examples=["3"]
-    )
+    version: Text = Field(default="0", description="A version label, as free text.", examples=["3"])
     title: Text | None = Field(
-        default=None, description="The display name.", examples=["Expense reimbursement"]
+        default=None, description="The text shown to users.", examples=["Expense reimbursement"]
     )
     description: Text | None = Field(
-        default=None, description="The purpose of the flow.", examples=["Books what people spent."]
+        default=None, description="The purpose of the flow.", examples=["Books travel expenses."]
     )
     imports: dict[Alias, FlowPath] = Field(
         default_factory=dict,
-        description="Other files, whose tools, flows and agents are used as `alias.name`.",
+        description="Other flow files, whose declarations are used as `alias.name`.",
         examples=[{"lib": "./lib.yaml"}],
     )
     inputs: Inputs
@@ -161,7 +159,7 @@ class FlowModel(Part):
     )
     signals: dict[Id, Signal] = Field(
         default_factory=dict,
-        description="Messages that steps wait for.",
+        description="Signals that steps can wait for.",
         examples=[{"payment": {"key": "${{ inputs.order }}"}}],
     )
     agents: dict[StepId, Agent] = Field(
@@ -176,7 +174,7 @@ class FlowModel(Part):
     )
     policies: list[Policy] = Field(
         default_factory=list,
-        description="Rules that allow, deny or require an approval for tool calls.",
+        description="Rules that allow or deny tool calls, or require approval.",
         examples=[[{"deny": "shell:*"}, {"allow": "github.get_*"}, {"ask": "github.*"}]],
     )
     environments: dict[EnvironmentName, Environment] = Field(
@@ -186,17 +184,17 @@ class FlowModel(Part):
     )
     defaults: Defaults = Field(
         default_factory=Defaults,
-        description="Defaults for steps without these keys.",
+        description="Defaults for steps that do not set them.",
         examples=[{"retry": 5}],
     )
     flows: dict[FlowId, FlowBody] = Field(
         default_factory=dict,
-        description="Further flows, which steps run by name.",
+        description="Further flows, which steps can run by name.",
         examples=[{"child": {"steps": [{"id": "greet", "output": "Hello!"}]}}],
     )
     concurrency: Concurrency | None = Field(
         default=None,
-        description="Limits the number of open executions.",
+        description="Limits how many executions are open at once.",
         examples=[{"key": "${{ inputs.repo }}", "max": 1}],
     )
     start: list[Start] = Field(
@@ -219,27 +217,27 @@ class FlowModel(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that a file has steps, or something for other files."""
+        """Require that a file has steps, or declarations for other files."""
         yield from super().problems(given)
         if not given.keys() & {"steps", *LIBRARY}:
             hint = "add 'steps'"
             yield Problem(None, "E104", "a flow needs 'steps'", hint)
         elif "budget" in given and "steps" not in given:
-            message = "a library has no flow of its own that a budget could bound"
+            message = "a library has no flow that a budget could limit"
             hint = "give it to the entries of 'flows', or to the flows that import this"
             yield Problem("budget", "E103", message, hint)
 
     @property
     def unread(self) -> frozenset[Loc]:
-        """Places whose content was left out because it has errors, reported already.
+        """Places whose content was left out because of errors that are already reported.
 
-        Empty for a valid file. What is named there exists, but nothing is known of it; checks of
-        the graph make no sense while a step is among them.
+        Empty for a valid file. Names declared there exist, but their declarations are unknown.
+        Checks of the graph are not meaningful while a step is among them.
         """
         return self._unread
 
     def left_out(self, loc: Loc) -> bool:
-        """Say whether something at a place, or inside it, was left out as wrong."""
+        """Return whether something at a place, or inside it, was left out because of an error."""
         return any(one[: len(loc)] == loc for one in self._unread)
 
 

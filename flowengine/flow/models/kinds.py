@@ -1,7 +1,7 @@
-"""The step kinds that are installed, as the language sees them: action keys and what is behind.
+"""The installed step kinds as the language sees them: action keys and their configurations.
 
 A kind's configuration is a JSON Schema. Its key `x-main` names the property that a bare value
-stands for, as `script` in `run: make test`.
+stands for, such as `script` in `run: make test`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from flowengine.flow.models.types import in_generated
 from flowengine.sdk.step_kind import KindPlace, StepKind, Synonym, Tool
 
 ASK = "std.ask"
-"""The question to a person: no call, but a wait."""
+"""The question to a user. It is a wait, not a call."""
 
 
 def is_kind(name: str, place: KindPlace) -> bool:
-    """Return whether a step kind can stand at a place; one that is installed is imported for it.
+    """Return whether a step kind can be used at a place, importing it if it is installed.
 
-    One that cannot be imported can stand everywhere: that is reported where it is used.
+    A kind that cannot be imported counts as usable anywhere. The failed import is reported at its
+    use.
 
     Args:
         name: A key of the file.
@@ -34,7 +35,10 @@ def is_kind(name: str, place: KindPlace) -> bool:
 
 
 def kind_names(place: KindPlace) -> list[str]:
-    """Return the step kinds that can stand at a place. Imports all: for messages and schemas."""
+    """Return the step kinds that can be used at a place.
+
+    Imports all of them: for messages and schemas.
+    """
     return [name for name in registry.kind_names() if is_kind(name, place)]
 
 
@@ -46,17 +50,17 @@ def _places(name: str) -> Collection[KindPlace]:
 
 
 def takes_arguments(name: str, place: KindPlace = "step") -> bool:
-    """Return whether a step kind is called with arguments; no if there is no such kind."""
+    """Return whether a step kind is called with arguments. False for unknown kinds."""
     if not is_kind(name, place):
         return False
     try:
         return registry.kind_class(name).takes_arguments
     except FlowEngineError:
-        return True  # it may well: that it cannot be imported is reported
+        return True  # it may, and the failed import is reported elsewhere
 
 
 def works_in_environment(name: str) -> bool:
-    """Return whether a step with this action has `in`; no if there is no such step kind."""
+    """Return whether a step with this action has `in`. False for unknown kinds."""
     try:
         return registry.has_kind(name) and registry.kind_class(name).in_environment
     except FlowEngineError:
@@ -64,7 +68,7 @@ def works_in_environment(name: str) -> bool:
 
 
 def generates(name: str) -> bool:
-    """Return whether a step kind may generate flows; no if there is no such kind."""
+    """Return whether a step kind may generate flows. False for unknown kinds."""
     try:
         found = registry.kind_class(name) if registry.has_kind(name) else StepKind
     except FlowEngineError:
@@ -73,7 +77,7 @@ def generates(name: str) -> bool:
 
 
 def session_of(name: str) -> str | None:
-    """Return the kind of environment that a tool of a step kind opens; None: it opens none."""
+    """Return the kind of environment that a tool of a step kind opens, or None."""
     try:
         return registry.kind_class(name).session if registry.has_kind(name) else None
     except FlowEngineError:
@@ -81,7 +85,7 @@ def session_of(name: str) -> str | None:
 
 
 def idempotent_if(name: str) -> str:
-    """Return what has to be true before a flow may say that a step kind is idempotent."""
+    """Return the condition under which a flow may declare a step kind idempotent."""
     try:
         return registry.kind_class(name).idempotent_if if registry.has_kind(name) else ""
     except FlowEngineError:
@@ -89,12 +93,12 @@ def idempotent_if(name: str) -> str:
 
 
 def synonym_of(kind: str, word: str) -> Synonym | None:
-    """Return which key of a step kind's configuration a word from elsewhere means."""
+    """Return the key of a step kind's configuration for a term from other systems."""
     return registry.kind_class(kind).synonym(word)
 
 
 def configuration(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of what stands behind the key of a kind.
+    """Return the JSON Schema of the configuration of a kind.
 
     Args:
         name: One of `kind_names`.
@@ -114,14 +118,15 @@ def brought_tools() -> list[str]:
 
 
 def tools_for_globs(kind: str, *, all: bool) -> list[str]:
-    """Return the tools of a step kind that a glob can mean: none that runs what it is told.
+    """Return the tools of a step kind that a glob can match, without those that must be named.
 
-    What asks people, runs commands or code is named in full, so that `std.*` gives it to no model
-    by accident; what is `apart` is at least named by the beginning of its name.
+    Tools that ask users, run commands or run code must be named in full, so that `std.*` does not
+    give them to a model by accident. Tools that are `apart` must be named at least by the beginning
+    of their names.
 
     Args:
         kind: The step kind.
-        all: The glob says nothing but the kind.
+        all: The glob consists of the kind only.
     """
     return [
         f"{kind}.{name}"
@@ -133,7 +138,7 @@ def tools_for_globs(kind: str, *, all: bool) -> list[str]:
 
 
 def tools_of(kind: str) -> dict[str, Tool]:
-    """Return the tools that a step kind brings; none if it cannot be imported."""
+    """Return the tools of a step kind, or none if it cannot be imported."""
     try:
         return dict(registry.kind_class(kind).tools()) if registry.has_kind(kind) else {}
     except FlowEngineError:

@@ -1,4 +1,4 @@
-"""What wraps an action: how tokens meet, map, loop, lock, retry, handlers, and where to go."""
+"""Modifiers of an action: join, map, loop, lock, retry, handlers, and the next steps."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -77,19 +77,20 @@ class Join(Part):
     )
     late: Literal["ignore", "cancel", "queue"] = Field(
         default="ignore",
-        description="What happens to tokens after the N-th. Only with a number.",
+        description="The treatment of tokens after the N-th. Only with a number.",
         examples=["cancel"],
     )
     from_: list[StepName] | None = Field(
         default=None,
         alias="from",
-        description="The steps that lead here. It has no effect, but the checker verifies it.",
+        description="The steps that lead here, verified by the checker. It has no effect "
+        "at run time.",
         examples=[["left", "right"]],
     )
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that `late` needs a number."""
+        """Require a number for `late`."""
         yield from super().problems(given)
         if "late" in given and given.get("need") in ("each", "all", "active"):
             message = f"'late' has no meaning with 'need: {given['need']}'"
@@ -97,7 +98,7 @@ class Join(Part):
 
 
 class MapJoin(Part):
-    """When a map is done."""
+    """When a map is complete."""
 
     NOUN = "the 'join' of a map"
     MAIN = "need"
@@ -113,13 +114,13 @@ class MapJoin(Part):
     )
     late: Literal["ignore", "cancel"] = Field(
         default="ignore",
-        description="What happens to items that are still running then.",
+        description="The treatment of items that are still running then.",
         examples=["cancel"],
     )
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that `late` needs a number."""
+        """Require a number for `late`."""
         yield from super().problems(given)
         if "late" in given and given.get("need") in ("all", "none"):
             message = f"'late' has no meaning with 'need: {given['need']}'"
@@ -158,7 +159,7 @@ class Map(Part):
     as_: BareName = Field(
         default="item",
         alias="as",
-        description="The name of the item in expressions.",
+        description="The name of an item in expressions.",
         examples=["file"],
     )
     key: Template | None = Field(
@@ -174,20 +175,19 @@ class Map(Part):
     on_item_error: Literal["stop", "wait", "continue"] = Field(
         default="stop",
         description=(
-            "When an item fails: cancel the others and fail, let the others end and then fail, or "
-            "succeed with the successful items."
+            "The effect of a failed item: cancel the others and fail, let them end and "
+            "then fail, or succeed with the remaining items."
         ),
         examples=["continue"],
     )
     max_failures: Failures | None = Field(
         default=None,
-        description="How many failures `wait` and `continue` tolerate. A further one stops the "
-        "map.",
+        description="How many failures `wait` and `continue` tolerate. One more stops the map.",
         examples=[3, "10%"],
     )
     join: MapJoin | None = Field(
         default=None,
-        description="When the map is done. Default: after all items.",
+        description="When the map is complete. Default: after all items.",
         examples=[{"need": 3}],
     )
     more: SignalName | None = Field(
@@ -203,9 +203,7 @@ class Every(Part):
     NOUN = "'every'"
     MAIN = "delay"
 
-    delay: DurationOrExpression = Field(
-        description="How long the first pause is.", examples=["10s"]
-    )
+    delay: DurationOrExpression = Field(description="The first pause.", examples=["10s"])
     backoff: Factor = Field(
         default=1,
         description="The factor by which each pause is longer than the last.",
@@ -234,8 +232,7 @@ class Loop(Part):
         examples=["${{ state.open > 0 }}"],
     )
     max: PositiveOrExpression = Field(
-        description="The maximum number of rounds. A further round raises `LoopLimit`.",
-        examples=[5],
+        description="The maximum number of rounds. One more raises `LoopLimit`.", examples=[5]
     )
     every: Every | None = Field(
         default=None, description="The pause between rounds. Default: none.", examples=["10s"]
@@ -246,7 +243,7 @@ class Loop(Part):
 
 
 class Lock(Part):
-    """Never at the same time as another holder of the same key."""
+    """A lock: the step never runs at the same time as another holder of the same key."""
 
     NOUN = "'lock'"
     MAIN = "key"
@@ -263,14 +260,16 @@ class Lock(Part):
     key: Template = Field(description="The key of the lock.", examples=["printer"])
     scope: Literal["run", "execution", "flow", "global"] = Field(
         default="execution",
-        description="The scope of the key: this run of the flow, the execution, all executions of "
-        "the flow, or all executions.",
+        description="The scope of the lock: this run of the flow, the execution, all "
+        "executions of the flow, or all executions.",
         examples=["run"],
     )
-    permits: Positive = Field(default=1, description="Maximum number of holders.", examples=[2])
+    permits: Positive = Field(
+        default=1, description="How many steps may hold it at once.", examples=[2]
+    )
     shared: ConditionOrBoolean = Field(
         default=False,
-        description="Whether it can be held together with other shared holders.",
+        description="Whether it may be held together with other shared holders.",
         examples=["${{ call.parallel }}"],
     )
     hold: bool = Field(
@@ -281,11 +280,16 @@ class Lock(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that only locks within an execution are shared, by as many as want to."""
+        """Allow shared locks only within an execution and without a maximum."""
         yield from super().problems(given)
         if "shared" in given and "permits" in given:
             message = "a lock that is shared has no 'permits'"
-            yield Problem("permits", "E103", message, "any number may share it; leave it out")
+            yield Problem(
+                "permits",
+                "E103",
+                message,
+                "a shared lock has no maximum number of holders. Leave it out",
+            )
         if "shared" in given and given.get("scope") in ("flow", "global"):
             message = f"a lock of scope {given['scope']!r} cannot be shared"
             yield Problem("shared", "E103", message, "use the scope 'run' or 'execution'")
@@ -294,7 +298,7 @@ class Lock(Part):
 _TEXT = {"$ref": "#/$defs/Text"}
 _ERRORS_SCHEMA = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
 ErrorTypes = Annotated[list[str], Checked(one_or_many(constant_text)), AsSchema(_ERRORS_SCHEMA)]
-"""One name of an error type, or a list; `Prefix.*` matches by beginning."""
+"""One name of an error type, or a list. `Prefix.*` matches names with that beginning."""
 
 
 class Retry(Part):
@@ -347,7 +351,9 @@ class Emit(Part):
 
     signal: SignalName = Field(description="The declared signal.", examples=["page_ready"])
     key: Template | None = Field(
-        default=None, description="Replaces the declared key.", examples=["${{ inputs.order }}"]
+        default=None,
+        description="The key, in place of the declared one.",
+        examples=["${{ inputs.order }}"],
     )
     data: Value = Field(default=None, description="The message.", examples=[{"url": "${{ url }}"}])
     to: Template = Field(
@@ -372,7 +378,9 @@ class Fail(Part):
         AsSchema({"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_.]*$"}),
     ] = Field(default="Failed", description="The name of the error.", examples=["OutOfStock"])
     message: Template = Field(
-        default="", description="The error message.", examples=["No ${{ item }} left"]
+        default="",
+        description="The error message, shown to users.",
+        examples=["No ${{ item }} left"],
     )
     data: Value = Field(default=None, description="Data for handlers.", examples=[{"left": 0}])
     retryable: bool = Field(default=False, description="Whether a retry may help.", examples=[True])
@@ -389,16 +397,19 @@ class Fail(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that an error that is raised again stays as it is."""
+        """Refuse changes to an error that is raised again."""
         yield from super().problems(given)
         for key in given if "error" in given else ():
             if key != "error" and not key.startswith("x-"):
-                message = f"'fail' has 'error' and {key!r}: what is raised again stays as it is"
+                message = (
+                    f"'fail' has 'error' and {key!r}, but an error that is raised again "
+                    "cannot be changed"
+                )
                 yield Problem(key, "E103", message, f"leave out {key!r}, or 'error'")
 
 
 class Handler(Part):
-    """A handler for errors of a step."""
+    """A handler for certain errors of a step."""
 
     NOUN = "a handler"
     RULES = (OneOf(("next", "output", "fail"), required=False),)
@@ -433,9 +444,7 @@ class Handler(Part):
         default_factory=list, description="Signals to send.", examples=["gave_up"]
     )
     next: Target | None = Field(
-        default=None,
-        description="Continues at this step. The failed step stays failed.",
-        examples=["tell"],
+        default=None, description="The target. The step stays failed.", examples=["tell"]
     )
     output: Value = Field(
         default=None, description="Continues as if the step had returned this.", examples=[{}]
@@ -446,22 +455,22 @@ class Handler(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that a handler says what follows."""
+        """Require that a handler sets how to continue."""
         yield from super().problems(given)
         if not {"next", "output", "fail"} & given.keys() and given.get("compensate") is not True:
-            hint = "add one; 'output' continues with a value, 'next' goes elsewhere"
+            hint = "add one: 'output' continues with a value, 'next' at another step"
             message = "a handler needs 'next', 'output', 'fail' or 'compensate: true'"
             yield Problem(None, "E104", message, hint)
 
 
 ON_ERROR_TAGS = ("<word>", "<list>")
-"""What pydantic puts into the places of errors for the two forms of `on_error`."""
+"""The tags that pydantic inserts into the places of errors for the two forms of `on_error`."""
 OnError = Annotated[
     Annotated[Literal["fail", "continue", "compensate"], Tag(ON_ERROR_TAGS[0])]
     | Annotated[list[Handler], Tag(ON_ERROR_TAGS[1])],
     Discriminator(lambda value: ON_ERROR_TAGS[isinstance(value, list)]),
 ]
-"""A word, or handlers of which the first that fits is taken."""
+"""A word, or handlers, of which the first matching one applies."""
 
 
 class Entry(Part):
@@ -487,15 +496,15 @@ class Entry(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that `else` has no condition."""
+        """Refuse a condition for `else`."""
         yield from super().problems(given)
         if "else" in given and "when" in given:
-            message = "an entry of 'next' has 'else' and 'when'; 'else' has no condition"
+            message = "an entry of 'next' has 'else' and 'when', but 'else' cannot have a condition"
             yield Problem("when", "E103", message, "write 'to' instead of 'else'")
 
 
 class FirstEntry(Entry):
-    """One edge of an exclusive split: an `Entry` with a condition, or the `else`."""
+    """One way out of an exclusive split: an `Entry` with a condition, or the `else`."""
 
     NOUN = "an entry of 'first'"
     MAIN: ClassVar[str | None] = None
@@ -506,7 +515,7 @@ class FirstEntry(Entry):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that each way has a condition."""
+        """Require a condition for each way."""
         yield from super().problems(given)
         if "to" in given and "when" not in given:
             yield Problem("to", "E104", "an entry of 'first' needs 'when'", "or write 'else'")
@@ -547,13 +556,13 @@ class Next(Part):
     outcome: dict[RoutedOutcome, Target] | None = Field(
         default=None,
         min_length=1,
-        description="By the outcome of the action. `else` matches every other outcome.",
+        description="Targets by the outcome of the action. `else` covers all other outcomes.",
         examples=[{"approve": "book", "reject": "end"}],
     )
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that there is one `else` at most."""
+        """Require at most one `else`."""
         yield from super().problems(given)
         for split in ("all", "first"):
             yield from _else_problems(split, given.get(split))

@@ -1,6 +1,6 @@
-"""Words of the language that this release does not run: refused (`E502`), never ignored.
+"""Keys of the language that this release does not implement: refused (`E502`), never ignored.
 
-To build one, remove its entry here; the JSON Schema and the checker follow.
+To implement one, remove its entry here. The JSON Schema and the checker adapt.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ class NotYet(NamedTuple):
     """A key that is refused, or some values of it."""
 
     what: str
-    """In words, for the message: `agents`."""
+    """The feature, for the message: `agents`."""
     refuses: Callable[[Any], bool] | None = None
-    """Which values are refused; None: all."""
+    """Returns whether a value is refused. None means that all values are."""
     allowed: dict[str, Any] | None = None
     """The other values, as JSON Schema."""
 
@@ -36,7 +36,7 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
 }
-"""By the model's name and the key; `ParallelStep` is a `Step` here."""
+"""By the model's name and the key. `ParallelStep` is a `Step` here."""
 
 
 def not_yet(model: str, key: str, value: Any) -> NotYet | None:

@@ -1,4 +1,4 @@
-"""Rules that decide about calls before people are asked (docs/language.md: Policies)."""
+"""Rules that decide about calls without an approver (docs/language.md: Policies)."""
 
 from pydantic import Field
 
@@ -14,16 +14,14 @@ class Policy(Part):
 
     allow: Text | None = Field(
         default=None,
-        description="Tools that may be called without an approval: a glob.",
+        description="Tools that are called without approval: a glob.",
         examples=["github.get_*"],
     )
     ask: Text | None = Field(
-        default=None,
-        description="Tools whose calls need an approval: a glob.",
-        examples=["github.*"],
+        default=None, description="Tools that require approval: a glob.", examples=["github.*"]
     )
     deny: Text | None = Field(
-        default=None, description="Tools that must not be called: a glob.", examples=["shell:*"]
+        default=None, description="Tools that are denied: a glob.", examples=["shell:*"]
     )
     agent: Text | None = Field(
         default=None, description="Only for calls by this agent: a glob.", examples=["triage"]
@@ -32,17 +30,17 @@ class Policy(Part):
         default=None, description="Only for calls with this effect.", examples=["once"]
     )
     environment: Text | None = Field(
-        default=None, description="Only for calls with this environment.", examples=["prod_*"]
+        default=None, description="Only for calls that use this environment.", examples=["prod_*"]
     )
     when: Condition | None = Field(
         default=None,
-        description="Only if this condition on the arguments holds.",
+        description="A condition on the arguments.",
         examples=["${{ args.amount > 100 }}"],
     )
 
     @property
     def verdict(self) -> tuple[str, str]:
-        """What the rule says, and the glob of the tools that it is about; empty of a wrong one."""
+        """The verdict of the rule, and its glob of tools. Both are empty for an invalid rule."""
         for word in ("allow", "ask", "deny"):
             glob = getattr(self, word)
             if glob is not None:
@@ -56,6 +54,6 @@ class PolicyFile(Part):
     NOUN = "a policy file"
 
     policies: list[Policy] = Field(
-        description="Rules for calls of tools, whatever flow makes them.",
+        description="Rules for the tool calls of all flows.",
         examples=[[{"deny": "shell:*"}]],
     )

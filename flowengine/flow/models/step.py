@@ -42,12 +42,12 @@ class Pluggable(Part):
 
     @classmethod
     def actions(cls) -> tuple[str, ...]:
-        """Return the keys of which one says what is done. Imports all step kinds: for messages."""
+        """Return the keys that define an action. Imports all step kinds: for messages."""
         return (*cls.OWN_ACTIONS, *kind_names(cls.PLACE))
 
     @classmethod
     def is_action(cls, key: str) -> bool:
-        """Return whether a key says what is done."""
+        """Return whether a key defines an action."""
         return key in cls.OWN_ACTIONS or is_kind(key, cls.PLACE)
 
     @classmethod
@@ -84,11 +84,11 @@ class Compensation(Pluggable):
     with_: Arguments = Field(
         default_factory=dict,
         alias="with",
-        description="Its arguments. Expressions can use the step's `output` and the `error`.",
+        description="Its arguments. Expressions see the step's `output` and the `error`.",
         examples=[{"id": "${{ output.id }}"}, "${{ output }}"],
     )
     in_: EnvironmentUse = Field(
-        default=None, alias="in", description="The environment of `run`.", examples=["host"]
+        default=None, alias="in", description="The environment for `run`.", examples=["host"]
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[5])
     timeout: DurationOrExpression | None = Field(
@@ -97,15 +97,15 @@ class Compensation(Pluggable):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that there is one action."""
+        """Require exactly one action."""
         yield from super().problems(given)
         yield from cls._needs_one_action(given)
 
 
 OF_ONE_MESSAGE = ("match", "transient")
-"""Keys of a trigger that say something of the one message that it takes."""
+"""Keys of a trigger that apply to the single message that it takes."""
 OF_MESSAGES = ("signal", "any")
-"""Keys of a trigger of which each message starts a token."""
+"""Keys of a trigger that starts a token for each message."""
 
 
 class Trigger(Part):
@@ -131,7 +131,9 @@ class Trigger(Part):
         examples=["${{ signal.data.lang == 'en' }}"],
     )
     transient: bool = Field(
-        default=False, description="Whether to ignore kept messages.", examples=[True]
+        default=False,
+        description="Whether messages that were kept earlier are ignored.",
+        examples=[True],
     )
     any: list[SignalName] | None = Field(
         default=None,
@@ -151,7 +153,7 @@ class Trigger(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add what has a meaning for single messages only, and that several are several."""
+        """Refuse keys for single messages in other triggers, and lists with one signal."""
         yield from super().problems(given)
         for key in OF_ONE_MESSAGE:
             if key in given and not any(of in given for of in OF_MESSAGES):
@@ -188,19 +190,20 @@ class Step(Pluggable):
     )
     detach: bool = Field(
         default=False,
-        description="Whether the flow runs as a separate execution, without waiting for it.",
+        description="Whether the flow runs as a separate execution that the step does "
+        "not wait for.",
         examples=[True],
     )
     wait: Wait | None = Field(
         default=None, description="Waits for time or a signal.", examples=["15m"]
     )
     approval: Approval | None = Field(
-        default=None, description="Waits for a decision by approvers.", examples=["Publish this?"]
+        default=None, description="Waits for a decision of an approver.", examples=["Publish this?"]
     )
     group: list["Step"] | None = Field(
         default=None,
         min_length=1,
-        description="A scope with inner steps.",
+        description="A scope with its own steps.",
         examples=[[{"id": "inner", "output": 1}]],
     )
     parallel: list["ParallelStep"] | None = Field(
@@ -225,7 +228,7 @@ class Step(Pluggable):
     in_: EnvironmentUse = Field(
         default=None,
         alias="in",
-        description="The environment of `run` and of shell tools.",
+        description="The environment for `run` and for shell tools.",
         examples=["host", {"box": {"python": "3.13"}}],
     )
     environments: EnvironmentUses = Field(
@@ -241,7 +244,7 @@ class Step(Pluggable):
     )
     when: Condition | None = Field(
         default=None,
-        description="The step runs only if true. Otherwise it is skipped.",
+        description="A condition. The step is skipped unless it is true.",
         examples=["${{ inputs.amount > 50 }}"],
     )
     map: Map | None = Field(
@@ -254,13 +257,14 @@ class Step(Pluggable):
     )
     lock: Lock | None = Field(
         default=None,
-        description="Never at the same time as another holder of the same key.",
+        description="A lock: the step never runs at the same time as another holder of "
+        "the same key.",
         examples=["printer"],
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
     timeout: DurationOrExpression | None = Field(
         default=None,
-        description="The time limit of one attempt, or of a wait.",
+        description="The time limit of one attempt, or of the wait.",
         examples=["30s"],
     )
     deadline: DurationOrExpression | None = Field(
@@ -268,23 +272,24 @@ class Step(Pluggable):
     )
     effect: Effect | None = Field(
         default=None,
-        description="Whether an attempt may be repeated after a crash. Default: depends on the "
-        "action.",
+        description="The side effect of an attempt, which decides whether it may be "
+        "repeated after a crash. Default: depends on the action.",
         examples=["idempotent"],
     )
     on_crash: OnCrash | None = Field(
         default=None,
-        description="How the step is handled if a crash leaves it uncertain. Default: `ask`.",
+        description="The treatment of an attempt whose outcome is unknown after a crash. "
+        "Default: `ask`.",
         examples=["retry"],
     )
     output: Value = Field(
         default=None,
-        description="Replaces the result. Expressions can use `result`.",
+        description="Replaces the result. Expressions see `result`.",
         examples=["${{ result.subject }}"],
     )
     set: dict[Id, Value] = Field(
         default_factory=dict,
-        description="Writes state after success, each key through its reducer.",
+        description="Writes to state after success, each key through its reducer.",
         examples=[{"count": "${{ state.count + 1 }}"}],
     )
     emit: list[Emit] = Field(
@@ -292,18 +297,18 @@ class Step(Pluggable):
     )
     on_error: OnError = Field(
         default="fail",
-        description="Handlers for its errors.",
+        description="Handlers for errors of the step.",
         examples=["continue", [{"type": "Timeout", "next": "ask"}]],
     )
     compensate: Compensation | None = Field(
         default=None,
-        description="Its compensation.",
+        description="The compensation of the step.",
         examples=[{"call": "release", "with": {"id": "${{ output.id }}"}}],
     )
     finally_: list["Step"] = Field(
         default_factory=list,
         alias="finally",
-        description="Steps that always run when a group has ended.",
+        description="Steps that run when the group is over, for every outcome.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     )
     next: Next | None = Field(
@@ -314,12 +319,12 @@ class Step(Pluggable):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that there is one action at most, and what only some actions have."""
+        """Require at most one action, and the action that a key belongs to."""
         yield from super().problems(given)
         first, *others = [key for key in given if cls.is_action(key)] or [""]
         for key in others:
             hint = "make a step of each, or put them into a 'group'"
-            message = f"a step has one action; this one has {first!r} and {key!r}"
+            message = f"a step has one action, but this one has {first!r} and {key!r}"
             yield Problem(key, "E106", message, hint)
         if "timeout" in given and "approval" in given:
             message = "an approval has no 'timeout'"
@@ -341,7 +346,7 @@ class Step(Pluggable):
 
 
 class ParallelStep(Step):
-    """A step of `parallel`. It starts with a separate token, which ends there."""
+    """A step of `parallel`, which starts with its own token and ends there."""
 
     NOUN = "a step of 'parallel'"
     RULES_AS_SCHEMA = (
@@ -351,11 +356,11 @@ class ParallelStep(Step):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that nothing leads here but the start."""
+        """Refuse keys that lead to the step, other than the start."""
         yield from super().problems(given)
         for key in ("join", "trigger"):
             if key in given:
-                message = f"a step of 'parallel' has no {key!r}: it starts with a token of its own"
+                message = f"a step of 'parallel' has no {key!r}: it starts with its own token"
                 yield Problem(key, "E102", message, "leave it out")
 
 

@@ -1,4 +1,4 @@
-"""Tools: what steps and agents call, and servers that have tools of their own."""
+"""Tools, which steps and agents call, and servers that offer several tools."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
@@ -29,7 +29,7 @@ _ABOUT_TOOLS = ("in", "include", "exclude")
 
 
 class Server(NamedTuple):
-    """A tool that is a server with tools of its own, in the session that an environment is."""
+    """A tool that is a server with several tools, in the session of an environment."""
 
     kind: str
     """The step kind that calls its tools."""
@@ -38,7 +38,7 @@ class Server(NamedTuple):
     config: dict[str, Any]
     """The configuration of the environment."""
     around: dict[str, Any]
-    """What else its declaration says: `provider` and `policy`, as far as they are given."""
+    """Other settings of its declaration: `provider` and `policy`, if they are set."""
     in_: dict[str, Any] | None
     """The declared environment to use instead, with its arguments."""
     include: list[str] | None
@@ -46,11 +46,11 @@ class Server(NamedTuple):
 
     @classmethod
     def of(cls, kind: str, given: Any) -> Self | None:
-        """Return what a step kind's configuration says of a server; None: it is none.
+        """Return the server that a step kind's configuration declares, or None.
 
         Args:
             kind: The step kind.
-            given: What stands behind its key, in long form.
+            given: The value of its key, in long form.
         """
         session = session_of(kind)
         if session is None or not isinstance(given, dict):
@@ -65,19 +65,20 @@ class Server(NamedTuple):
 
 
 class ToolLimits(Part):
-    """Limits of a tool's calls."""
+    """Limits on the calls of a tool."""
 
     NOUN = "'limits' of a tool"
 
     output: Size | None = Field(
         default=None,
-        description="Maximum size of a result. A larger one is kept as a file: an agent receives "
-        "its beginning and end, and a step fails.",
+        description="The maximum size of a result. A larger one is kept as a file: an "
+        "agent receives its beginning and end, and a step fails.",
         examples=["64KiB"],
     )
     calls: Positive | None = Field(
         default=None,
-        description="Maximum number of calls in an execution, by all steps and agents together.",
+        description="The maximum number of calls in an execution, by all steps and "
+        "agents together.",
         examples=[3],
     )
 
@@ -95,35 +96,33 @@ class Tool(Pluggable):
         examples=["triage"],
     )
     description: Text | None = Field(
-        default=None,
-        description="Its description. Default: derived, if possible.",
-        examples=["Search"],
+        default=None, description="Its description. Derived if possible.", examples=["Search"]
     )
     args: Schema | None = Field(
         default=None,
-        description="JSON Schema of the arguments. Default: derived, if possible.",
+        description="JSON Schema of the arguments. Derived if possible.",
         examples=[{"type": "object", "properties": {"q": {"type": "string"}}}],
     )
     returns: Schema | None = Field(
         default=None,
-        description="JSON Schema of the result. Default: derived, if possible.",
+        description="JSON Schema of the result. Derived if possible.",
         examples=[{"type": "string"}],
     )
     bind: dict[str, Value] = Field(
         default_factory=dict,
-        description="Arguments that the flow fixes, including secrets. They are hidden from "
-        "callers.",
+        description="Arguments that the flow fixes, including secrets. Callers do not see them.",
         examples=[{"key": "${{ secrets.KEY }}"}],
     )
     effect: Effect | None = Field(
         default=None,
-        description="Whether a call may be repeated after a crash.",
+        description="The side effect of a call, which decides whether it may be repeated "
+        "after a crash.",
         examples=["idempotent"],
     )
     on_crash: OnCrash | None = Field(
         default=None,
-        description="How a call is handled if a crash leaves it uncertain, unless the calling "
-        "step declares it.",
+        description="The treatment of a call whose outcome is unknown after a crash, "
+        "unless the calling step sets it.",
         examples=["fail"],
     )
     idempotency_key: Template | None = Field(
@@ -133,7 +132,7 @@ class Tool(Pluggable):
     )
     approval: AskBeforeCall | None = Field(
         default=None,
-        description="Whether a call needs an approval. Default: `none`.",
+        description="Whether an approval is required before it is called. Default: `none`.",
         examples=["ask", {"when": "${{ args.amount > 100 }}", "assignees": ["group:finance"]}],
     )
     environments: EnvironmentUses = Field(
@@ -147,27 +146,27 @@ class Tool(Pluggable):
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
     preview: Text | None = Field(
         default=None,
-        description="A Python function, `module:function`, that takes the arguments as a dict and "
-        "returns a description of the call's effect, for its approvers.",
+        description="A Python function, `module:function`, that takes the arguments as a "
+        "dict and returns the effect of the call, for approvers.",
         examples=["changes:diff"],
     )
     limits: ToolLimits | None = Field(
-        default=None, description="Limits of each call.", examples=[{"output": "64KiB"}]
+        default=None, description="Limits on its calls.", examples=[{"output": "64KiB"}]
     )
     parallel: bool = Field(
         default=False,
-        description="Whether an agent's calls of it may run in parallel with others in the same "
-        "reply.",
+        description="Whether an agent's calls of it may run in parallel with other calls "
+        "of the same reply.",
         examples=[True],
     )
 
     @property
     def server(self) -> Server | None:
-        """What it says as a server of tools; None: it is one tool."""
+        """The server that it declares, or None if it is a single tool."""
         return next((Server.of(kind, given) for kind, given in self.kinds.items()), None)
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
-        """Add that a tool is of one kind."""
+        """Require exactly one kind for a tool."""
         yield from super().problems(given)
         yield from cls._needs_one_action(given)

@@ -1,1 +1,1 @@
-"""A flow file as text: what is written where, and what is wrong with it."""
+"""A flow file as text: the positions of its parts, and its errors."""

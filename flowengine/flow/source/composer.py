@@ -1,8 +1,8 @@
-"""From the text of a file to a tree of nodes: the YAML 1.2 core schema, and nothing else of YAML.
+"""Parsing of a file into a tree of nodes, by the YAML 1.2 core schema and no other part of YAML.
 
-The parser's events become nodes that know where they stand. No tag is followed and nothing is
-constructed but text, numbers, booleans, null, lists and maps. What is outside the subset is noted,
-and what is around it read all the same.
+The parser's events become nodes with positions. Tags are not interpreted, and only text, numbers,
+booleans, null, lists and maps are constructed. Syntax outside this subset is recorded as an error,
+and the rest is read nevertheless.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from flowengine.flow.source.syntax_errors import QUOTE, Slip, cut_short
 from flowengine.sdk.near_words import did_you_mean
 
 MAX_ALIASED = 1 << 20
-"""Characters that all aliases of a file together may stand for; as much as a file may hold."""
+"""Characters that all aliases of a file together may expand to, the same as the maximum size of a
+file."""
 MAX_DEPTH = 100
-"""Of nested lists and maps; beyond it is an attack or a bug of a generator."""
+"""Maximum depth of nested lists and maps. A deeper file is an attack or a bug of a generator."""
 
 NULL = re.compile(r"~|null|Null|NULL|")
 TRUE = frozenset({"true", "True", "TRUE"})
@@ -36,26 +37,27 @@ MAX_DIGITS = 1000
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A value of the file with its place."""
+    """A value of the file with its position."""
 
     start: int
-    """Index of the first character in the text of the file; `end` that behind the last."""
+    """Index of the first character in the text of the file. `end` is the index after the last."""
     end: int
     data: Any
     style: str | None = None
-    """How a scalar is written: plain (``""``), ``'``, ``"``, ``|`` or ``>``; None: no scalar."""
+    """Style of a scalar: plain (``""``), ``'``, ``"``, ``|`` or ``>``. None if it is not a
+    scalar."""
     entries: dict[str, tuple[Node, Node]] = field(default_factory=dict)
-    """Of a map: each key's node and value."""
+    """For a map: the nodes of each key and value."""
     items: list[Node] = field(default_factory=list)
-    """Of a list."""
+    """For a list: its items."""
     weight: int = 1
-    """Characters that the value would have if every alias in it were written out."""
+    """Characters of the value with every alias expanded."""
     origin: Node | None = None
-    """Of an alias: the node that has the anchor."""
+    """For an alias: the node with the anchor."""
 
     @property
     def content(self) -> Node:
-        """The node whose text the value is: the node itself, of an alias that of its anchor."""
+        """The node with the value's text: the node itself, or for an alias that of its anchor."""
         return self.origin or self
 
     def child(self, step: str | int) -> Node | None:
@@ -68,22 +70,22 @@ class Node:
 
 
 def not_yaml(place: Position, message: str, hint: str | None) -> Diagnostic:
-    """Return the diagnostic for what is not YAML, or not this subset."""
+    """Return the diagnostic for text that is not YAML, or not in this subset."""
     return Diagnostic("E101", message, place.file, place.line, place.column, place.length, hint)
 
 
 class _TooDeep(yaml.YAMLError):
-    """Lists and maps nested beyond all reason."""
+    """Lists and maps are nested too deeply."""
 
 
 class Composer:
-    """Makes the tree of nodes from the parser's events, and notes what is not in the subset.
+    """Builds the tree of nodes from the parser's events, and records syntax outside the subset.
 
     Args:
-        text: What is parsed.
-        written: What stands in the file: the same where nothing was mended.
-        mended: What was mended, by the place where it starts.
-        span: Gives the place of the characters between two indexes.
+        text: The text to parse.
+        written: The text of the file, which differs from `text` where it was repaired.
+        mended: The original texts of repairs, by the place where they start.
+        span: Returns the position of the characters between two indexes.
     """
 
     def __init__(
@@ -95,15 +97,15 @@ class Composer:
         self.span = span
         self.problems: list[Diagnostic] = []
         self.last: tuple[int, int] | None = None
-        """Start and end of the last plain text; the parser's errors are often about its end."""
+        """Start and end of the last plain text. The parser's errors are often about its end."""
         self._anchors: dict[str, Node | None] = {}
         self._room = MAX_ALIASED
-        """Characters that aliases may still stand for."""
+        """Characters that aliases may still expand to."""
         self._events = yaml.parse(text, Loader=yaml.CLoader)
         self._event: Any = None
 
     def document(self) -> Node | None:
-        """Return the tree of the file's one document; None if there is none."""
+        """Return the tree of the file's single document, or None if there is none."""
         self._next(yaml.StreamStartEvent)
         self._advance()
         if isinstance(self._event, yaml.StreamEndEvent):
@@ -164,11 +166,11 @@ class Composer:
             hint = (
                 did_you_mean(anchor, self._anchors) or "put a text that starts with '*' in quotes"
             )
-            self._refuse(start, end, f"there is no anchor '&{anchor}' before this", hint)
+            self._refuse(start, end, f"anchor '&{anchor}' is not defined before this", hint)
             return Node(start, end, None, "")
         origin = self._anchors[anchor]
         if origin is None:
-            self._refuse(start, end, f"'*{anchor}' is inside what it refers to", None)
+            self._refuse(start, end, f"'*{anchor}' is inside the value that it refers to", None)
             return Node(start, end, None, "")
         room, self._room = self._room, self._room - origin.weight
         if self._room < 0:
@@ -217,7 +219,7 @@ class Composer:
             self._refuse(key.start, key.end, "'<<' merge keys are not part of a flow file", hint)
         elif name in node.entries:
             line = self.span(node.entries[name][0].start, 0).line
-            hint = f"it is already in line {line}; keep one of them"
+            hint = f"it is already in line {line}. Keep one of them"
             self._refuse(key.start, key.end, f"duplicate key {name!r}", hint)
         else:
             return True
@@ -237,7 +239,7 @@ class Composer:
         return node
 
     def _plain(self, node: Node) -> None:
-        """Give a plain scalar its type, and note an expression that a comment cuts short."""
+        """Resolve the type of a plain scalar, and report an expression that a comment cuts."""
         if node.end > node.start:
             self.last = (node.start, node.end)
         cut = cut_short(self.text, node.start, node.end)
@@ -260,7 +262,7 @@ PROPERTIES = re.compile(r"(?:[&!]\S*\s*)*")
 
 
 def resolve(text: str) -> Any:
-    """Return what a plain scalar means by the core schema of YAML 1.2.
+    """Return the value of a plain scalar by the core schema of YAML 1.2.
 
     Args:
         text: The scalar, folded, without blanks around it.
@@ -269,7 +271,7 @@ def resolve(text: str) -> Any:
         None, a bool, an int, a float, or the text itself.
 
     Raises:
-        ValueError: It is a number that JSON does not have, or beyond all use.
+        ValueError: The number does not exist in JSON, or is too large.
     """
     if NULL.fullmatch(text):
         return None
@@ -292,8 +294,8 @@ def _storable(digits: str, base: int) -> int:
     value = int(digits, base)
     if not -(2**63) <= value < 2**64:
         raise ValueError(
-            f"this is an integer of {value.bit_length()} bits; "
-            "those from -2^63 to 2^64-1 are stored"
+            f"this is an integer of {value.bit_length()} bits. Only integers from -2^63 "
+            "to 2^64-1 can be stored"
         )
     return value
 

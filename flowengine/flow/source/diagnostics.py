@@ -1,8 +1,8 @@
-"""What is wrong in a flow file: collected, sorted, and shown with the line it is in.
+"""Errors and warnings in a flow file: collected, sorted, and shown with their lines.
 
-A diagnostic has a code (`E...` for errors, `W...` for warnings), a message that says what is wrong,
-a position, and a hint that says what to do. Checks add to a `Diagnostics`; nothing is raised before
-all of them have run, so that all errors are reported at once.
+A diagnostic has a code (`E...` for errors, `W...` for warnings), a message with the problem, a
+position, and a hint with the remedy. Checks add to a `Diagnostics`. Nothing is raised before all of
+them have run, so that all errors are reported at once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Loc = tuple[str | int, ...]
 GUTTER = 5
 """Width of the line numbers."""
 WIDEST = 160
-"""Longest piece of a line that is shown; of longer lines only what is around the error."""
+"""Maximum width of a shown line. Of longer lines, only the surroundings of the error are shown."""
 
 
 class Position(NamedTuple):
-    """A piece of a line of a file."""
+    """A range in a line of a file."""
 
     line: int
     """From 1."""
@@ -33,7 +33,7 @@ class Position(NamedTuple):
     length: int = 1
     """Characters, on this line."""
     file: str = ""
-    """As it was named by the user."""
+    """As the user named it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +42,23 @@ class Diagnostic:
 
     code: str
     message: str
-    """What is wrong, in one line."""
+    """The problem, in one line."""
     file: str
     line: int
     column: int
     length: int = 1
     hint: str | None = None
-    """What to do; stands beside the caret."""
+    """The remedy, shown beside the caret."""
     related: tuple[tuple[Position, str], ...] = ()
-    """Other places that belong to it, each with what is there."""
+    """Other places involved, each with a description."""
 
     @property
     def is_warning(self) -> bool:
-        """Whether the flow may be run all the same."""
+        """Whether the flow can run nevertheless."""
         return self.code.startswith("W")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the diagnostic as the command line's JSON shows it."""
+        """Return the diagnostic in the JSON form of the command line."""
         return {
             "file": self.file,
             "line": self.line,
@@ -70,28 +70,28 @@ class Diagnostic:
 
 
 class Lines(Protocol):
-    """A text whose lines a report shows."""
+    """A text whose lines a report can show."""
 
     def line_text(self, number: int) -> str:
         """Return a line, counted from 1, without its line break."""
 
 
 class NamedLines(Lines, Protocol):
-    """A text that knows its name."""
+    """A text with a name."""
 
     name: str
-    """As positions have it."""
+    """As in positions."""
 
 
 class Origin(Protocol):
-    """What a flow is read from: a file, or the calls that declare it."""
+    """The source of a flow: a file, or the calls that declare it."""
 
     problems: list[Diagnostic]
-    """What is wrong before the language is looked at."""
+    """Errors that are found before the checks of the language."""
 
     @property
     def readable(self) -> bool:
-        """Whether there is anything to look at."""
+        """Whether there is any data to check."""
 
     @property
     def data(self) -> Any:
@@ -102,17 +102,17 @@ class Origin(Protocol):
         """The files that reports show, by the names in their positions."""
 
     def position(self, loc: Loc, *, key: bool = False) -> Position:
-        """Return where the value at a path of keys and indexes stands, or its key."""
+        """Return the position of the value at a path of keys and indexes, or of its key."""
 
     def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
-        """Return where a character of the text at a path stands."""
+        """Return the position of a character in the text at a path."""
 
 
 class Below:
-    """What stands at a place of a source, or would stand there, as a source of its own.
+    """A place of a source as a separate source, even if the source has no such place.
 
     Args:
-        source: The whole.
+        source: The whole source.
         loc: The place.
     """
 
@@ -124,7 +124,7 @@ class Below:
 
     @property
     def data(self) -> Any:
-        """What stands there as plain data; None if nothing does."""
+        """The content of the place as plain data, or None if there is none."""
         data = self.source.data
         for key in self.loc:
             try:
@@ -139,16 +139,16 @@ class Below:
         return self.source.files
 
     def position(self, loc: Loc, *, key: bool = False) -> Position:
-        """Return where something below the place stands."""
+        """Return the position of something below the place."""
         return self.source.position((*self.loc, *loc), key=key)
 
     def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
-        """Return where a character of a text below the place stands."""
+        """Return the position of a character in a text below the place."""
         return self.source.inside((*self.loc, *loc), offset, length)
 
 
 class Diagnostics:
-    """Collects diagnostics; iterates in file order, each once."""
+    """Collects diagnostics. Iterates over them in file order, without duplicates."""
 
     def __init__(self) -> None:
         self._found: dict[Diagnostic, None] = {}
@@ -167,10 +167,10 @@ class Diagnostics:
 
         Args:
             code: For example `E301`.
-            message: What is wrong, in one line.
-            position: Where.
-            hint: What to do.
-            related: Other places that belong to it, each with what is there.
+            message: The problem, in one line.
+            position: Its position.
+            hint: The remedy.
+            related: Other places involved, each with a description.
         """
         self.add(Diagnostic(code, message, *_place(position), hint, tuple(related)))
 
@@ -178,7 +178,7 @@ class Diagnostics:
     """The same for a warning, whose code begins with `W`."""
 
     def add(self, diagnostic: Diagnostic) -> None:
-        """Add a diagnostic; one that is there already is kept once."""
+        """Add a diagnostic, unless an equal one exists."""
         self._files.setdefault(diagnostic.file, len(self._files))
         self._found[diagnostic] = None
 
@@ -209,15 +209,15 @@ def _place(position: Position) -> tuple[str, int, int, int]:
 def render(
     diagnostics: Iterable[Diagnostic], files: Mapping[str, Lines] | Iterable[NamedLines]
 ) -> str:
-    """Return the report that a person reads.
+    """Return the human-readable report.
 
     Args:
-        diagnostics: What to show, in this order.
-        files: The texts they are in, by name or as a list; a line of one that is not there is left
+        diagnostics: The diagnostics to show, in this order.
+        files: The texts that they refer to, by name or as a list. Lines of missing texts are left
             out.
 
     Returns:
-        Lines without a line end after the last; empty if there is nothing to show.
+        Lines without a final line break, or the empty text if there is nothing to show.
     """
     by_name = files if isinstance(files, Mapping) else {one.name: one for one in files}
     found = list(diagnostics)
@@ -251,7 +251,7 @@ def _shown(one: Diagnostic, source: Lines | None) -> Iterator[str]:
 
 
 def _marked_line(text: str, one: Diagnostic) -> Iterator[str]:
-    """Yield the line, and below it carets under the error with the hint."""
+    """Yield a line, and below it carets under the error with the hint."""
     start = one.column - 1
     cut = max(0, start - WIDEST // 2) if len(text) > WIDEST else 0
     before = printable(text[cut:start])

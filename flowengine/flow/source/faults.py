@@ -1,4 +1,4 @@
-"""What is wrong in one flow file, and what is left out of it for that."""
+"""The errors of one flow file, and the parts that are left out because of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from flowengine.flow.source.diagnostics import Diagnostics, Loc, Origin, Positio
 
 
 class Faults:
-    """Reports what is wrong at places of a file, and keeps what could not be read.
+    """Reports errors at places of a file, and records the parts that could not be read.
 
     Args:
-        source: The file; what is wrong with it as YAML is reported at once.
-        diagnostics: What is collected.
+        source: The file. Its YAML errors are reported at once.
+        diagnostics: Receives the errors.
     """
 
     def __init__(self, source: Origin, diagnostics: Diagnostics) -> None:
@@ -25,22 +25,23 @@ class Faults:
     def add(
         self, code: str, message: str, loc: Loc, hint: str | None = None, *, key: bool = False
     ) -> None:
-        """Report an error, unless its place is no YAML: then it only follows from that.
+        """Report an error, unless its place is not valid YAML, which would be the cause.
 
         Args:
             code: For example `E103`.
-            message: What is wrong, in one line.
-            hint: What to do.
-            key: The key at `loc` is meant, not its value.
+            message: The problem, in one line.
+            loc: Its place.
+            hint: The remedy.
+            key: Whether it is about the key at `loc`, not its value.
         """
         place = self.position(loc, key=key)
         if (place.line, place.column) not in self._no_yaml:
             self.diagnostics.error(code, message, place, hint=hint)
 
     def leave_out(self, loc: Loc) -> None:
-        """Note that what stands at a place is not in the model."""
+        """Record that the content of a place is not in the model."""
         self.unread.add(loc)
 
     def position(self, loc: Loc, *, key: bool = False) -> Position:
-        """Return where a value or its key stands."""
+        """Return the position of a value or its key."""
         return self.source.position(loc, key=key)

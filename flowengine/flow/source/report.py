@@ -1,4 +1,4 @@
-"""Where diagnostics of compiling go: a code, a message, and a place in the file."""
+"""Reporting of diagnostics of the compiler: a code, a message, and a place in the file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from flowengine.flow.source.diagnostics import Diagnostics, Loc, Origin, Positio
 
 
 class Report:
-    """Reports at places of one file.
+    """Reports diagnostics at places of one file.
 
     Args:
-        diagnostics: What is collected.
+        diagnostics: Receives them.
     """
 
     def __init__(self, source: Origin, diagnostics: Diagnostics) -> None:
@@ -28,14 +28,15 @@ class Report:
         key: bool = False,
         related: Iterable[tuple[Loc, str]] = (),
     ) -> None:
-        """Report something about a value, or about its key.
+        """Report an error about a value, or about its key.
 
         Args:
             code: For example `E201`.
-            message: What is wrong, in one line.
-            hint: What to do.
-            key: The key is meant.
-            related: Other places that belong to it.
+            message: The problem, in one line.
+            loc: Its place.
+            hint: The remedy.
+            key: Whether it is about the key.
+            related: Other places involved.
         """
         place = self.source.position(loc, key=key)
         others = [(self.source.position(other), text) for other, text in related]
@@ -44,19 +45,19 @@ class Report:
     def inside(
         self, code: str, message: str, loc: Loc, offset: int, length: int, hint: str | None = None
     ) -> None:
-        """Report something inside a text.
+        """Report an error inside a text.
 
         Args:
             code: For example `E301`.
-            message: What is wrong, in one line.
+            message: The problem, in one line.
             loc: The text.
             offset: Index of its first character.
-            length: How many characters.
-            hint: What to do.
+            length: Number of characters.
+            hint: The remedy.
         """
         place = self.source.inside(loc, offset, length)
         self.diagnostics.error(code, message, place, hint=hint)
 
     def position(self, loc: Loc) -> Position:
-        """Return where a value stands."""
+        """Return the position of a value."""
         return self.source.position(loc)

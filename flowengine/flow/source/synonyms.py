@@ -1,7 +1,7 @@
-"""Words that people bring from other tools, and what they are called here.
+"""Terms of other tools, and their names in this language.
 
-They are looked up before any guess by spelling: `switch` is near `with` in letters, and means
-something else. The words are those of workflow engines, CI systems and programming languages.
+They are looked up before any guess by spelling: `switch` resembles `with`, but has another meaning.
+The terms come from workflow engines, CI systems and programming languages.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 
 class Meant(NamedTuple):
-    """What a word from elsewhere is here."""
+    """The meaning of a foreign term in this language."""
 
     hint: str
     key: str | None = None
-    """The key that stands for it; None: there is not one."""
+    """The corresponding key, or None if there is none."""
 
 
 def _words(words: str, hint: str, key: str | None = None) -> dict[str, Meant]:
@@ -28,14 +28,14 @@ _STEP = {
              "write 'next: {first: [{when: \"${{ … }}\", to: a}, {else: b}]}'", "next"),
     **_words("if condition unless run_if only_if", "write 'when: \"${{ … }}\"'", "when"),
     **_words("needs depends_on dependsOn requires after depends upstream",
-             "the step before says the order: 'next: THIS', or 'next: {all: [a, b]}' and "
-             "'join: all' where they meet", "next"),
+             "the step before sets the order: 'next: THIS', or 'next: {all: [a, b]}' and "
+                     "'join: all' where they meet", "next"),
     **_words("sleep delay pause timer wait_for_time", "write 'wait: 10s'", "wait"),
     **_words("await receive wait_for wait_signal event listen on_signal",
              "write 'wait: {signal: NAME}'", "wait"),
     **_words("uses tool action activity task", "write 'call: TOOL'", "call"),
     **_words("function func handler callable", "write 'python: module:function'", "python"),
-    **_words("name key ref", "write 'id'; 'title' is for people", "id"),
+    **_words("name key ref", "write 'id'. 'title' is a label for users", "id"),
     **_words("on_failure on_fail onFailure onError catch except rescue continue_on_error "
              "continue-on-error error_handler", "write 'on_error: [{type: …, next: …}]'",
              "on_error"),
@@ -65,7 +65,7 @@ _STEP = {
     **_words("branches", "write 'parallel: [steps]', or 'next: {first: […]}' to choose one",
              "parallel"),
     **_words("exit stop", "write 'next: end', or 'fail: {type: …, message: …}'", "next"),
-    **_words("type kind", "a key of its own says what a step does: run, http, python, call, wait"),
+    **_words("type kind", "the key of its action defines a step: run, http, python, call, wait"),
     **_words("undo rollback compensation revert", "write 'compensate: {call: TOOL}'", "compensate"),
     **_words("environment sandbox container image runs_on runs-on", "write 'in: ENVIRONMENT'",
              "in"),
@@ -75,13 +75,13 @@ _STEP = {
              "web_search"),
 }  # fmt: skip
 _FLOW = {
-    **_words("name", "write 'id'; 'title' is for people", "id"),
+    **_words("name", "write 'id'. 'title' is a label for users", "id"),
     **_words("jobs nodes tasks states stages activities graph", "write 'steps: [...]'", "steps"),
     **_words("params parameters args arguments input variables vars",
              "write 'inputs: {name: {type: string}}'", "inputs"),
     **_words("output result results returns", "write 'outputs: {name: \"${{ … }}\"}'", "outputs"),
     **_words("on triggers trigger", "write 'start: [{signal: NAME}]'", "start"),
-    **_words("edges transitions", "say 'next' in each step"),
+    **_words("edges transitions", "write 'next' in each step"),
     **_words("env", "declare 'inputs', or 'secrets: {NAME: {env: NAME}}'"),
     **_words("functions actions", "write 'tools: {NAME: {python: module:function}}'",
              "tools"),
@@ -93,16 +93,16 @@ _FLOW = {
     **_words("always ensure cleanup after finalizer", "write 'finally: [steps]'", "finally"),
     **_words("schedule cron", "let cron start it: 'flowengine run FILE'"),
     **_words("workflow pipeline", "write 'id' and 'steps' at the top level of the file"),
-    **_words("retry retries", "say 'retry' in each step"),
-    **_words("next", "the flow starts with the first of 'steps'; 'next' belongs in a step"),
+    **_words("retry retries", "write 'retry' in each step"),
+    **_words("next", "the flow starts with the first of 'steps'. 'next' belongs in a step"),
 }  # fmt: skip
 _OF_FILES = frozenset({"id", "start", "tools", "imports"})
-"""Keys of a file that a flow inside it does not have."""
+"""Keys of a file that a flow inside it cannot have."""
 _RETRY = {
     **_words("initial_delay initial_interval initialInterval interval IntervalSeconds wait "
              "min_delay sleep pause delay_seconds", "write 'delay: 1s'", "delay"),
     **_words("max_attempts maxAttempts MaxAttempts max times retries count limit tries",
-             "write 'attempts: 3'; it counts all tries", "attempts"),
+             "write 'attempts: 3', which counts all attempts", "attempts"),
     **_words("factor multiplier rate BackoffRate backoff_factor backoff_rate backoffCoefficient "
              "backoff_coefficient exponential", "write 'backoff: 2'", "backoff"),
     **_words("max_interval maximumInterval MaxDelaySeconds maxDelay cap", "write 'max_delay: 1m'",
@@ -198,14 +198,14 @@ _OF: dict[str, dict[str, Meant]] = {
 
 
 def synonym(where: str, word: str) -> Meant | None:
-    """Return what a word from elsewhere is called at a place.
+    """Return the meaning of a foreign term at a place.
 
     Args:
         where: The name of the model whose key it would be.
-        word: The word.
+        word: The term.
 
     Returns:
-        What to write; None if nothing is known of the word.
+        Its meaning, or None if the term is unknown.
     """
     return _OF.get(where, {}).get(word)
 
@@ -219,7 +219,7 @@ NAMES = {
     "outputs": "steps", "results": "steps",
     "loop": "round", "iteration": "round", "attempt": "error", "each": "item",
 }  # fmt: skip
-"""What the first name of a path is called in other tools → here."""
+"""The first name of a path in other tools → its name here."""
 
 VALUES = {
     "None": "write null", "nil": "write null", "undefined": "write null", "NULL": "write null",
@@ -227,7 +227,7 @@ VALUES = {
     "env": "declare an input or a secret: 'secrets: {NAME: {env: NAME}}'",
     "secret": "write secrets.NAME, alone", "self": "write output, or state.KEY",
 }  # fmt: skip
-"""Other names that expressions begin with elsewhere → what to do here."""
+"""Other names at the beginning of expressions elsewhere → the remedy."""
 
 OUTPUTS = frozenset({"result", "results", "outputs", "value", "return", "returned", "response"})
-"""What the output of a step is called elsewhere."""
+"""Names for the output of a step in other tools."""

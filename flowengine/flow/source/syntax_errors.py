@@ -1,9 +1,9 @@
-"""What people write that YAML does not take, told in their words.
+"""Common mistakes in YAML, reported in the user's terms.
 
-The parser says "did not find expected ',' or '}'"; the person has left an expression unquoted. Here
-the parser's error and the text around it become a message and a hint. A slip that leaves no doubt
-about what was meant brings a patch of the same length, so that the rest of the file can be read and
-every place stays where it is.
+The parser reports "did not find expected ',' or '}'", while the user has left an expression
+unquoted. Here, the parser's error and the text around it become a message and a hint. An
+unambiguous mistake also has a patch of the same length, so that the rest of the file can be read
+with all positions unchanged.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ QUOTE = "put it in quotes, or use block style (| or >-)"
 
 
 class Slip(NamedTuple):
-    """One place that is not YAML."""
+    """A place that is not valid YAML."""
 
     start: int
-    """Index in the text; of a patch: where the value starts that is put in quotes."""
+    """Index in the text. With a patch, the start of the value that is put in quotes."""
     end: int
     message: str
     hint: str | None = None
     patch: str | None = None
-    """Text of the same length that the parser takes."""
+    """Text of the same length that the parser accepts."""
     at: int | None = None
-    """Where to point, if not at `start`."""
+    """Index to report, if it is not `start`."""
 
 
 def find_slip(text: str, error: yaml.YAMLError, last: tuple[int, int] | None) -> Slip:
-    """Return what an error of the parser is about.
+    """Return the mistake behind an error of the parser.
 
     Args:
-        text: What was parsed.
-        error: What the parser raised.
+        text: The parsed text.
+        error: The error of the parser.
         last: Start and end of the last plain scalar before it.
 
     Returns:
-        The slip, in the user's words.
+        The mistake, in the user's terms.
     """
     if isinstance(error, yaml.reader.ReaderError):
         code = error.character if isinstance(error.character, int) else ord(error.character)
@@ -65,12 +65,12 @@ def find_slip(text: str, error: yaml.YAMLError, last: tuple[int, int] | None) ->
 
 
 def cut_short(text: str, start: int, end: int) -> int | None:
-    """Return where an expression ends that a comment cuts short; None if none is.
+    """Return the end of an expression that a comment cuts short, or None.
 
     Args:
         text: The file.
-        start: Where a plain scalar starts.
-        end: Where it ends.
+        start: Start of a plain scalar.
+        end: Its end.
     """
     opened = text.rfind("${{", start, end)
     if opened < 0 or not COMMENT.match(text, end):
@@ -80,7 +80,7 @@ def cut_short(text: str, start: int, end: int) -> int | None:
 
 
 def _expression(text: str, index: int, last: tuple[int, int] | None) -> Slip | None:
-    """An expression without quotes inside `{}` or `[]`, or one that `: ` cuts short."""
+    """Recognize an expression without quotes inside `{}` or `[]`, or one that `: ` cuts short."""
     if last is None:
         return None
     start, end = last
@@ -109,7 +109,7 @@ def _expression(text: str, index: int, last: tuple[int, int] | None) -> Slip | N
 
 
 def _expression_end(text: str, opened: int, limit: int) -> int | None:
-    """Return the index behind the `}}` that ends the expression opened at `opened`."""
+    """Return the index after the `}}` that ends the expression opened at `opened`."""
     depth, quote, index = 0, "", opened + 3
     while index < limit:
         character = text[index]
@@ -131,7 +131,7 @@ def _expression_end(text: str, opened: int, limit: int) -> int | None:
 
 
 def _value_end(text: str, start: int, in_flow: bool) -> int:
-    """Return where a plain value ends that goes on from `start`."""
+    """Return the end of a plain value that continues from `start`."""
     stop = re.compile(r"[,\]}\r\n]| #" if in_flow else r"[\r\n]| #").search(text, start)
     end = stop.start() if stop else len(text)
     return start + len(text[start:end].rstrip())
@@ -157,7 +157,7 @@ def _quoted(text: str, index: int, start: int, problem: str, context: str) -> Sl
     at_end = not text[index:].strip()
     if "escape character" in problem:
         hint = "write \\\\ for a backslash, or use single quotes"
-        return Slip(index, index + 2, f"there is no escape '{text[index : index + 2]}'", hint)
+        return Slip(index, index + 2, f"escape '{text[index : index + 2]}' does not exist", hint)
     if "quoted scalar" in context:
         return Slip(
             start, start + 1, "this quote is never closed", "end the text with the same quote"
@@ -170,7 +170,7 @@ def _quoted(text: str, index: int, start: int, problem: str, context: str) -> Sl
 
 
 def _indicator(text: str, index: int, start: int, problem: str, context: str) -> Slip | None:
-    """A text that begins with a character that means something else."""
+    """Recognize a text that begins with a character that has a special meaning."""
     character = text[start if "alias" in context or "anchor" in context else index]
     begins = "cannot start any token" in problem or "alias" in context or "anchor" in context
     if not begins or character in "\t\r\n":
@@ -186,7 +186,7 @@ def _indicator(text: str, index: int, start: int, problem: str, context: str) ->
 
 
 def _colon(text: str, index: int, problem: str, last: tuple[int, int] | None) -> Slip | None:
-    """A text without quotes that has `: ` in it."""
+    """Recognize a text without quotes that contains `: `."""
     if "mapping values are not allowed" not in problem or last is None:
         return None
     start = last[0]

@@ -1,8 +1,8 @@
-"""A flow file as data with positions: every key and value, every character of a text has its place.
+"""A flow file as data with positions for every key, every value and every character of a text.
 
-What is not YAML, or outside the subset (`E101`), is collected in `Source.problems`. The parser
-stops at the first thing that is not YAML; the usual slips are mended in memory (`syntax_errors`)
-and the file is read again, so that one slip does not hide the other errors.
+Errors in YAML, and syntax outside the subset (`E101`), are collected in `Source.problems`. The
+parser stops at the first error. Common mistakes are repaired in memory (`syntax_errors`) and the
+file is read again, so that one mistake does not hide the other errors.
 """
 
 from __future__ import annotations
@@ -23,34 +23,35 @@ from flowengine.flow.source.syntax_errors import Slip, find_slip
 from flowengine.path_checks import check_no_pipe
 
 MAX_BYTES = 1 << 20
-"""A file written by people stays far below; what generates bigger ones should pass data."""
+"""Maximum size of a file in bytes. Handwritten files stay far below, and generators of larger ones
+should pass data."""
 MAX_SLIPS = 20
-"""So many slips are mended before the rest of the file is left unread."""
+"""Maximum number of repairs before the rest of the file is left unread."""
 
 BREAK = re.compile(r"\r\n|\r|\n")
 FOREIGN = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
-"""Line breaks of YAML 1.1, which YAML 1.2 has as text, and halves of characters."""
+"""Line breaks of YAML 1.1, which are text in YAML 1.2, and surrogates."""
 
 
 class Source:
-    """One file: its text, its data, and where everything stands.
+    """One file: its text, its data, and all positions.
 
     Args:
         name: The file as the user named it.
-        text: What is in it.
+        text: Its content.
     """
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self.text = text
         self.problems: list[Diagnostic] = []
-        """What is wrong with it as YAML."""
+        """Its YAML errors."""
         self.root: Node | None = None
         self._starts = [0, *(match.end() for match in BREAK.finditer(text))]
 
     @property
     def data(self) -> Any:
-        """The file as plain data; None if it could not be read to its end."""
+        """The file as plain data, or None if it could not be read to its end."""
         return None if self.root is None else self.root.data
 
     @property
@@ -59,10 +60,10 @@ class Source:
         return self.root is not None
 
     def says(self, key: str) -> bool:
-        """Return whether the file has a key at its top; one that is not YAML, whether it seems so.
+        """Return whether the file has a top-level key, or appears to if it is not valid YAML.
 
-        By this key a file says of which kind it is. What does not say so may be anybody's, so that
-        nothing in it may be shown.
+        This key declares the type of a file. A file without it may be any file of the user, and its
+        content must not be shown.
         """
         if self.readable:
             return isinstance(self.data, dict) and key in self.data
@@ -81,15 +82,15 @@ class Source:
         return self.text[self._starts[number - 1] : end].rstrip("\r\n")
 
     def position(self, loc: tuple[str | int, ...], *, key: bool = False) -> Position:
-        """Return where something stands.
+        """Return the position of a value or a key.
 
         Args:
-            loc: A path of keys and indexes. What is not there is where it would be: at the deepest
-                part of the path that exists. So a path into the long form finds the short one.
-            key: The key instead of the value, where there is one.
+            loc: A path of keys and indexes. A missing part has the position of the deepest existing
+                part of the path. A path into the long form therefore finds the short form.
+            key: Whether to return the position of the key, if there is one.
 
         Returns:
-            The place; of a value over several lines its first one.
+            The position. For a value over several lines, its first line.
         """
         node, reached, key_node = self._walk(loc)
         if node is None:
@@ -99,15 +100,15 @@ class Source:
         return self._place(node)
 
     def inside(self, loc: tuple[str | int, ...], offset: int, length: int = 1) -> Position:
-        """Return where a character of a text stands.
+        """Return the position of a character in a text.
 
         Args:
             loc: The text, as for `position`.
-            offset: Index in the text's value, not in how it is written.
-            length: How many characters.
+            offset: Index in the text's value, not in its notation.
+            length: Number of characters.
 
         Returns:
-            The place in the file, also in quoted, folded and block text.
+            The position in the file, also in quoted, folded and block text.
         """
         node = self._walk(loc)[0]
         if node is None or node.content.style is None:
@@ -117,23 +118,23 @@ class Source:
         return self.span(start, self._index(node, offset + max(length, 1) - 1) + 1)
 
     def span(self, start: int, end: int) -> Position:
-        """Return the place of the characters from index `start` to before `end` of the file."""
+        """Return the position of the characters from index `start` to before `end` of the file."""
         line = bisect_right(self._starts, start)
         column = start - self._starts[line - 1] + 1
         room = len(self.line_text(line)) - column + 1
         return Position(line, column, max(1, min(end - start, room)), self.name)
 
     def refuse(self, start: int, end: int, message: str, hint: str | None) -> None:
-        """Note that the characters from index `start` to before `end` are no YAML."""
+        """Record that the characters from index `start` to before `end` are not valid YAML."""
         self.problems.append(not_yaml(self.span(start, end), message, hint))
 
     def _walk(self, loc: tuple[str | int, ...]) -> tuple[Node | None, int, Node | None]:
-        """Return the deepest node on a path, how far it goes, and the node of its key."""
+        """Return the deepest node on a path, its depth, and the node of its key."""
         node, key_node = self.root, None
         for reached, step in enumerate(loc):
             child = None if node is None else node.child(step)
             if isinstance(step, str) and node is not None and isinstance(node.data, list):
-                continue  # the list is the short form of a mapping whose key this would be
+                continue  # the list is the short form of a mapping that would have this key
             if node is None or child is None:
                 return node, reached, key_node
             entry = node.content.entries.get(step) if isinstance(step, str) else None
@@ -151,8 +152,8 @@ class Source:
     def _index(self, node: Node, offset: int) -> int:
         """Return the index in the file of character `offset` of a scalar's value.
 
-        Blanks come and go where lines are folded, and an escape is several characters for one; but
-        the characters that are no blanks come in the same order in both. So they are counted.
+        Folding adds and removes blanks, and an escape has several characters for one. The other
+        characters have the same order in both, so these are counted.
         """
         value = node.data if isinstance(node.data, str) else ""
         blank = offset >= len(value) or value[offset].isspace()
@@ -169,7 +170,7 @@ class Source:
         return min(last, max(node.end - 1, node.start))
 
     def _is_verbatim(self, node: Node, beginning: str) -> bool:
-        """Return whether the beginning of a scalar's value stands in the file as it is."""
+        """Return whether the beginning of a scalar's value is written verbatim in the file."""
         if node.style not in {"", "'", '"'}:
             return False
         escape = {"'": "'", '"': "\\"}.get(node.style)
@@ -178,7 +179,7 @@ class Source:
         return self.text.startswith(beginning, node.start + bool(node.style))
 
     def _characters(self, node: Node) -> Iterator[tuple[int, int]]:
-        """Yield the index and the width of each character of a scalar that is no blank."""
+        """Yield the index and the width of each character of a scalar that is not a blank."""
         start, end = node.start, node.end
         if node.style in {"'", '"'}:
             start, end = start + 1, end - 1
@@ -191,10 +192,10 @@ class Source:
 
 
 def says(text: str, key: str) -> bool:
-    """Return whether a line of a text begins with a key, as far as can be told without parsing it.
+    """Return whether a line of a text begins with a key, without parsing the text.
 
     Args:
-        text: What is in a file.
+        text: The content of a file.
         key: For example `flowengine`.
     """
     return re.search(rf"""^[{{\s]*["']?{key}["']?\s*:""", text, re.MULTILINE) is not None
@@ -209,7 +210,7 @@ BLANK_ESCAPES = frozenset({"\\n", "\\t", "\\ ", "\\\t", "\\r", "\\v", "\\f", "\\
 
 
 def _blank(unit: str) -> bool:
-    """Return whether a character as written is a blank, or nothing, in the value."""
+    """Return whether a written character becomes a blank, or nothing, in the value."""
     if not unit.startswith("\\") or len(unit) == 1:
         return unit.isspace()
     if unit[1] in "xuU" and len(unit) > 2:
@@ -221,13 +222,13 @@ def read(path: str | Path) -> Source:
     """Read a flow file.
 
     Args:
-        path: The file; the source is named as it is given here.
+        path: The file. The source has this name.
 
     Returns:
-        The source, with what is wrong in `problems`.
+        The source, with its errors in `problems`.
 
     Raises:
-        NotFound: There is no such file, or it cannot be read.
+        NotFound: The file does not exist or cannot be read.
     """
     try:
         check_no_pipe(path)
@@ -240,7 +241,7 @@ def read(path: str | Path) -> Source:
 
 
 def read_bytes(content: bytes, name: str) -> Source:
-    """Read a flow file from bytes; see `read`."""
+    """Read a flow file from bytes. See `read`."""
     if len(content) > MAX_BYTES:
         source = Source(name, "")
         source.refuse(0, 1, "the file is larger than 1 MiB", "pass data as an input")
@@ -260,11 +261,11 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
     """Read a flow file from text.
 
     Args:
-        text: What is in the file.
-        name: What the file is called in reports.
+        text: The content of the file.
+        name: The name of the file in reports.
 
     Returns:
-        The source, with what is wrong in `problems`.
+        The source, with its errors in `problems`.
     """
     source = Source(name, text)
     mended = _without_foreign(source)
@@ -285,7 +286,7 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
 
 
 def _without_foreign(source: Source) -> str:
-    """Refuse characters that the parser takes for line breaks, and return the text without them."""
+    """Report characters that the parser takes for line breaks, and return the text without them."""
     for match in islice(FOREIGN.finditer(source.text), MAX_SLIPS):
         number = ord(match.group())
         message = f"the character U+{number:04X} is in the text"

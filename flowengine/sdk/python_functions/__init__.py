@@ -1,1 +1,1 @@
-"""What a flow needs to know of Python functions, read from their sources without importing them."""
+"""Properties of Python functions, read from their sources without importing them."""

@@ -1,7 +1,7 @@
-"""Classes of data as JSON Schemas, read from their sources: TypedDicts, dataclasses, enums, models.
+"""JSON Schemas of data classes, read from source: TypedDicts, dataclasses, enums, models.
 
-What a class does by code, such as a validator of its own or a computed default, is not read. Where
-that would change the schema, nothing is said of the class.
+Effects of a class's code, such as a validator or a computed default, are not read. If such code
+would change the schema, the class has no schema.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _LENGTHS = {
     "object": ("minProperties", "maxProperties"),
 }
 _HARMLESS = frozenset({"frozen", "extra", "validate_assignment", "use_enum_values", "strict"})
-"""Settings of a model that leave the names and types of its fields as they are."""
+"""Settings of a model that do not affect the names and types of its fields."""
 _CHECKS = frozenset(
     {"field_validator", "model_validator", "property", "cached_property", "computed_field"}
     | {"classmethod", "staticmethod", "field_serializer", "model_serializer"}
 )
 UNKNOWN: Any = object()
-"""A value that only running the code tells."""
+"""A value that is only known by running the code."""
 
 
 @dataclass
 class Fields:
-    """The fields of a class, those that it inherits included."""
+    """The fields of a class, including inherited ones."""
 
     kind: Kind
     properties: Schema = field(default_factory=dict)
@@ -64,11 +64,11 @@ Hint = Callable[[ast.expr, Module], Schema]
 
 
 def class_schema(node: ast.ClassDef, module: Module, reader: Reader, hint: Hint) -> Schema:
-    """Return the schema of a class; `{}` if it is none that holds data.
+    """Return the schema of a class, or `{}` if it is not a data class.
 
     Args:
         node: The class.
-        module: Where it stands.
+        module: The module that contains it.
         reader: Finds the classes that it derives from.
         hint: Returns the schema of a type hint.
     """
@@ -84,7 +84,7 @@ def class_schema(node: ast.ClassDef, module: Module, reader: Reader, hint: Hint)
 
 
 def original(name: ast.AST, module: Module) -> str:
-    """Return the name of something as its module has it: of `from typing import List as L`."""
+    """Return the name of something in its own module, as for `from typing import List as L`."""
     node = module.names.get(name.id) if isinstance(name, ast.Name) else None
     if isinstance(node, ast.ImportFrom) and isinstance(name, ast.Name):
         for alias in node.names:
@@ -113,7 +113,7 @@ def _fields(
         fields.closed |= base.closed
     fields.closed |= _forbids_more(node)
     if kind == "dataclass" and not is_dataclass:
-        return fields  # what a plain class adds to one is no field of it
+        return fields  # attributes that a plain class adds to an enum are not fields
     for name, annotation, default in _declared(node):
         found = _field(kind, node, (annotation, default), module, hint)
         if found is None:
@@ -125,7 +125,7 @@ def _fields(
 def _base(
     base: ast.expr, module: Module, reader: Reader, hint: Hint, below: tuple[ast.ClassDef, ...]
 ) -> Fields | None:
-    """Return the fields that a class inherits; None if it inherits from who knows what."""
+    """Return the fields that a class inherits, or None if a base class cannot be read."""
     name = original(base, module)
     if name == "TypedDict":
         return Fields("typed_dict")
@@ -144,7 +144,7 @@ def _field(
     module: Module,
     hint: Hint,
 ) -> tuple[Schema, bool] | None:
-    """Return the schema of a field, and whether it has to be given; None: it cannot be known."""
+    """Return the schema of a field and whether it is required, or None if it cannot be known."""
     annotation, default = declared
     schema = dict(hint(annotation, module))
     if kind == "typed_dict":
@@ -158,17 +158,18 @@ def called_field(schema: Schema, call: ast.Call) -> tuple[Schema, bool]:
     """Return the schema of a parameter whose default is pydantic's `Field(...)`.
 
     Returns:
-        The schema, with its default; `{}`: it cannot be known here. And whether it has to be given.
+        The schema with its default, or `{}` if it cannot be known here, and whether the parameter
+        is required.
     """
     return _called("model", schema, call) or ({}, False)
 
 
 def _called(kind: Kind, schema: Schema, call: ast.Call) -> tuple[Schema, bool] | None:
-    """A field with `field(...)` of dataclasses, or `Field(...)` of pydantic."""
+    """Return the schema of a field with `field(...)` of dataclasses or `Field(...)` of pydantic."""
     name = last_name(call)
     words = {item.arg: item.value for item in call.keywords if item.arg is not None}
     if name != ("field" if kind == "dataclass" else "Field") or len(call.args) > 1:
-        return schema, False  # a value that is computed
+        return schema, False  # the default is computed
     default = call.args[0] if call.args else words.pop("default", None)
     made = words.pop("default_factory", None) is not None
     if isinstance(default, ast.Constant) and default.value is ...:
@@ -182,7 +183,7 @@ def _called(kind: Kind, schema: Schema, call: ast.Call) -> tuple[Schema, bool] |
 
 
 def constrain(schema: Schema, words: dict[str, ast.expr]) -> Schema | None:
-    """Return a schema with what pydantic's `Field(...)` says; None: it cannot be known here."""
+    """Return a schema with the constraints of pydantic's `Field(...)`, or None if unknown."""
     found = dict(schema)
     for word, node in words.items():
         value = literal(node)
@@ -196,7 +197,7 @@ def constrain(schema: Schema, words: dict[str, ast.expr]) -> Schema | None:
             case "examples":
                 found[word] = value
             case _ if not isinstance(schema.get("type"), str):
-                return None  # which member of a union it is about, pydantic knows
+                return None  # only pydantic knows which member of a union it applies to
             case "min_length" | "max_length" if schema["type"] in _LENGTHS:
                 found[_LENGTHS[schema["type"]][word == "max_length"]] = value
             case _ if word in _BOUNDS:
@@ -207,7 +208,7 @@ def constrain(schema: Schema, words: dict[str, ast.expr]) -> Schema | None:
 
 
 def literal(node: ast.expr) -> Any:
-    """Return what a literal stands for, `UNKNOWN` for any other expression."""
+    """Return the value of a literal, or `UNKNOWN` for any other expression."""
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -215,7 +216,7 @@ def literal(node: ast.expr) -> Any:
 
 
 def with_default(schema: Schema, default: ast.expr | None) -> Schema:
-    """Return the schema of a field with its default, where JSON has it."""
+    """Return the schema of a field with its default, if the default has a JSON form."""
     from flowengine.sdk.python_functions.schema_forms import is_plain
 
     value = UNKNOWN if default is None else literal(default)
@@ -281,7 +282,7 @@ def _forbids_more(node: ast.ClassDef) -> bool:
 
 
 def _home(name: ast.expr, module: Module) -> str:
-    """Return the package that something is imported from, also as `package.name`."""
+    """Return the package that something is imported from, including `package.name`."""
     match name:
         case ast.Name(id=text):
             node = module.names.get(text)

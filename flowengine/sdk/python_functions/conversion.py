@@ -1,7 +1,7 @@
-"""Arguments as a function's type hints have them: models, dataclasses, enums, dates, sets, bytes.
+"""Conversion of arguments to a function's type hints: models, dataclasses, enums, dates, sets.
 
-Arguments come as plain data that fits the schema of the function. Most functions take plain data,
-too, and get it as it is.
+Arguments arrive as plain data that fits the schema of the function. Most functions take plain data,
+and receive it unchanged.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _HOLDING = {
 
 
 def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Convert | None:
-    """Return what converts the arguments of a function to the types that its hints name.
+    """Return a function that converts arguments to the types that a function's hints name.
 
     Args:
-        function: What is called.
-        skip: Parameters that get something else than arguments.
+        function: The called function.
+        skip: Parameters that do not receive arguments.
 
     Returns:
-        A function from arguments, by name, to those that it is called with. It raises
-        `ValidationError`, which tells everything that is wrong. None: it takes plain data.
+        A function from arguments by name to the values that the function is called with. It raises
+        `ValidationError`, which lists all errors. None if the function takes plain data.
     """
     hints = resolved_hints(function)
     each: dict[str, Callable[[Any], Any]] = {}
@@ -72,7 +72,8 @@ def _together(each: Mapping[str, Callable[[Any], Any]], fields: Mapping[str, Any
     def convert(arguments: dict[str, Any]) -> dict[str, Any]:
         made, wrong = dict(arguments), dict[str, str]()
         for name, field in fields.items():
-            if name not in arguments:  # the function would get the field itself
+            # otherwise the function would receive the field object itself
+            if name not in arguments:
                 made[name] = field.get_default(call_default_factory=True)
         for name, convert_value in each.items():
             if name in arguments:
@@ -90,7 +91,7 @@ def _together(each: Mapping[str, Callable[[Any], Any]], fields: Mapping[str, Any
 
 
 class _Misfit(Exception):
-    """A value does not fit: path inside it → what is wrong."""
+    """A value does not fit: path inside it → error."""
 
     def __init__(self, faults: dict[str, str]) -> None:
         super().__init__()
@@ -98,7 +99,7 @@ class _Misfit(Exception):
 
 
 def _of_type(hint: Any) -> Callable[[Any], Any] | None:
-    """Return what converts a value to a type; None: it is taken as it is."""
+    """Return a function that converts a value to a type, or None if the value is used unchanged."""
     if isinstance(hint, str) or _is_plain(hint, ()) or is_injected(hint):
         return None
     from pydantic import TypeAdapter
@@ -108,7 +109,7 @@ def _of_type(hint: Any) -> Callable[[Any], Any] | None:
     try:
         adapter = TypeAdapter(hint)
     except PydanticUserError:
-        return None  # a class of the program's own: the function checks it itself
+        return None  # a class of the program, which the function checks itself
     takes_bytes = bytes in {hint, *get_args(hint)} and str not in get_args(hint)
 
     def convert(value: Any) -> Any:
@@ -135,7 +136,7 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _is_plain(hint: Any, around: tuple[Any, ...]) -> bool:
-    """Return whether plain data is what a hint asks for."""
+    """Return whether a hint stands for plain data."""
     if hint in _PLAIN or hint in _HOLDING:
         return True
     origin = get_origin(hint)

@@ -1,6 +1,6 @@
-"""What a docstring says of a function, and of each of its parameters.
+"""Parsing of docstrings into the descriptions of a function and of its parameters.
 
-Sections of parameters are known in the forms of Google, NumPy and reST (Sphinx).
+Sections of parameters are recognized in the formats of Google, NumPy and reST (Sphinx).
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ _TYPE = re.compile(r":type\s+\w+:")
 
 
 def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
-    """Take a docstring apart.
+    """Split a docstring into the description and the parameters.
 
     Args:
-        docstring: As it stands in the source; None: there is none.
+        docstring: As written in the source, or None if there is none.
 
     Returns:
-        The text without what is said of parameters; and that, by their names, each in one line.
+        The text without the descriptions of parameters, and these descriptions by parameter, each
+        in one line.
     """
     rest: list[str] = []
     descriptions: dict[str, str] = {}
@@ -57,8 +58,8 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
 def _cleaned(docstring: str) -> list[str]:
     """Return the lines of a docstring without the indentation of the function around it.
 
-    `cleandoc` leaves the first line out of account: where that is a heading, it takes the
-    indentation of the section for that of the function.
+    `cleandoc` ignores the first line. If that line is a heading, it mistakes the indentation of the
+    section for that of the function.
     """
     lines = cleandoc(docstring).splitlines()
     if len(lines) > 1 and _GOOGLE.fullmatch(lines[0]) and not lines[1][:1].isspace():
@@ -71,7 +72,7 @@ def _end(lines: list[str], start: int, ends: Callable[[str], bool]) -> int:
 
 
 def _headings(lines: list[str], start: int) -> Iterator[int]:
-    """Yield where sections of NumPy's form begin."""
+    """Yield the positions where sections in NumPy format begin."""
     for at in range(start, len(lines) - 1):
         if lines[at] and not lines[at][0].isspace() and _UNDERLINE.fullmatch(lines[at + 1]):
             yield at

@@ -1,4 +1,4 @@
-"""The classes that a type hint names, by their full names, read without importing anything."""
+"""The classes that a type hint names, by full name, determined without importing anything."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from flowengine.sdk.python_functions.modules import Module, absolute
 from flowengine.syntax_trees import parse
 
 _HOPS = 8
-"""Names behind names; more of them is a circle."""
+"""Maximum length of a chain of names. A longer one is a cycle."""
 
 
 def hinted_classes(hint: ast.AST | None, module: Module, hops: int = _HOPS) -> list[str]:
-    """Return what classes a hint allows: `package.module.Class`, of a union each.
+    """Return the classes that a hint allows as `package.module.Class`, one per union member.
 
     Args:
-        hint: As it stands in the source.
-        module: Where it stands.
+        hint: As written in the source.
+        module: The module that contains it.
         hops: How many names are followed.
 
     Returns:
-        Those that the module imports; what is built in or made there is not among them.
+        The classes that the module imports, without built-in and local ones.
     """
     if hops == 0:
         return []
@@ -53,7 +53,7 @@ def hinted_classes(hint: ast.AST | None, module: Module, hops: int = _HOPS) -> l
 
 
 def _imported(dotted: str, module: Module) -> list[str]:
-    """Return the full name of what an import binds the beginning of a name to."""
+    """Return the full name for a dotted name whose first part is bound by an import."""
     begin, rest = dotted, ""
     while begin:
         node = module.names.get(begin)

@@ -1,6 +1,6 @@
-"""What a live function takes and gives: a function, method, partial or object that can be called.
+"""Signatures of live callables: functions, methods, partials and callable objects.
 
-`signature.derive` reads the same from source, without running it. Both write it in the same forms.
+`signature.derive` reads the same from source, without running it. Both produce the same forms.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ def read_function(
     """Read the signature of a function.
 
     Args:
-        function: What is called.
-        environments: Names of parameters that environments are given to.
-        is_environment: Whether a class, besides `Resource`, is that of an environment.
+        function: The callable.
+        environments: Names of parameters that receive environments.
+        is_environment: Returns whether a class that does not derive from `Resource` is that of an
+            environment.
 
     Returns:
-        What it takes and gives. What the engine gives it is not among its arguments:
+        Its arguments and result. Parameters that the engine fills are not among the arguments:
         `context_variables`, `runtime_resources`, a `StepContext`, environments.
 
     Raises:
-        UsageError: An argument cannot be given by name, or its type means nothing in JSON.
+        UsageError: An argument cannot be passed by name, or its type has no JSON form.
     """
     name, code = name_of(function), _code(function)
     hints = resolved_hints(function)
@@ -70,7 +71,7 @@ def read_function(
             schema = _of_parameter(types, name, parameter.name, hint)
             field = field_of(parameter)
             required = parameter.default is Given.empty if field is None else field.is_required()
-            # A field's schema has its default already.
+            # A field's schema already contains its default.
             without = required or field is not None
             default = ABSENT if without else plain_default(parameter.default)
             parameters.append(
@@ -91,7 +92,7 @@ def read_function(
 
 
 def name_of(function: Any) -> str:
-    """Return the name of a function; of a partial what is partial, of an object its class."""
+    """Return the name of a function, of the function in a partial, or of an object's class."""
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", None) or type(function).__name__)
@@ -101,13 +102,13 @@ def given_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters of a function, without those that a partial has bound.
 
     Args:
-        function: What is called.
+        function: The callable.
 
     Returns:
         In the order of the signature.
 
     Raises:
-        UsageError: It has no signature, or cannot be called.
+        UsageError: The object has no signature or is not callable.
     """
     try:
         found = inspect.signature(function).parameters.values()
@@ -125,27 +126,27 @@ def given_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def resolved_hints(function: Any) -> dict[str, Any]:
-    """Return the type hints of a function, with what pydantic's `Field(...)` says as a default.
+    """Return the type hints of a function, with defaults that are pydantic's `Field(...)`.
 
-    One that names what is not known stays text.
+    A hint that names something unknown stays text.
     """
     inner = innermost(function)
     raw = dict(getattr(inner, "__annotations__", {}))
     try:
         hints = get_type_hints(inner, include_extras=True)
-    except Exception:  # one name that is not known; the others are told apart below
+    except Exception:  # one name is unknown, and the others are resolved one by one below
         spaces = _namespaces(inner)
         hints = {name: _resolved(hint, *spaces) for name, hint in raw.items()}
     for name, field in _fields(inner):
         if not isinstance(hints.get(name), str):
-            # Not written as a subscript: the type is not known before.
+            # Not written as a subscript, because type checkers do not know the type.
             both = (hints.get(name, Any), field)
             hints[name] = Annotated.__class_getitem__(both)  # type: ignore[attr-defined]
     return hints
 
 
 def field_of(parameter: inspect.Parameter) -> Any:
-    """Return the `FieldInfo` of pydantic that a parameter has as its default, or None."""
+    """Return the pydantic `FieldInfo` that a parameter has as its default, or None."""
     return parameter.default if is_field(parameter.default) else None
 
 
@@ -164,7 +165,7 @@ def _resolved(hint: Any, globals: dict[str, Any], locals: dict[str, Any]) -> Any
     if not isinstance(text, str):
         return hint
     try:
-        # As `typing.get_type_hints` does it: the text is the program's own annotation.
+        # The same as `typing.get_type_hints` does: the text is the program's own annotation.
         return eval(text, globals, locals)
     except Exception:
         return text
@@ -188,7 +189,7 @@ def _namespaces(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def innermost(function: Any) -> Any:
-    """Return the function that a partial, a method, an object or a decorator ends in."""
+    """Return the innermost function of a partial, a method, an object or a decorator."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func
@@ -217,7 +218,7 @@ def _docstring(function: Any) -> str | None:
 
 
 def is_injected(hint: Any, is_environment: Callable[[type], bool] | None = None) -> bool:
-    """Return whether the engine gives what a hint names."""
+    """Return whether the engine injects the type that a hint names."""
     if isinstance(hint, str):
         return hint.rpartition(".")[2] == "StepContext"
     each = [hinted for hinted in get_args(hint) if hinted is not type(None)] or [hint]
@@ -249,7 +250,7 @@ def _of_parameter(types: LiveTypes, function: str, name: str, hint: Any) -> Any:
 
 
 def _of_result(types: LiveTypes, hints: dict[str, Any]) -> Any:
-    """Return the schema of the result; None: not said. What is no data says nothing."""
+    """Return the schema of the result, or None if it is undeclared or not data."""
     if "return" not in hints:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Types of a running program as JSON Schemas.
+"""JSON Schemas of the types of a running program.
 
-What holds data is read here, in the forms of `schema_forms`; what checks itself - models of
-pydantic, constraints, dates - is asked for its schema through pydantic.
+Data types are read here, in the forms of `schema_forms`. Types with their own validation - pydantic
+models, constraints, dates - supply their schema through pydantic.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ _SCALARS: dict[Any, Schema] = {
 }
 _TRANSPARENT = {typing.Required, typing.NotRequired, typing.Final, collections.abc.Awaitable}
 _NO_FORMATS = frozenset({"binary", "path", "file-path", "directory-path"})
-"""Formats of pydantic that say what a text becomes, or what has to exist on this machine."""
+"""Formats of pydantic that describe a conversion of text, or a file that must exist on this
+machine."""
 
 
 def schema_of(type: Any) -> Schema:
     """Return the JSON Schema of a type.
 
     Args:
-        type: A Python type, or a JSON Schema as a dict, which is returned as it is.
+        type: A Python type, or a JSON Schema as a dict, which is returned unchanged.
 
     Returns:
-        The schema; empty for `Any`.
+        The schema, empty for `Any`.
 
     Raises:
-        UsageError: The type means nothing in JSON.
+        UsageError: The type has no JSON form.
     """
     if isinstance(type, Mapping):
         return dict(type)
@@ -65,23 +66,23 @@ def schema_of(type: Any) -> Schema:
 
 
 class LiveTypes:
-    """Turns types into JSON Schemas."""
+    """Converts types to JSON Schemas."""
 
     def __init__(self) -> None:
         self.records = Records()
-        """The classes that the schemas name; its `tidied` makes a schema complete."""
+        """The classes that the schemas name. Its `tidied` completes a schema."""
 
     def schema(self, type: Any) -> Schema:
         """Return the schema of a type.
 
         Args:
-            type: A Python type; hints are resolved, not texts.
+            type: A Python type. Hints are resolved and not texts.
 
         Returns:
-            The schema, with references into `records`; empty for `Any`.
+            The schema with references into `records`, empty for `Any`.
 
         Raises:
-            UsageError: The type means nothing in JSON.
+            UsageError: The type has no JSON form.
         """
         if type in ANYTHING:
             return {}
@@ -129,7 +130,7 @@ class LiveTypes:
             if not isinstance(text, str):
                 rest.append(note)
         if rest:
-            # Not written as a subscript: the type is not known before.
+            # Not written as a subscript, because type checkers do not know the type.
             schema = self._asked(typing.Annotated.__class_getitem__((base, *rest)))  # type: ignore[attr-defined]
         else:
             schema = self.schema(base)
@@ -173,7 +174,7 @@ class LiveTypes:
         return record(properties, required, description=_docstring(cls))
 
     def _asked(self, type: Any) -> Schema:
-        """Return what pydantic says of a type."""
+        """Return pydantic's schema of a type."""
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticUserError
 
@@ -193,7 +194,7 @@ class LiveTypes:
         return self._adopted(schema, definitions)
 
     def _adopted(self, schema: Schema, definitions: Schema) -> Schema:
-        """Return a schema of pydantic in the forms that are used here."""
+        """Convert a schema of pydantic to the forms used here."""
 
         def definition(name: str) -> Schema:
             key = json.dumps([name, needed(definitions[name], definitions), definitions[name]])
@@ -208,7 +209,7 @@ class LiveTypes:
         if reference is not None:
             found = {**definition(reference.removeprefix("#/$defs/")), **found}
         found.pop("title", None)
-        found.pop("discriminator", None)  # OpenAPI's; its references are no schemas
+        found.pop("discriminator", None)  # a keyword of OpenAPI, whose references are not schemas
         if "const" in found:
             found["enum"] = [found.pop("const")]
         if found.get("format") in _NO_FORMATS:
@@ -226,7 +227,7 @@ class LiveTypes:
 
 
 def plain_default(value: Any) -> Any:
-    """Return a default as JSON has it; unchanged what JSON has no form of."""
+    """Return a default in its JSON form, or unchanged if it has none."""
     return value.value if isinstance(value, enum.Enum) else value
 
 
@@ -242,7 +243,7 @@ def _members(cls: type[enum.Enum]) -> Schema:
 
 
 def _is_required(cls: Any, name: str) -> bool:
-    """Return whether a key must be there; of postponed annotations Python itself does not know."""
+    """Return whether a key is required, which Python does not know for postponed annotations."""
     hint = cls.__annotations__[name]
     text = str(getattr(hint, "__forward_arg__", hint)).partition("[")[0].rpartition(".")[2]
     return text == "Required" or (text != "NotRequired" and name in cls.__required_keys__)
@@ -257,7 +258,7 @@ def _docstring(cls: Any) -> str | None:
 
 
 def needed(schema: Schema, definitions: Schema) -> Schema:
-    """Return the definitions that a schema refers to, by others too."""
+    """Return the definitions that a schema refers to, directly or indirectly."""
     found: Schema = {}
     pending = references(schema)
     while pending:

@@ -11,11 +11,11 @@ from flowengine.sdk.step_kind import SignatureError
 from flowengine.syntax_trees import parse
 
 HOPS = 16
-"""Imports followed, and hints inside hints; more of either is a circle."""
+"""Maximum number of imports followed, and of nested hints. More of either is a cycle."""
 
 
 class Module:
-    """A module's source, and what its names are bound to at top level."""
+    """A module's source, and the values of its top-level names."""
 
     def __init__(self, name: str, path: str | None, is_package: bool, tree: ast.Module | None):
         self.name = name
@@ -24,7 +24,7 @@ class Module:
         self.tree = tree
         self.names: dict[str, ast.AST] = {}
         self.open = False
-        """Names can come from elsewhere too: `from x import *`, `__getattr__`."""
+        """Whether names can also come from elsewhere: `from x import *`, `__getattr__`."""
         self.stars: list[ast.ImportFrom] = []
         """Its `from x import *`."""
         for statement in _statements(tree.body if tree else []):
@@ -53,7 +53,7 @@ class Module:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a module, those under `if`, `try` and `with` too."""
+    """Yield the statements of a module, including those under `if`, `try` and `with`."""
     for statement in body:
         match statement:
             case ast.If() | ast.Try() | ast.With():
@@ -67,7 +67,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 class Found(NamedTuple):
-    """What a name is bound to, and where."""
+    """The value of a name, and its module."""
 
     node: ast.AST
     module: Module
@@ -82,7 +82,10 @@ class Reader:
         self.paths: list[str] = []
 
     def module(self, name: str) -> Module | None:
-        """Return a module; without a `tree` if it has no Python source; None if there is none."""
+        """Return a module, or None if it does not exist.
+
+        Without Python source, it has no `tree`.
+        """
         if name not in self._modules:
             self._modules[name] = self._read(name)
         return self._modules[name]
@@ -90,9 +93,9 @@ class Reader:
     def find(
         self, module: Module, name: str, *, near: bool = False, hops: int = HOPS
     ) -> Found | None:
-        """Return what a top-level name of a module is bound to, through `from ... import`.
+        """Return the value of a top-level name of a module, following `from ... import`.
 
-        With `near` only imports from the same package or from beside the flow file are followed.
+        With `near`, only imports from the same package or from beside the flow file are followed.
         """
         node = module.names.get(name)
         if node is None:
@@ -109,7 +112,7 @@ class Reader:
         return self.find(source, original, near=near, hops=hops - 1) or Found(node, module)
 
     def _by_star(self, module: Module, name: str, *, near: bool, hops: int) -> Found | None:
-        """Return what `from ... import *` binds a name to; the last one wins."""
+        """Return the value that `from ... import *` binds a name to. The last one wins."""
         if hops == 0 or name.startswith("_"):
             return None
         for node in reversed(module.stars):
@@ -163,7 +166,7 @@ def _is_overload(node: ast.stmt) -> bool:
 
 
 def last_name(node: ast.AST) -> str:
-    """Return the last part of a dotted name, also of one that is called; else nothing."""
+    """Return the last part of a dotted name, also of a called one, or the empty text."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name

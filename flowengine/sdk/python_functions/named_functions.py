@@ -1,4 +1,7 @@
-"""Which function a name stands for, read from sources: `search = _search`, a partial, a method."""
+"""The function that a name stands for, read from source.
+
+The name may be bound to another name (`search = _search`), a partial or a method.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,21 @@ FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class NamedFunction(NamedTuple):
-    """A function, and which of its parameters callers do not give."""
+    """A function, and its parameters that callers do not supply."""
 
     node: ast.FunctionDef | ast.AsyncFunctionDef
     module: Module
     first: int = 0
-    """How many of its first parameters are given already: `self`, those of a partial."""
+    """Number of leading parameters that are already bound: `self`, those of a partial."""
     bound: frozenset[str] = frozenset()
-    """Names of others that a partial gives."""
+    """Names of further parameters that a partial binds."""
 
 
 def named_function(found: Found, reader: Reader, hops: int = HOPS) -> NamedFunction | None:
-    """Return the function that a name is bound to; None: only running the module tells.
+    """Return the function that a name is bound to, or None if only running the module shows it.
 
     Args:
-        found: What the name is bound to.
+        found: The value of the name.
         reader: Reads the modules that other names lead to.
         hops: How many names and partials are followed.
     """

@@ -1,4 +1,4 @@
-"""What is obvious of a function's parameters, told without loading anything."""
+"""Obvious properties of a function's parameters, determined without loading anything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 INJECTED = ("context_variables", "runtime_resources")
-"""Parameters that the engine fills in by their names: no caller and no model gives them."""
+"""Parameters that the engine fills by name. Callers and models do not supply them."""
 _NAMES = frozenset(
     {"str", "int", "float", "bool", "None", "Any", "object", "list", "dict", "Mapping", "Sequence"}
 )
@@ -18,7 +18,7 @@ def all_plain(hints: Mapping[str, Any], skip: Collection[str]) -> bool:
     """Return whether every parameter of a function takes plain data, as far as is obvious.
 
     Args:
-        hints: The annotations of the function as they stand there, texts included.
+        hints: The annotations of the function as written, including texts.
         skip: Parameters that do not matter.
     """
     return all(
@@ -36,6 +36,6 @@ def _is_plain(hint: Any) -> bool:
 
 
 def is_field(default: object) -> bool:
-    """Return whether a default is what pydantic's `Field(...)` returns."""
+    """Return whether a default is the result of pydantic's `Field(...)`."""
     kind = type(default)
     return kind.__name__ == "FieldInfo" and kind.__module__ == "pydantic.fields"

@@ -1,7 +1,7 @@
-"""How Python's types look as JSON Schemas: one form for what is read from source and what is live.
+"""JSON Schema forms of Python's types, shared by the readers of source and of live types.
 
-The two readers, `type_hints` and `live_types`, find out what a hint says; the schema is written
-here. `{}` means "anything".
+The readers `type_hints` and `live_types` interpret hints, and the schemas are built here. `{}`
+means "anything".
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ LISTS = frozenset({"list", "Sequence", "MutableSequence", "Iterable", "Collectio
 SETS = frozenset({"set", "frozenset", "AbstractSet", "MutableSet", "FrozenSet"})
 DICTS = frozenset({"dict", "Mapping", "MutableMapping"})
 ABSENT: Any = object()
-"""In place of a default that is not given, or that JSON cannot say."""
+"""Used in place of a default that is missing or has no JSON form."""
 _PREFIX = "#/$defs/"
 
 
 class Parameter(NamedTuple):
-    """A parameter that callers give."""
+    """A parameter that callers supply."""
 
     name: str
     schema: Schema
@@ -44,7 +44,7 @@ def arguments(parameters: Iterable[Parameter], *, open: bool) -> Schema:
 
     Args:
         parameters: In the order of the signature.
-        open: Whether the function takes other names, too: `**kwargs`.
+        open: Whether the function also accepts other names: `**kwargs`.
     """
     each = list(parameters)
     schema: Schema = {
@@ -71,7 +71,7 @@ def _property(parameter: Parameter) -> Schema:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether JSON has a value as it is."""
+    """Return whether a value is plain JSON."""
     if isinstance(value, list):
         return all(map(is_plain, value))
     if isinstance(value, dict):
@@ -99,18 +99,18 @@ def array(inner: Schema, *, unique: bool = False) -> Schema:
 
 
 def mapping(inner: Schema) -> Schema:
-    """Return the schema of a dict by what its values are."""
+    """Return the schema of a dict from the schema of its values."""
     return {"type": "object", "additionalProperties": inner} if inner else {"type": "object"}
 
 
 def fixed(items: Sequence[Schema]) -> Schema:
-    """Return the schema of a tuple of so many items."""
+    """Return the schema of a tuple with the given items."""
     size = len(items)
     return {"type": "array", "prefixItems": [*items], "minItems": size, "maxItems": size}
 
 
 def union(schemas: Sequence[Schema]) -> Schema:
-    """Return the schema of a union; anything if one of its members is anything."""
+    """Return the schema of a union, which is `{}` if one of its members is."""
     if not all(schemas):
         return {}
     if all(schema.keys() == {"type"} for schema in schemas):
@@ -149,18 +149,18 @@ def record(
 
 
 class Records:
-    """The classes that a schema names: read once each, so that one may hold itself."""
+    """The classes that a schema names. Each is read once, so a class may contain itself."""
 
     def __init__(self) -> None:
         self._schemas: dict[str, Schema] = {}
         self._names: dict[Hashable, str] = {}
 
     def refer(self, key: Hashable, name: str, read: Callable[[], Schema]) -> Schema:
-        """Return the reference to a class, or `{}`; `tidied` puts in what it leads to.
+        """Return the reference to a class, or `{}`. `tidied` inserts the referenced schema.
 
         Args:
-            key: What is the same for the same class.
-            name: Of the class.
+            key: Identifies the class.
+            name: Name of the class.
             read: Returns its schema.
         """
         known = self._names.get(key)
@@ -179,10 +179,10 @@ class Records:
         return free
 
     def tidied(self, schema: Schema) -> Schema:
-        """Return a schema that is complete in itself.
+        """Return a self-contained schema.
 
-        A class stands where it is named. One that holds itself, or is named several times, stands
-        under `$defs`.
+        A class is inserted where it is named. One that contains itself, or is named several times,
+        is moved to `$defs`.
         """
         counts: dict[str, int] = {}
         pending = references(schema)
@@ -229,11 +229,11 @@ _OF_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$
 
 
 def each_part(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
-    """Return a schema with the schemas right inside it changed; those in it can be `True`, too.
+    """Return a schema with its direct subschemas replaced. They can also be `True`.
 
     Args:
         schema: The schema.
-        change: Returns what takes the place of one.
+        change: Returns the replacement of a subschema.
     """
 
     def changed(part: Any) -> Any:
@@ -253,7 +253,7 @@ def each_part(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
 
 
 def references(schema: Schema) -> list[str]:
-    """Return the names that the references in a schema lead to, as often as they stand there."""
+    """Return the names of the references in a schema, as often as they occur."""
     name = _referred(schema)
     found = [] if name is None else [name]
 

@@ -1,6 +1,6 @@
-"""What a Python function takes and gives, read from its source without importing it.
+"""Signatures of Python functions, read from source without importing it.
 
-A hint that no JSON Schema can say means "anything": the function checks it itself.
+A hint without a JSON Schema means "anything": the function checks the value itself.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ class Signature(NamedTuple):
     """A function as flows and models see it."""
 
     description: str = ""
-    """The docstring, without what it says of parameters."""
+    """The docstring, without its descriptions of parameters."""
     args: Schema | None = None
-    """JSON Schema of an object: a property per parameter, closed unless it takes `**kwargs`. None:
-    the parameters are in no source that can be read (a C function, what a decorator returned)."""
+    """JSON Schema of an object with a property per parameter, closed unless the function takes
+    `**kwargs`. None if the parameters are not in any readable source (a C function, the result of a
+    decorator)."""
     returns: Schema | None = None
-    """JSON Schema of the result; None: not said."""
+    """JSON Schema of the result, or None if it is not declared."""
     is_async: bool = False
     quick: bool = False
     """Marked with `@flowengine.quick`."""
@@ -47,9 +48,9 @@ class Signature(NamedTuple):
     takes_context_variables: bool = False
     """It has a parameter `context_variables`."""
     paths: Sequence[str] = ()
-    """Files that were read, absolute; the first is the module's."""
+    """Files that were read, as absolute paths. The first is the module's."""
     classes: Mapping[str, list[str]] = {}
-    """Parameters whose hint names imported classes → their full names."""
+    """Parameters whose hints name imported classes → the full names of these classes."""
 
 
 def derive(function: str, folder: str) -> Signature:
@@ -57,14 +58,14 @@ def derive(function: str, folder: str) -> Signature:
 
     Args:
         function: `package.module:function`.
-        folder: Folder of the flow file: modules there come first.
+        folder: Directory of the flow file: modules there come first.
 
     Returns:
-        What it takes and gives.
+        Its arguments and result.
 
     Raises:
-        SignatureError: There is no such module or function, it has a syntax error, or a parameter
-            cannot be given by name.
+        SignatureError: The module or function does not exist, has a syntax error, or has a
+            parameter that cannot be passed by name.
     """
     module_name, colon, name = function.partition(":")
     parts = [*module_name.split("."), name]

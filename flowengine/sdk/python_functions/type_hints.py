@@ -1,9 +1,9 @@
 """Type hints as JSON Schemas, read from sources.
 
-Scalars, containers, unions, `Literal`, `Annotated`, classes of data (see `class_fields`) and
-aliases of these, in the module, in those beside the flow file and in those of the same package.
-Every other hint means "anything". `live_types` reads the same from live functions; it may know
-more, and never anything else.
+Supported are scalars, containers, unions, `Literal`, `Annotated`, data classes (see `class_fields`)
+and aliases of these, in the module, in modules beside the flow file and in modules of the same
+package. Every other hint means "anything". `live_types` reads live functions. It may return a more
+precise schema, but never a contradicting one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRANSPARENT = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "Await
 
 
 class TypeHints:
-    """Turns type hints into JSON Schemas; `{}` where a hint says nothing that JSON can.
+    """Converts type hints to JSON Schemas, or `{}` for a hint without a JSON form.
 
     Args:
         reader: Reads the modules that names lead to.
@@ -41,7 +41,7 @@ class TypeHints:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.records = Records()
-        """The classes that the schemas name; its `tidied` makes a schema complete."""
+        """The classes that the schemas name. Its `tidied` completes a schema."""
 
     def schema(self, node: ast.AST | None, module: Module, depth: int = HOPS) -> Schema:
         """Return the JSON Schema of a hint."""
@@ -71,7 +71,7 @@ class TypeHints:
             return {}
 
     def _named(self, name: str, module: Module, depth: int) -> Schema:
-        """A name: bound in a module (an alias, a class), or built in."""
+        """Return the schema of a name, which is bound in a module or built in."""
         found = self._reader.find(module, name, near=True)
         if found is None:
             return _known(name)
@@ -119,7 +119,7 @@ class TypeHints:
         return fixed([self.schema(item, module, depth) for item in items])
 
     def _annotated(self, items: list[ast.expr], module: Module, depth: int) -> Schema:
-        """The hint inside; a text beside it, as in `Annotated[int, "in cents"]`, describes it."""
+        """Return the schema of the annotated hint, with a text beside it as its description."""
         schema = self.schema(items[0], module, depth)
         for extra in items[1:]:
             match extra:

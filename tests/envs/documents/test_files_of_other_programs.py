@@ -183,13 +183,13 @@ def test_a_pdf_without_an_outline_is_its_text() -> None:
 def test_a_scan_says_that_it_has_no_text() -> None:
     document = read("scan.pdf")
 
-    assert document.notes == ["no text on pages 1-2; images there: 2, so it may be a scan"]
+    assert document.notes == ["no text on pages 1-2. Images there: 2, so it may be a scan"]
 
 
 def test_an_encrypted_pdf_needs_its_password() -> None:
     assert "six knots" in read("locked.pdf", "harbour").markdown
     assert "six knots" in read("locked.pdf", "owner").markdown
-    with pytest.raises(PasswordRequired, match="give its password"):
+    with pytest.raises(PasswordRequired, match="Pass its password"):
         read("locked.pdf")
     with pytest.raises(WrongPassword) as caught:
         read("locked.pdf", "hunter2")

@@ -27,7 +27,7 @@ def test_content_decides(file: str, format: str, name: str) -> None:
     found = detect((FILES / file).read_bytes(), name, "application/octet-stream")
 
     assert found.format == format
-    assert found.note == (f"its name says text, but it is {format}" if name == "x.txt" else "")
+    assert found.note == (f"its name suggests text, but it is {format}" if name == "x.txt" else "")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def archive(**entries: str) -> bytes:
                 }
             ),
             "a.xlsb",
-            "a binary Excel workbook (xlsb), which cannot be read; supported are pdf, docx, ",
+            "a binary Excel workbook (xlsb), which cannot be read. Supported are pdf, docx, ",
         ),
         (b"MZ" + bytes(200), "a.exe", "a Windows program"),
         (b"ID3\x04" + bytes(200), "a.mp3", "audio"),
@@ -91,7 +91,7 @@ def test_other_formats_are_refused_by_name(data: bytes, name: str, told: str) ->
         detect(data, name)
 
     assert told in str(caught.value)
-    assert "supported are pdf, docx, pptx, xlsx, epub, html" in str(caught.value)
+    assert "Supported are pdf, docx, pptx, xlsx, epub, html" in str(caught.value)
 
 
 def test_encrypted_office_files_say_so() -> None:
@@ -128,11 +128,11 @@ def test_a_cut_file_is_damaged(file: str, cut: int) -> None:
         ("港口".encode("gbk"), "text/plain; charset=gbk", "港口", ""),
         ("größe".encode(), "text/plain; charset=gbk", "größe", ""),
         ("größe".encode("latin-1"), "text/plain; charset=ascii", "größe",
-         "it is not ascii, as declared; read as cp1252"),
+         "it is not ascii, as declared. Read as cp1252"),
         ("船は港に入りました。".encode("cp932"), "", "船は港に入りました。",
-         "its encoding is not declared; cp932 is a guess"),
+         "its encoding is not declared. cp932 is a guess"),
         ("Корабль прибыл в порт.".encode("cp1251"), "", "Корабль прибыл в порт.",
-         "its encoding is not declared; cp1251 is a guess"),
+         "its encoding is not declared. cp1251 is a guess"),
         (b"a\x81b", "", "a\ufffdb", "1 characters could not be decoded as utf-8"),
         (b"one\r\ntwo\rthree", "", "one\ntwo\nthree", ""),
         (b"a text" * 20 + b"\0 with damage", "", "a text" * 20 + " with damage",

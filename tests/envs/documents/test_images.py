@@ -219,7 +219,7 @@ def test_only_so_many_pages_of_a_scan_are_described(eyes: ScriptedModel) -> None
 
     assert len(eyes.requests) == 2
     assert document["truncated"]
-    assert "scanned pages described: 2 (limit 'pictures'); others are not" in document["notes"]
+    assert "scanned pages described: 2 (limit 'pictures'). Others are not" in document["notes"]
 
 
 def test_who_reads_on_is_told_of_further_pages(eyes: ScriptedModel) -> None:
@@ -294,7 +294,7 @@ def test_a_scan_in_strips_is_put_together() -> None:
         expected = whole if turn is None else whole.transpose(turn)
         assert seen.size == expected.size
         assert ImageChops.difference(seen, expected).getextrema()[1] <= 2  # type: ignore[operator]
-        assert found.notes == ["no text on page 1; images there: 8, so it may be a scan"]
+        assert found.notes == ["no text on page 1. Images there: 8, so it may be a scan"]
 
 
 @pytest.mark.parametrize(("default", "seen"), [("00", 255), ("04", 0)], ids=["white", "black"])

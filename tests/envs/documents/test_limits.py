@@ -40,7 +40,7 @@ def page_with(content: bytes) -> bytes:
 
 
 def test_a_large_file_is_refused() -> None:
-    with pytest.raises(LimitReached, match=r"3,000,000 bytes; the limit 'bytes' is 2,000,000"):
+    with pytest.raises(LimitReached, match=r"3,000,000 bytes, but the limit 'bytes' is 2,000,000"):
         convert(b"a" * 3_000_000, "a.txt", limits=SMALL)
 
 

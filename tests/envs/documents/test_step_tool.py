@@ -87,7 +87,7 @@ def test_of_several_environments_the_step_says_which() -> None:
         run("groff.pdf", {**READ, "environments": ["one", "two"]}, environments=environments)
 
     [fault] = error.value.diagnostics
-    assert (fault.code, fault.hint) == ("E402", "say which: 'environments: {documents: one}'")
+    assert (fault.code, fault.hint) == ("E402", "choose one with 'environments: {documents: one}'")
     assert "'one' and 'two' are such environments" in fault.message
 
 
