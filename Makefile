@@ -26,13 +26,13 @@ $(READY): $(NEEDED)
 	@PYTHON="$(PYTHON)" UV="$(UV)" scripts/install.sh all
 	@touch $(DEMO) $@
 
-demo: $(DEMO)  ## Review a folder of documents: wait, approve with an edit, resume, report.
+demo: $(DEMO)  ## Review a directory of documents: wait, approve with an edit, resume, report.
 	@$(BIN)/python examples/document_review/demo.py
 
 test: $(READY)  ## Check format, lint, types and import contracts, and run the tests (ARGS: for pytest).
 	@scripts/test.sh $(ARGS)
 
-endurance: $(READY)  ## Run all cases of the tests that try much: an hour (ARGS: which).
+endurance: $(READY)  ## Run all cases of the tests with many cases: an hour (ARGS: which).
 	$(BIN)/pytest -n auto --dist worksteal --no-skips --slice all -m endurance $(ARGS)
 
 lint: $(READY)  ## Check format, lint, types and import contracts.
@@ -45,13 +45,20 @@ fix: $(READY)  ## Format, and repair what can be repaired.
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+# In an environment of its own: .venv has exactly what the tests need.
+docs: $(READY) requirements/docs.txt  ## Build the documentation as a site in build/site.
+	@$(or $(UV),$(BIN)/uv) venv --quiet --allow-existing --python $(BIN)/python .venv/docs
+	@$(or $(UV),$(BIN)/uv) pip sync --quiet --python .venv/docs requirements/docs.txt
+	@PATH="$(CURDIR)/.venv/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
+	@echo "docs: build/site/index.html; with the search: $(PYTHON) -m http.server --directory build/site"
+
 bench: $(READY)  ## Measure speed, size and growth against SQLite alone.
 	$(BIN)/python -m benchmarks $(ARGS)
 
 replay: $(READY)  ## Replay recorded executions under other versions of Python (ARGS: which).
 	@scripts/replay.sh $(ARGS)
 
-coverage: $(READY)  ## Which lines and branches of the kernel do its tests not reach?
+coverage: $(READY)  ## List the lines and branches of the kernel that its tests do not reach.
 	$(BIN)/pytest -q -n auto tests/kernel tests/language --timeout 0 -o faulthandler_timeout=0 \
 	  --cov --cov-report term-missing:skip-covered $(ARGS)
 
@@ -61,7 +68,7 @@ versions: $(READY)  ## Run the tests without processes under other versions of P
 small-model: $(READY)  ## Run agents on a real small model, on this machine (ARGS: for pytest).
 	@scripts/small_model.sh $(ARGS)
 
-mutate: $(READY)  ## Make 400 small changes to the program: which of them do tests miss?
+mutate: $(READY)  ## Make 400 small changes to the program, and list those that no test catches.
 	@$(BIN)/python -m scripts.mutate $(ARGS)
 
 # Order-only: the pins that are about to be replaced need not be installed once more.
@@ -69,10 +76,11 @@ LOCK = $(or $(UV),$(BIN)/uv) pip compile --quiet --upgrade --universal --python-
   --no-emit-index-url --no-annotate --custom-compile-command 'make lock'
 lock: | $(READY)  ## Pin the newest allowed versions.
 	$(LOCK) --all-extras pyproject.toml requirements/dev.in --output-file requirements/dev.txt
+	$(LOCK) requirements/docs.in --output-file requirements/docs.txt
 	echo uv | $(LOCK) - --output-file requirements/uv.txt
 
-clean:  ## Remove what the other targets made.
+clean:  ## Remove the files that the other targets made.
 	rm -rf .venv .mutate build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test endurance lint fix bench replay coverage versions small-model mutate lock clean
+.PHONY: help install demo test endurance lint fix docs bench replay coverage versions small-model mutate lock clean

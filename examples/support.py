@@ -1,8 +1,8 @@
-"""Answers support mails: sorts them, asks a person about each refund, and collects the answers.
+"""Answers support mails: sorts them, requests an approval for each refund, collects the answers.
 
-python examples/support.py                  runs until it has asked about every refund
-flowengine approvals list                   what it asks
-flowengine approve --flow support --all     from any terminal: goes on, and prints the answers
+python examples/support.py                  runs until all refunds wait for an approval
+flowengine approvals list                   lists these approvals
+flowengine approve --flow support --all     from any terminal: continues, and prints the answers
 python examples/support.py --yaml           the same flow as a file
 """
 
@@ -14,14 +14,14 @@ from flowengine import Engine, Flow, cel
 
 
 class Mail(TypedDict):
-    """What comes in."""
+    """An incoming mail."""
 
     sender: str
     text: str
 
 
 class Sorted(TypedDict):
-    """What a mail is about."""
+    """The subject of a mail."""
 
     kind: Literal["refund", "question"]
     amount: float
@@ -41,7 +41,7 @@ with flow.group("each", map={"over": mails, "as": "mail", "key": cel.mail.sender
 
     @flow.step(effect="pure")
     def sort(mail: Mail) -> Sorted:
-        """Find out what a mail is about; a parameter called as the item is the item."""
+        """Determine the subject of a mail. A parameter named like the item receives the item."""
         amount = re.search(r"(\d+\.\d\d) EUR", mail["text"])
         if amount is None:
             return {"kind": "question", "amount": 0.0}

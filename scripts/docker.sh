@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# See to it that a Docker daemon answers, for the tests of the docker sandbox. One that answers is
-# left as it is; otherwise, as root on Debian, it is installed and started.
+# Ensure that a Docker daemon is running, for the tests of the docker sandbox. A running daemon is
+# left unchanged. Otherwise it is installed and started, which requires root on Debian.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 
@@ -29,8 +29,8 @@ exec 9>"$run/lock"
 flock 9 # two test runs that begin at once start one daemon
 answers && exit 0
 
-# A daemon that was killed leaves files that name its processes. Where those are gone, or are
-# zombies that nobody reaps, the next one would wait for them and give up.
+# A killed daemon leaves pid files. If their processes are dead, or are zombies without a parent
+# that reaps them, the next daemon would wait for them and give up.
 for pid_file in /var/run/docker.pid /var/run/docker/containerd/containerd.pid; do
   [ -f "$pid_file" ] || continue
   process=/proc/$(cat "$pid_file")

@@ -5,8 +5,8 @@
 #   demo   what the demo needs: the project's own dependencies and the extra for documents
 #   all    every extra, and the tools of `make test`
 #
-# The Makefile calls it, with the interpreter in PYTHON and a uv on the PATH in UV. Without a uv
-# there, the pinned one is installed into .venv first: that takes 3 seconds and saves a minute.
+# The Makefile calls it, with the interpreter in PYTHON and a uv on the PATH in UV. If UV is empty,
+# the pinned one is installed into .venv first: that takes 3 seconds and saves a minute.
 # pip installs the packages if no uv exists for the machine, or if uv cannot reach the registry.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
@@ -18,7 +18,7 @@ uv=${UV:-}
 pins=requirements/dev.txt
 builder=(hatchling editables) # what builds the project: installed first, so that its pins hold
 quiet=(--quiet --disable-pip-version-check)
-# uv brings certificates of its own, Debian's pip trusts those of the system: they can be more.
+# uv bundles certificates, while Debian's pip trusts those of the system, which can be more.
 if [ -s /etc/ssl/certs/ca-certificates.crt ]; then
   export UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
 fi
@@ -26,7 +26,7 @@ fi
 say() { echo "install: $*"; }
 give_up() { echo "install: $*" >&2; exit 1; }
 
-# Install Debian packages, or say what to do where that is not possible.
+# Install Debian packages, or print the command if that is not possible.
 debian() {
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     give_up "this machine lacks $*; on Debian or Ubuntu: sudo apt-get install $*"
@@ -52,8 +52,8 @@ find_pip() {
   fi
 }
 
-# Make .venv and find its pip. The interpreter's pip will do: a pip for .venv takes seconds to make,
-# and on Debian without python3-venv it cannot be made. But that pip can be missing or too old.
+# Make .venv and find its pip. The interpreter's pip is preferred, because installing one into .venv
+# takes seconds, and fails on Debian without python3-venv. But it can be missing or too old.
 make_venv() {
   { "$python" -m venv --without-pip .venv >/dev/null 2>&1 && find_pip; } \
     || { "$python" -m venv .venv >/dev/null 2>&1 && find_pip; }
@@ -65,15 +65,15 @@ make_venv_anywhere() {
   make_venv || give_up "$python can make no .venv with pip, not even with python3-venv and python3-pip"
 }
 
-# Set `uv` to the pinned one in .venv, if there is a wheel for this machine: building it would
-# take a Rust compiler and minutes.
+# Set `uv` to the pinned one in .venv, if a wheel exists for this machine: building it would
+# require a Rust compiler and take minutes.
 fetch_uv() {
   "${pip[@]}" install "${quiet[@]}" --no-deps --only-binary :all: --requirement requirements/uv.txt \
     && .venv/bin/uv --version >/dev/null && uv=.venv/bin/uv
 }
 
-# pip always compiles, uv only if it is told to. Without bytecode, each process that cannot write it
-# would compile what it imports: those in sandboxes (a second more for each PDF), and all where
+# pip always compiles, uv only with an option. Without bytecode, each process that cannot write it
+# would compile its imports: those in sandboxes (a second more for each PDF), and all where
 # PYTHONDONTWRITEBYTECODE is set.
 with_uv() {
   local into=(--quiet --python .venv --compile-bytecode)

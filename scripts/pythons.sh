@@ -1,5 +1,5 @@
-# Sets `pythons`: the versions of Python that a script is to use, as its arguments name them; by
-# default those of 3.12 to 3.14 that are on the PATH. Sourced by scripts.
+# Sets `pythons`: the versions of Python that a script uses, given as its arguments (default: those
+# of 3.12 to 3.14 that are on the PATH). Sourced by scripts.
 pythons=("$@")
 if [ "${#pythons[@]}" = 0 ]; then
   for version in 3.12 3.13 3.14; do

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Replays recorded executions under other versions of Python: is each state the same to the byte?
-# usage: scripts/replay.sh [PYTHON...]    by default those of 3.12 to 3.14 that are on the PATH
+# Replays recorded executions under other versions of Python, and compares each state by bytes.
+# usage: scripts/replay.sh [PYTHON...]    default: those of 3.12 to 3.14 that are on the PATH
 #
-# Recorded are the journals of the tests and, with the Python of .venv, all patterns. The others get
-# an environment of their own with the two packages that the kernel needs, as pinned.
+# The recordings are the journals of the tests and, with the Python of .venv, all patterns. Each
+# other version gets a virtual environment with the two pinned packages that the kernel needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

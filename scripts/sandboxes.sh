@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# See to it that the programs are there which the tests of environments run: bubblewrap, the
-# system's own Python with pip, Node.js with npm, tmux, Chromium, mmdebstrap, a Docker daemon with
-# the image of the docker sandbox, a registry of images, and the packages of the test servers. What
-# is missing is installed, as root on Debian; elsewhere it is named, and its tests are skipped.
+# Ensure that the programs are installed that the tests of environments run: bubblewrap, the
+# system's Python with pip, Node.js with npm, tmux, Chromium, mmdebstrap, a Docker daemon with
+# the image of the docker sandbox, a registry of images, and the packages of the test servers.
+# Missing programs are installed, as root on Debian. Elsewhere they are listed, and their tests are
+# skipped.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 cd "$(dirname "$0")/.."
@@ -45,7 +46,7 @@ for servers in tests/mcp_servers tests/model_servers; do
   fi
 done
 
-# Unpacked and not installed: a package of a service would start it.
+# Unpacked, not installed: installing the package would start the service.
 registry=tests/docker_registry
 if ! command -v docker-registry >/dev/null && ! [ -x "$registry/docker-registry" ] && command -v apt-get >/dev/null; then
   say "fetching the program of the Debian package docker-registry"
@@ -59,7 +60,7 @@ if ! command -v docker-registry >/dev/null && ! [ -x "$registry/docker-registry"
   fi
 fi
 
-# The images take half a minute and some minutes, so they are built beside what comes next; tests
+# The images take half a minute and several minutes, so they are built in the background. Tests
 # that need them wait.
 if scripts/docker.sh; then
   nohup bash -c '.venv/bin/python -m flowengine_envs.sandboxes.docker.image &&

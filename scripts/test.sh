@@ -2,10 +2,10 @@
 # Check format, lint, types and import contracts, and run the tests. Called by the Makefile.
 # usage: scripts/test.sh [PYTEST-ARGUMENT...]
 #
-# Types take a minute of one processor, so they are checked beside the tests, and reported at the
-# end. Before the tests begin, what the machine lacks is fetched, and meanwhile one process compiles
-# the tests: otherwise each of the processes that run them would do that for itself. What it compiled
-# lasts until something is changed.
+# Type checking takes a minute of one CPU, so it runs beside the tests and is reported at the end.
+# Before the tests begin, missing programs are installed, and meanwhile one process compiles the
+# tests. Otherwise each process that runs them would compile them. The bytecode is kept until a
+# file changes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests that need no other processes under other versions of Python, with the pinned tools.
-# usage: scripts/versions.sh [PYTHON...]    by default those of 3.12 to 3.14 that are on the PATH
+# Runs the tests without processes under other versions of Python, with the pinned tools.
+# usage: scripts/versions.sh [PYTHON...]    default: those of 3.12 to 3.14 that are on the PATH
 #
-# Each gets an environment of its own, with the project as a user installs it.
+# Each gets a virtual environment, with the project installed as by a user.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tests=(tests/building tests/expressions tests/flow tests/journal tests/kernel tests/language tests/nodes)

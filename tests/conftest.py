@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-pytest_plugins = ["tests.endurance", "tests.budget"]
+pytest_plugins = ["tests.endurance", "tests.budget", "tests.rest"]
 
 # Thousands of programs start below. Without this each of them would compile all of its modules
 # where the machine forbids to keep what was compiled, as images of containers like to.
@@ -91,13 +91,27 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-LOADING = ("tests/agents/models/", "tests/cli/test_chat.py", "tests/nodes/test_web_search.py")
-"""Tests that need the library of models, which takes three seconds to load."""
+LOADING = (
+    # The library of models, three seconds of a processor, and that of MCP, one.
+    ("tests/agents/models/", "tests/cli/test_chat.py", "tests/nodes/test_web_search.py"),
+    (
+        "tests/envs/mcp/",
+        "tests/agents/test_agent_servers.py",
+        "tests/agents/test_agents_of_other_files.py",
+        "tests/agents/test_bound_arguments.py",
+        "tests/agents/test_equipped_agents.py",
+        "tests/agents/test_limited_tools.py",
+        "tests/engines/test_changed_server_tools.py",
+        "tests/engines/test_mcp_tools.py",
+        "tests/tool_environment/test_kinds_of_tools.py",
+    ),
+)
+"""Tests that need a library that takes long to load, by library."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run what loads much one after the other: then one process has to, and not each of them."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LOADING))
+    items.sort(key=lambda item: [not item.nodeid.startswith(tests) for tests in LOADING])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,7 +27,10 @@ from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = Path(sys.executable).with_name("flowengine")
-_KEPT = {"flowengine", "flowengine_envs", "flowengine_nodes", "cel_expr_python", "jsonschema_rs"}
+_KEPT = {
+    *("flowengine", "flowengine_envs", "flowengine_nodes"),
+    *("cel_expr_python", "jsonschema_rs", "mcp", "mcp_types"),
+}
 """Packages whose modules are kept in memory, with what they import: none reads a variable, starts
 a thread or opens anything when it is imported."""
 

@@ -8,44 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from flowengine.settings import current_user
+from tests.transcripts import WAIT, exchanges, plain
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 PLAYED = [block for block in BLOCKS if "kill -9" not in block]
 """All but the kill, whose moment is left to chance; `tests/examples/test_slow.py` plays that."""
-WAIT = re.compile(r"approval ([0-9a-f]{4,})\b")
-
-
-class Exchange(NamedTuple):
-    """A command of a transcript, and what it prints."""
-
-    command: str
-    output: str
-
-
-def exchanges(block: str) -> list[Exchange]:
-    parts = re.split(r"^\$ (.*)\n", block, flags=re.MULTILINE)[1:]
-    return [Exchange(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
-
-
-def plain(text: str, waits: dict[str, str]) -> list[str]:
-    """Lines without what differs from run to run.
-
-    Items of a map end in any order, and the widest so far sets the width of a column.
-    """
-    for shown, real in waits.items():
-        text = re.sub(rf"\b({shown}|{real})\b", "WAIT", text)
-    text = text.replace(current_user(), "user:ana")  # whoever runs the tests
-    text = re.sub(r"\b01[0-9a-z]{6,24}\b", "EXECUTION", text)
-    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
-    text = re.sub(r"(\d+[dhm] )*\b[\d.]+[ms]?s\b|(\d+m \d+s)", "DURATION", text)
-    return sorted(" ".join(line.split()) for line in text.splitlines())
 
 
 def test_the_flows_are_the_examples() -> None:

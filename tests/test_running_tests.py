@@ -1,4 +1,4 @@
-"""How the tests are run: slices of those that try much, the budget, and no test that is skipped."""
+"""How the tests are run: slices of those that try much, the budget, and nothing left that works."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from tests.endurance import SLICES
 
 TESTS = Path(__file__).parent
-CONFTEST = 'pytest_plugins = ["tests.endurance", "tests.budget"]\n'
+PLUGINS = ("endurance", "budget", "rest")
+CONFTEST = f"pytest_plugins = {[f'tests.{name}' for name in PLUGINS]}\n"
 MANY = """\
 import pytest
 
@@ -34,6 +35,18 @@ def test_dear():
 """
 
 
+RESTLESS = """\
+import threading
+
+def for_ever():
+    while True:
+        pass
+
+def test_restless():
+    threading.Thread(target=for_ever, daemon=True).start()
+"""
+
+
 class Project:
     """A folder with tests, which are run as those of this project."""
 
@@ -43,8 +56,8 @@ class Project:
         self.tests.mkdir()
         (folder / "pytest.ini").write_text("[pytest]\n")
         (self.tests / "conftest.py").write_text(CONFTEST)
-        for plugin in ("endurance.py", "budget.py"):
-            (self.tests / plugin).write_text((TESTS / plugin).read_text())
+        for name in PLUGINS:
+            (self.tests / f"{name}.py").write_text((TESTS / f"{name}.py").read_text())
 
     def __call__(self, *options: str) -> subprocess.CompletedProcess[str]:
         """Run pytest in the folder."""
@@ -113,3 +126,12 @@ def test_a_folder_beyond_its_budget_fails_the_run_and_the_dearest_tests_are_name
     assert dearest.endswith("tests/kernel/test_dear.py::test_dear")
     assert within.returncode == 0
     assert project().returncode == 0
+
+
+def test_what_never_rests_fails_the_run_and_its_line_is_named(project: Project) -> None:
+    (project.tests / "test_restless.py").write_text(RESTLESS)
+    done = project("-p", "xdist", "-n", "1")
+
+    assert done.returncode == 1
+    assert re.search(r"1 passed", done.stdout)
+    assert re.search(r"never rests .*/tests/test_restless\.py:[45]\b", done.stdout)

@@ -1,4 +1,4 @@
-"""How a change leaves the sandbox."""
+"""Takes a change out of the sandbox."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from flowengine_envs.kinds.files import Folder
 
 
 def publish(work: Folder) -> list[str]:
-    """Bring the changed files to the person's own project, and return their names."""
+    """Copy the changed files to the user's project, and return their names."""
     changes = work.write_back()
     return [*changes.added, *changes.changed, *changes.removed]

@@ -1,8 +1,8 @@
-"""What makes a document doubtful: rules over its text and its tables.
+"""Rules that find doubtful documents, from their text and tables.
 
-Dates and amounts are found as people of several countries write them; a label in front of them
-("Total", "Gesamtbetrag", "valid until") says what they are. The rules are plain on purpose: what
-they are unsure of is for a person, and every finding says what was read.
+Dates and amounts are recognized in the formats of several countries. A label in front of them
+("Total", "Gesamtbetrag", "valid until") determines their meaning. The rules are simple on purpose:
+uncertain cases are left to an approver, and every finding contains the text that was read.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import NamedTuple, TypedDict
 
 
 class Facts(TypedDict):
-    """What was read off a document: the fields a person may correct."""
+    """The values read from a document, which an approver may correct."""
 
     date: str
-    """Date of the document as YYYY-MM-DD; empty if there is none."""
+    """Date of the document as YYYY-MM-DD, or empty."""
     valid_until: str
-    """Last day it holds, as YYYY-MM-DD; empty if it says none."""
+    """Last day of its validity, as YYYY-MM-DD, or empty."""
     total: float
-    """The total it states, the largest if several; 0 if it states none."""
+    """The stated total, or the largest of several. 0 without a total."""
     currency: str
 
 
 class Checked(TypedDict):
-    """A document's facts, and what speaks against letting it pass."""
+    """A document's facts, and the reasons for a review."""
 
     facts: Facts
     findings: list[str]
-    """Sentences; none for a sound document."""
+    """Sentences, none for a sound document."""
     summary: str
-    """The findings and the beginning of the text, as Markdown, for who decides."""
+    """The findings and the beginning of the text, as Markdown, for the approver."""
 
 
 class Readable(TypedDict):
-    """The part of a document that the checks use."""
+    """The fields of a document that the checks use."""
 
     text: str
     tables: list[list[list[str]]]
@@ -87,18 +87,18 @@ EXCERPT = 600
 
 
 class Amount(NamedTuple):
-    """A sum of money; the currency is empty where none is written."""
+    """A sum of money, with the currency or an empty text."""
 
     value: float
     currency: str
 
 
 def check(document: Readable, threshold: float, today: str) -> Checked:
-    """Read the facts off a document and look for what is wrong with it.
+    """Read the facts of a document and check them.
 
     Args:
-        document: Its Markdown and its tables, or why it cannot be read.
-        threshold: A total above this needs a person.
+        document: Its Markdown and its tables, or the reason why it cannot be read.
+        threshold: A total above this needs a review.
         today: The day to compare with, as YYYY-MM-DD.
 
     Returns:
@@ -110,7 +110,7 @@ def check(document: Readable, threshold: float, today: str) -> Checked:
     if document["problem"]:
         findings.append(f"It cannot be read: {document['problem']}.")
     elif not text:
-        findings.append("There is no text in it; it may be a scan.")
+        findings.append("It contains no text and may be a scan.")
     else:
         findings += check_dates(facts, today)
         findings += check_totals(facts, totals, document["tables"], threshold)
@@ -118,7 +118,7 @@ def check(document: Readable, threshold: float, today: str) -> Checked:
 
 
 def check_dates(facts: Facts, today: str) -> list[str]:
-    """Find a missing date and one that has passed."""
+    """Find a missing date and an expired validity."""
     findings = []
     if not facts["date"]:
         findings.append("It has no date.")
@@ -146,7 +146,7 @@ def check_totals(
 
 
 def read_facts(text: str) -> tuple[Facts, list[float]]:
-    """Read the facts off a text, and every total it states."""
+    """Read the facts of a text, and all stated totals."""
     date = until = ""
     totals: list[Amount] = []
     for line in text.splitlines():
@@ -163,21 +163,21 @@ def read_facts(text: str) -> tuple[Facts, list[float]]:
 
 
 def dates(line: str) -> list[str]:
-    """Find the dates in a line, as YYYY-MM-DD; day before month where both are numbers."""
+    """Find the dates in a line, as YYYY-MM-DD. Numeric dates have the day before the month."""
     found = []
     for match in DATE.finditer(line):
         parts = {name[0]: value for name, value in match.groupdict().items() if value}
         month = MONTHS.get(parts["m"].lower()) or int(parts["m"])
         try:
             day = datetime.date(int(parts["y"]), month, int(parts["d"]))
-        except ValueError:  # the 31st of February is no date
+        except ValueError:  # such as the 31st of February
             continue
         found.append(day.isoformat())
     return found
 
 
 def amounts(line: str) -> list[Amount]:
-    """Find the sums of money in a line: with cents or a currency, so that years are none."""
+    """Find the sums of money in a line: with cents or a currency, to exclude years."""
     found = []
     for match in AMOUNT.finditer(DATE.sub(" ", line)):
         sign = match["before"] or match["after"] or ""
@@ -189,7 +189,7 @@ def amounts(line: str) -> list[Amount]:
 
 
 def table_total(table: list[list[str]]) -> tuple[float | None, float]:
-    """Return the total that a table states in its last column, and what the rows above add up to.
+    """Return the total that a table states in its last column, and the sum of the rows above.
 
     Returns:
         The stated total, `None` if no row is one, and the sum.

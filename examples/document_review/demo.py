@@ -1,8 +1,8 @@
-"""Show the document review from its start to the report, each command in a process of its own.
+"""Show the document review from its start to the report, each command in a separate process.
 
     make demo
 
-It works in a folder of its own and removes it at the end.
+It works in a temporary directory and removes it at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROGRAM = Path(sys.executable).with_name("flowengine")
 
 
 class Demo:
-    """A folder with documents, and a user who types commands in it."""
+    """A directory with documents, and a user who types commands in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,11 +76,11 @@ class Demo:
 
 
 def show(demo: Demo) -> None:
-    """Run, look, decide, go on, read the report."""
-    demo.say("Ten documents: PDF, DOCX, PPTX, HTML, CSV. Five are sound; five need a person.")
+    """Run, list, decide, resume, read the report."""
+    demo.say("Ten documents: PDF, DOCX, PPTX, HTML, CSV. Five are sound, and five need a review.")
     demo.type("run review.yaml -i folder=inbox", expected=4)
 
-    demo.say("That process has ended; what waits is on disk. A second one looks:")
+    demo.say("That process has ended, and the approvals are on disk. A second one lists them:")
     demo.type("approvals list")
     waits = demo.ask("approvals list")
     ids = {wait["title"].split(":")[0]: wait["id"][:4] for wait in waits}
@@ -92,14 +92,12 @@ def show(demo: Demo) -> None:
     edit = "--edit date=2026-11-03"
     demo.type(f"approve {ids['travel_quote.html']} {edit} {comment} --as user:ben", expected=4)
 
-    demo.say(
-        "A scan that nobody can read is refused, the rest approved at once; both only recorded."
-    )
+    demo.say("An unreadable scan is rejected, and the rest approved. Both are only recorded.")
     comment = "--comment 'Please send it as text.'"
     demo.type(f"reject {ids['invoice_scan.pdf']} {comment} --no-resume")
     demo.type("approve --all --batch documents --no-resume")
 
-    demo.say("Later, one more process goes on to the end.")
+    demo.say("Later, another process resumes the execution and ends it.")
     demo.type(f"resume {execution}")
 
     demo.say("The report:")

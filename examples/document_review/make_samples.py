@@ -1,11 +1,11 @@
-"""Make the sample documents again, each with the program such files come from.
+"""Generate the sample documents, each with a program that typically writes such files.
 
-The samples are committed, so nobody needs this to run the example. It wants Chromium on the `PATH`
+The samples are committed, so the example runs without this. It requires Chromium on the `PATH`
 (Debian: `apt-get install chromium fonts-dejavu`) and the packages of the extra `documents`.
 
     python examples/document_review/make_samples.py
 
-The HTML and CSV samples are written by hand and stay as they are.
+The HTML and CSV samples are written by hand and are not changed.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ SAMPLES = HERE / "samples"
 
 
 def chromium(profile: Path, *arguments: str) -> None:
-    """Run Chromium without a window, without asking the network for anything.
+    """Run Chromium without a window and without using the network.
 
     Args:
-        profile: An empty folder for what the browser keeps.
-        arguments: What to do, and the page.
+        profile: An empty directory for the browser's profile.
+        arguments: The action and the page.
 
     Raises:
         SystemExit: Chromium is not installed, or failed.
     """
     program = shutil.which("chromium")
     if program is None:
-        raise SystemExit("chromium is not on the PATH; on Debian: apt-get install chromium")
+        raise SystemExit("chromium is not on the PATH (on Debian: apt-get install chromium)")
     quiet = ["--disable-gpu", "--disable-quic", "--disable-background-networking"]
     quiet += ["--no-first-run", "--disable-component-update", "--disable-sync"]
     command = [program, "--headless", "--no-sandbox", *quiet, f"--user-data-dir={profile}"]
@@ -47,12 +47,12 @@ def chromium(profile: Path, *arguments: str) -> None:
 
 
 def print_pdf(profile: Path, page: Path, target: Path) -> None:
-    """Print a page to PDF as the browser's own print dialog does."""
+    """Print a page to PDF, like the browser's print dialog."""
     chromium(profile, "--no-pdf-header-footer", f"--print-to-pdf={target}", page.as_uri())
 
 
 def scan(profile: Path, page: Path, target: Path) -> None:
-    """Make a PDF that is only a picture of a page, as a scanner without text recognition does."""
+    """Make a PDF that is only an image of a page, like a scanner without text recognition."""
     picture = profile / "scan.png"
     shot = [f"--screenshot={picture}", "--window-size=900,700", "--hide-scrollbars"]
     chromium(profile, *shot, page.as_uri())
@@ -62,7 +62,7 @@ def scan(profile: Path, page: Path, target: Path) -> None:
 
 
 def contract(target: Path) -> None:
-    """Write a service contract with a table of fees; it ended in the spring of 2025."""
+    """Write a service contract with a table of fees, which ended in the spring of 2025."""
     page = docx.Document()
     page.add_heading("Service contract 2023/08", level=1)
     page.add_paragraph("Dated 3 April 2023")
@@ -86,7 +86,7 @@ def contract(target: Path) -> None:
 
 
 def lease(target: Path) -> None:
-    """Write a lease with nothing to object to."""
+    """Write a lease without findings."""
     page = docx.Document()
     page.add_heading("Lease of the workshop at Møllevej 2", level=1)
     page.add_paragraph("Dated 1 September 2026")
@@ -105,7 +105,7 @@ def lease(target: Path) -> None:
 
 
 def deck(target: Path) -> None:
-    """Write three slides for a board; the sum asked for is large."""
+    """Write three slides for a board, with a large requested sum."""
     slides = pptx.Presentation()
     cover = slides.slides.add_slide(slides.slide_layouts[0])
     cover.shapes.title.text = "Workshop extension"

@@ -1,4 +1,4 @@
-"""The report at the end: a Markdown page that says who decided what, and what they changed."""
+"""The report at the end: a Markdown page with all decisions, approvers and corrections."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, TypedDict
 
 
 class Reviewed(TypedDict):
-    """One document and what became of it."""
+    """One document and its result."""
 
     file: str
     facts: dict[str, Any]
-    """As read, or as a person corrected them."""
+    """As read, or as corrected by an approver."""
     findings: list[str]
     decision: dict[str, Any] | None
-    """The output of the approval; `None` for a document that nobody had to look at."""
+    """The output of the approval, `None` for a document without findings."""
 
 
 def render(folder: str, today: str, documents: list[Reviewed], ignored: list[str]) -> str:
@@ -51,7 +51,7 @@ def overview(documents: list[Reviewed]) -> list[str]:
 
 
 def verdict(document: Reviewed) -> str:
-    """Say in a few words what became of a document."""
+    """Return the result of a document in a few words."""
     decision = document["decision"]
     if decision is None:
         return "sound"
@@ -60,7 +60,7 @@ def verdict(document: Reviewed) -> str:
 
 
 def details(document: Reviewed) -> list[str]:
-    """Write what was found in a doubtful document, and the decision with its corrections."""
+    """Write the findings about a document, and the decision with its corrections."""
     decision = document["decision"]
     assert decision is not None
     lines = ["", f"## {document['file']}", ""]

@@ -1,4 +1,4 @@
-"""One interpreter for a whole session: reused while it is healthy, made anew when it is not."""
+"""One interpreter for a whole session: reused while it is healthy, otherwise replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPEC = {"kind": "python", "scope": "session", "owner_id": "ana"}
 
 
 def main() -> None:
-    """Open it, use it twice, break it, and have another one."""
+    """Open it, use it twice, break it, and receive another one."""
     with EnvironmentManager() as manager:
         first = manager.ensure(SPEC)
         first.resource.run("count = 1")
@@ -23,7 +23,7 @@ def main() -> None:
         for pid in manager.written()[0]["traces"]["pids"]:
             os.kill(pid, signal.SIGKILL)
         try:
-            while True:  # a kill arrives when it does
+            while True:  # a signal arrives with a delay
                 first.resource.run("count")
         except EnvironmentLost as error:
             print("broken:", type(error).__name__)

@@ -19,7 +19,7 @@ def fahrenheit(celsius: float) -> float:
 
 @server.tool()
 def kelvin(celsius: float) -> float:
-    """Convert degrees; there are none below zero."""
+    """Convert degrees. Values below zero kelvin are invalid."""
     if celsius < -273.15:
         raise ToolError(f"it does not get as cold as {celsius:g} °C")
     return round(celsius + 273.15, 2)

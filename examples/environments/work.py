@@ -1,4 +1,4 @@
-"""What the steps do; each parameter that is named like an environment gets its resource."""
+"""Functions of the steps. A parameter named like an environment receives its resource."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 async def tidy(drafts: Any) -> list[str]:
-    """Put single spaces between words, in the copy."""
+    """Reduce the space between words to one character, in the copy."""
     paths = await drafts.async_list("*.txt")
     for path in paths:
         text = (await drafts.async_read(path)).decode()
@@ -16,13 +16,13 @@ async def tidy(drafts: Any) -> list[str]:
 
 
 async def publish(drafts: Any) -> dict[str, list[str]]:
-    """Bring what was changed to the original."""
+    """Write the changes back to the original."""
     changes = await drafts.async_write_back()
     return {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
 
 
 async def convert(units: Any, celsius: float) -> str:
-    """Ask a tool of an MCP server."""
+    """Call a tool of an MCP server."""
     tools = [tool["name"] for tool in await units.async_list_tools()]
     answer = await units.async_call_tool("fahrenheit", {"celsius": celsius})
     return f"{', '.join(tools)}: {celsius:g} °C are {answer.text} °F"

@@ -2,8 +2,8 @@
 
     python examples/expense/ledger.py 8765
 
-It books each reimbursement once, however often it is sent under the same key, and appends what it
-booked to `ledger.jsonl`.
+It books each reimbursement once, even if it is sent several times with the same key, and appends
+the bookings to `ledger.jsonl`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Ledger(BaseHTTPRequestHandler):
     """Answers `POST /v1/reimbursements`."""
 
     booked: ClassVar[dict[str, dict[str, object]]] = {}
-    """Key of a request → what was booked for it."""
+    """Key of a request → its booking."""
     file = Path("ledger.jsonl")
 
     def do_POST(self) -> None:
-        """Book a reimbursement, or say that it was booked before."""
+        """Book a reimbursement, or return the earlier booking."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.headers.get("Authorization", "").startswith("Bearer "):
             return self.answer(401, {"error": "no token"})
@@ -44,14 +44,14 @@ class Ledger(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def main(port: int) -> None:
     """Serve on this machine until interrupted.
 
     Args:
-        port: Where to listen; 0 picks a free one.
+        port: The port to listen on. 0 picks a free one.
     """
     with HTTPServer(("127.0.0.1", port), Ledger) as server:
         print(f"ledger on http://127.0.0.1:{server.server_port}", flush=True)

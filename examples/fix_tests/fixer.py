@@ -1,15 +1,15 @@
-"""A repairer that needs no model: it knows the usual suspects."""
+"""Repairs code without a model, by trying typical corrections."""
 
 from __future__ import annotations
 
 from flowengine_envs.kinds.files import Folder
 
 SUSPECTS = [("a - b", "a * b"), ("a * b", "a + b")]
-"""What is tried, one a round: wrong → perhaps right."""
+"""The corrections, one per round: wrong → perhaps right."""
 
 
 def repair(work: Folder, log: str) -> str:
-    """Change the code a little; the next round of tests tells whether it helped."""
+    """Try one correction. The next round of tests shows whether it helped."""
     text = work.read("calc.py").decode()
     for wrong, right in SUSPECTS:
         if wrong in text:
@@ -19,5 +19,5 @@ def repair(work: Folder, log: str) -> str:
 
 
 def write_back(work: Folder) -> list[str]:
-    """Bring the changed files to the project itself."""
+    """Write the changed files back to the project."""
     return work.write_back().changed

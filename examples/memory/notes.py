@@ -1,4 +1,4 @@
-"""What an assistant keeps of earlier conversations: notes in a database."""
+"""The memory of an assistant across conversations: notes in a database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def remember(db: Database, note: str) -> str:
     """Keep a note for later conversations.
 
     Args:
-        db: The notes of this person.
+        db: The notes of this user.
         note: One fact, in a sentence.
     """
     db.execute("insert or ignore into notes (note) values (?)", [note])
@@ -20,8 +20,8 @@ def recall(db: Database, word: str = "") -> list[str]:
     """Return notes of earlier conversations, the newest first.
 
     Args:
-        db: The notes of this person.
-        word: What they have to contain; empty: all.
+        db: The notes of this user.
+        word: A text that they contain. Empty: all notes.
     """
     rows = db.query(
         "select note from notes where instr(lower(note), lower(?)) order by rowid desc limit 50",
@@ -34,7 +34,7 @@ def forget(db: Database, note: str) -> int:
     """Remove a note, and return how many there were.
 
     Args:
-        db: The notes of this person.
+        db: The notes of this user.
         note: The note, as it was kept.
     """
     return db.execute("delete from notes where note = ?", [note]).changed

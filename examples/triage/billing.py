@@ -1,4 +1,4 @@
-"""What the billing agent works with: invoices, and a way to give money back."""
+"""The tools of the billing agent: look up invoices, and refund money."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ INVOICES = {"4711": {"amount": 240.0, "due": 180.0}}
 
 
 def find_invoice(number: str) -> dict[str, float | None]:
-    """Return what an invoice says and what was due.
+    """Return the amounts of an invoice: charged and due.
 
     Args:
         number: The number on the invoice.
@@ -16,7 +16,7 @@ def find_invoice(number: str) -> dict[str, float | None]:
 
 
 def refund(number: str, amount: float) -> str:
-    """Give money back.
+    """Refund money.
 
     Args:
         number: The number on the invoice.

@@ -1,8 +1,8 @@
 """Airline, hotel and mail of the trip example: a small world in a JSON file.
 
-The file, `trip-world.json` or what `TRIP_WORLD` says, holds what is reserved, the tickets, the
-mails and every call that was made, so that anybody can see what a crash, a retry or a compensation
-did. To make a call fail, write `"broken": {"reserve_hotel": "no room left"}` into it.
+The file, `trip-world.json` or the path in `TRIP_WORLD`, contains the reservations, the tickets, the
+mails and all calls, which shows the effects of a crash, a retry or a compensation. To make a call
+fail, write `"broken": {"reserve_hotel": "no room left"}` into it.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ class Reservation(TypedDict):
 
 
 class Unavailable(Exception):
-    """The other side cannot do this, now or later."""
+    """The service cannot do this, now or later."""
 
     retryable = False
 
 
 def reserve_flight(booking: str) -> Reservation:
-    """Reserve the flight of a booking, once however often it is asked for."""
+    """Reserve the flight of a booking. Repeated calls have no further effect."""
     return reserve("flight", booking)
 
 
 def release_flight(id: str) -> None:
-    """Give the flight back."""
+    """Cancel the reservation of a flight."""
     release("flight", id)
 
 
 def reserve_hotel(booking: str) -> Reservation:
-    """Reserve the hotel of a booking, once however often it is asked for."""
+    """Reserve the hotel of a booking. Repeated calls have no further effect."""
     return reserve("hotel", booking)
 
 
 def release_hotel(id: str) -> None:
-    """Give the room back."""
+    """Cancel the reservation of a room."""
     release("hotel", id)
 
 
 def issue_tickets(flight: str, hotel: str) -> list[str]:
-    """Issue the tickets for two reservations; the same ones again for the same reservations."""
+    """Issue the tickets for two reservations. The same reservations yield the same tickets."""
     with world("issue_tickets") as now:
         for id in (flight, hotel):
             if id not in now["tickets"]:
@@ -61,13 +61,13 @@ def issue_tickets(flight: str, hotel: str) -> list[str]:
 
 
 def mail(to: str, text: str) -> None:
-    """Write to the traveller."""
+    """Send a mail to the traveler."""
     with world("mail") as now:
         now["mails"].append({"to": to, "text": text})
 
 
 def reserve(what: str, booking: str) -> Reservation:
-    """Hold something for a booking."""
+    """Reserve something for a booking."""
     with world(f"reserve_{what}") as now:
         id = f"{what}-{booking}"
         now["reservations"][id] = True
@@ -75,23 +75,23 @@ def reserve(what: str, booking: str) -> Reservation:
 
 
 def release(what: str, id: str) -> None:
-    """Give something back; what is free stays free."""
+    """Cancel a reservation. Repeated calls have no further effect."""
     with world(f"release_{what}") as now:
         now["reservations"][id] = False
 
 
 @contextmanager
 def world(call: str) -> Iterator[World]:
-    """Open the world for one call, alone; what is changed is written when the call ends.
+    """Open the world exclusively for one call, and write the changes when it ends.
 
     Args:
-        call: The name of the call; it is counted, and fails if the world says so.
+        call: The name of the call, which is recorded, and fails if the world marks it as broken.
 
     Yields:
         The world.
 
     Raises:
-        Unavailable: The world says that this call is broken.
+        Unavailable: The world marks this call as broken.
     """
     path = Path(os.environ.get("TRIP_WORLD", "trip-world.json"))
     with path.open("a+", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""The command line: one file per command in `commands`, and what they share.
+"""The command line: one file per command in `commands`, and their shared parts.
 
-Only what the called command needs is imported; nothing here imports asyncio, YAML or Rich at its
-top.
+Only modules that the called command needs are imported. No module here imports asyncio, YAML or
+Rich at module level.
 """
 
 from flowengine.cli.entry_point import script

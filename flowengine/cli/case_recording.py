@@ -33,7 +33,7 @@ def record_case(arguments: Namespace) -> int:
         UsageError: Several files are named, or no case can be added to the file.
     """
     if len(arguments.files) > 1:
-        raise UsageError("--from writes into one file; name one")
+        raise UsageError("--from writes into one file: name only one")
     with Session(arguments) as session:
         id = session.engine.find(arguments.execution)
         short = session.short(id)
@@ -80,7 +80,7 @@ def _tell(recorded: Recorded) -> int:
 
 
 def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
-    """Add a case to a file, which is created if necessary; return it with its final name."""
+    """Add a case to a file, which is created if necessary. Return the case with its final name."""
     if not os.path.exists(path):
         _save(path, f"cases:\n{text_of(case)}")
         return case
@@ -90,7 +90,7 @@ def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
     cases = source.data.get("cases") if isinstance(source.data, dict) else None
     if not isinstance(cases, list) or not cases or source.problems:
         raise UsageError(
-            f"{path} is not a file of test cases", hint=f"see what is wrong: flowengine test {path}"
+            f"{path} is not a file of test cases", hint=f"show its errors: flowengine test {path}"
         )
     names = {one.get("name") for one in cases if isinstance(one, dict)}
     name, number = case["name"], 1
@@ -105,15 +105,15 @@ def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
     if indent is None or read_text(longer, path).data != expected:
         raise UsageError(
             f"{path} cannot take another case at its end",
-            hint="write 'cases:' as the last key, each case with a dash; or leave FILE out and"
-            " paste what is printed",
+            hint="write 'cases:' as the last key, each case with a dash, or leave FILE out and"
+            " paste the printed case",
         )
     _save(path, longer)
     return named
 
 
 def _indent(source: Source) -> int | None:
-    """Return the indentation of the dashes of the cases; None if there are none."""
+    """Return the indentation of the dashes of the cases, or None without dashes."""
     line = source.line_text(source.position(("cases", 0)).line)
     dash = line.lstrip(" ")[:2]
     return len(line) - len(line.lstrip(" ")) if dash == "- " else None

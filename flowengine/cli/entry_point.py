@@ -13,8 +13,8 @@ from flowengine.cli.program import main
 
 UNEXPECTED = 70
 NEW_OBJECTS = 10_000
-"""So many new containers begin a search for cyclic garbage; Python's own choice, 700, searches the
-libraries of models five times over while they are loaded."""
+"""Number of new containers that starts a search for cyclic garbage. Python's default, 700, searches
+the model libraries five times while they are loaded."""
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
@@ -27,7 +27,7 @@ def script() -> NoReturn:
         code = main()
     except Exception as error:
         code = _unexpected(error)
-    with suppress(OSError, ValueError):  # nobody reads it
+    with suppress(OSError, ValueError):  # its reader may be gone
         sys.stderr.flush()
     os._exit(code)
 
@@ -65,5 +65,5 @@ def _unexpected(error: Exception) -> int:
             for line in part.rstrip().split("\n"):
                 err(line)
     else:
-        err("  this is a bug; with --log-level debug the traceback is shown, please report it")
+        err("  this is a bug: please report it, with the traceback that --log-level debug shows")
     return UNEXPECTED

@@ -1,6 +1,6 @@
 """Finds the command that is called, imports only that one, and runs it.
 
-Options of the program may stand before or after the command.
+Options of the program are accepted before and after the command.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except OutputLost as error:
         return report(error, as_json=False)
-    with suppress(OSError, ValueError):  # steps print here, and perhaps nobody reads it
+    with suppress(OSError, ValueError):  # steps print here, and its reader may be gone
         sys.stdout.flush()
     return code
 
 
 def _ended(words: list[str]) -> int:
-    """Run a command line, say what went wrong, and return the exit code."""
+    """Run a command line, report its error, and return the exit code."""
     try:
         return _run(words)
     except OutputLost:
@@ -112,16 +112,18 @@ def _run(words: list[str]) -> int:
 
 
 def _check_folder() -> None:
-    """Check that the current folder exists: paths are relative to it."""
+    """Check that the current directory exists, since paths are relative to it."""
     try:
-        check_path("the current folder", os.getcwd())
+        check_path("the current directory", os.getcwd())
     except OSError as error:
-        hint = "change to a folder that exists: cd"
-        raise NotFound(f"the current folder cannot be used: {error.strerror}", hint=hint) from None
+        hint = "change to a directory that exists: cd"
+        raise NotFound(
+            f"the current directory cannot be used: {error.strerror}", hint=hint
+        ) from None
 
 
 def _unknown(name: str) -> UsageError:
-    """Return the error about words that are no command, with the one that was probably meant."""
+    """Return the error about an unknown command, with the closest known one."""
     from flowengine.sdk.near_words import nearest
 
     first, _, last = name.rpartition(" ")
@@ -131,11 +133,11 @@ def _unknown(name: str) -> UsageError:
     hint = f"see: flowengine {prefix}--help"
     if close is not None:
         hint = f"did you mean 'flowengine {prefix}{close}'?"
-    return UsageError(f"there is no command '{name}'", hint=hint)
+    return UsageError(f"unknown command '{name}'", hint=hint)
 
 
 def _run_without_command(words: list[str]) -> int:
-    """Answer `--version`, `--help` and an empty command line.
+    """Handle `--version`, `--help` and an empty command line.
 
     Args:
         words: Options only.
@@ -160,7 +162,7 @@ def _run_without_command(words: list[str]) -> int:
 
 
 def _command_at(words: list[str], start: int = 0) -> int | None:
-    """Return where the command stands: the first word that is no option and no option's value."""
+    """Return the index of the command: the first word that is not an option or its value."""
     skip = False
     for at, word in enumerate(words):
         if skip:

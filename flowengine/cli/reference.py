@@ -1,4 +1,4 @@
-"""The reference of the command line, made from what `--help` says.
+"""The reference of the command line, generated from the output of `--help`.
 
 python -m flowengine.cli.reference docs/cli.md
 """
@@ -20,14 +20,14 @@ def reference() -> str:
     os.environ["COLUMNS"] = "100"
     parts = [MARK, "", "## All commands", "", _block(help_of_program())]
     for words in COMMANDS:
-        if words not in ("approvals approve", "approvals reject"):  # they have a short name too
+        if words not in ("approvals approve", "approvals reject"):  # listed under their short names
             text = parser_of(words, load(words)).format_help()
             parts += ["", f"### flowengine {words}", "", _block(text)]
     return "\n".join(parts) + "\n"
 
 
 def main() -> None:
-    """Write the reference anew behind the mark in a page."""
+    """Replace the reference behind the mark in a page."""
     page = Path(sys.argv[1])
     before = page.read_text(encoding="utf-8").partition(MARK)[0]
     page.write_text(before + reference(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What every command works with: the engine, short ids, and command lines to paste."""
+"""The session of a command: its engine, short ids, and command lines to paste."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowengine.store_folder import find_store
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
 
-NEWEST = "its id, or any unambiguous prefix; default: the newest execution"
+NEWEST = "its id, or any unambiguous prefix (default: the newest execution)"
 """The help of an argument for `Session.execution`."""
 
 
@@ -22,8 +22,8 @@ class Session:
     """The engine of one command line, and its options.
 
     Args:
-        make: Path of the flow to run. If there is no store, it is created once this flow has proved
-            valid. None: the store must exist.
+        make: Path of the flow to run. A missing store is created once this flow has proved valid.
+            None: the store must exist.
 
     Attributes:
         engine: The engine.
@@ -37,10 +37,10 @@ class Session:
         store, by_name = find_store(arguments.store or "")
         if not os.path.exists(store):
             if make is None:
-                above = "" if by_name else ", nor in a folder above"
+                above = "" if by_name else " or in a directory above it"
                 raise NoStore(
-                    f"there is no store at {store}{above}",
-                    hint="the first run creates it; --store PATH names another one",
+                    f"no store exists at {store}{above}",
+                    hint="the first run creates it, and --store PATH names another one",
                 )
             from flowengine.engines.flows import load
 
@@ -63,7 +63,7 @@ class Session:
             self.engine.close()
 
     def execution(self, named: str | None) -> str:
-        """Return the full id of the execution that the command line names; None: the newest one.
+        """Return the full id of the execution that the command line names (None: the newest).
 
         Raises:
             NotFound: There is none, or the store is empty.
@@ -93,7 +93,7 @@ class Session:
 
     @property
     def place(self) -> str:
-        """The folder of the store, for messages."""
+        """The directory of the store, for messages."""
         return os.path.dirname(self.engine.store.location)
 
     def short(self, execution: str) -> str:
@@ -101,7 +101,7 @@ class Session:
         return self.engine.store.short_execution(execution)
 
     def origin(self, forked_from: str | None) -> str:
-        """Return where an execution was forked, as `ID at STEP`; empty: it was not."""
+        """Return the origin of a fork, as `ID at STEP`. Empty: it is not a fork."""
         id, at, step = (forked_from or "").partition(" ")
         return f"{self.short(id)}{at}{step}" if id else ""
 
@@ -115,13 +115,8 @@ class Session:
         Args:
             execution: Full id.
         """
-        from flowengine.engines.flows import LoadedFlow
-        from flowengine.journal.shapes import unpack_flow
-
-        store = self.engine.store
-        hash = store.execution(execution).hash
-        return LoadedFlow(unpack_flow(store.get_flow(hash), hash), hash)
+        return self.engine.flow_of(execution)
 
 
 class NoStore(NotFound):
-    """There is no store yet, so it is empty."""
+    """The store does not exist yet, so it contains no executions."""

@@ -67,7 +67,7 @@ def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, st
 
 
 def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
-    """Return the waits for people: id → title."""
+    """Return the pending approvals and questions: id → title."""
     from flowengine.cli.views.approvals import KINDS
 
     with_session = _session(parsed_args)

@@ -11,7 +11,7 @@ short and come once; use them from both.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -109,6 +109,7 @@ class Engine(Operator):
 
             who = Actor(self.user, "callback")
             host.ask_about_call = Consultant(host, tool_authority, who).ask
+        self._end_traces = self._begin_traces()
 
     def __enter__(self) -> Self:
         return self
@@ -134,6 +135,7 @@ class Engine(Operator):
     def close(self) -> None:
         """Release all leases and close the store; a second call does nothing."""
         self._host.close()
+        self._end_traces()
 
     def leave(self) -> None:
         """Release all leases, and leave the store open, for a process that ends at once.
@@ -142,6 +144,15 @@ class Engine(Operator):
         the log does that.
         """
         self._host.close(store=False)
+        self._end_traces()
+
+    def _begin_traces(self) -> Callable[[], None]:
+        """Export traces if environment variables name a destination, and return what ends it."""
+        if any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+            from flowengine.telemetry.export import export_if_wanted
+
+            return export_if_wanted(self)
+        return lambda: None
 
     # Flows
 

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 
     from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Difference, ExecutionInfo, Reason, WaitInfo
     from flowengine.engines.results import ExecutionPage, ExecutionResult, Update, WaitPage
     from flowengine.journal.store import Store
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.graph.specs import StepSpec
 
 
 class Reader:
@@ -83,6 +86,43 @@ class Reader:
         id = self.find(execution)
         with _sound(id):
             return show(self._host, id, step, plumbing=plumbing)
+
+    def flow_of(self, execution: str) -> LoadedFlow:
+        """Return the flow that an execution runs now, as the store keeps it.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+        """
+        from flowengine.engines.flows import LoadedFlow
+        from flowengine.journal.shapes import unpack_flow
+
+        hash = self.store.execution(self.find(execution)).hash
+        return LoadedFlow(unpack_flow(self.store.get_flow(hash), hash), hash)
+
+    def observations(
+        self, execution: str, *, until: int | None = None
+    ) -> Iterator[tuple[Observation, StepSpec]]:
+        """Replay an execution, and yield what happened to each activation of its steps.
+
+        Subscribers receive the same while an execution runs, as updates of kind `step`.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            until: Number of the first event that is left out; default: all are replayed.
+
+        Yields:
+            The observation, and the step in the flow that the execution ran at that time.
+        """
+        from flowengine.engines.executions.replay import read, walk
+
+        id = self.find(execution)
+        seen: list[Observation] = []
+        with _sound(id):
+            hash = self.store.execution(id).hash
+            for moment in walk(self._host.flows, hash, read(self.store, id)[:until], seen):
+                for one in seen:
+                    yield one, moment.graph.flow["steps"][one.step]
+                seen.clear()
 
     def executions(
         self,

@@ -60,7 +60,9 @@ def the_one(
     if not found or not beginning:
         raise NotFound(f"there is no {noun} {beginning!r} in {store}", hint=hint)
     some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-    raise UsageError(f"{beginning!r} is a prefix of several ids: {some}", hint="give more of it")
+    raise UsageError(
+        f"{beginning!r} is a prefix of several ids: {some}", hint="use a longer prefix"
+    )
 
 
 def the_one_of(noun: str, beginning: str, ids: Callable[[str], Sequence[str]], store: str) -> str:
@@ -77,8 +79,11 @@ def the_one_of(noun: str, beginning: str, ids: Callable[[str], Sequence[str]], s
 
     Raises:
         NotFound: No id of this kind has this prefix.
-        UsageError: Several do.
+        UsageError: Several do, or it is not text.
     """
+    if not isinstance(beginning, str):
+        hint = f"give the id as text, not {beginning!r}"
+        raise UsageError(f"this is not the id of an {noun}", hint=hint)
     found, hint = ids(noun), None
     other = WAIT if noun == EXECUTION else EXECUTION
     if beginning and not found and len(ids(other)) == 1:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 Isolation = Literal["none", "process", "namespace", "container"]
 """How strongly programs are isolated from the machine, weakest first."""
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
+"""All values of `Isolation`, from the weakest to the strongest."""
 
 Axis = Literal[
     "filesystem",
@@ -29,6 +30,7 @@ Axis = Literal[
 """What can be enforced: what a program sees of files, network, users and environment variables,
 which system calls it can make; and the limits."""
 AXES: tuple[Axis, ...] = get_args(Axis)
+"""All values of `Axis`."""
 
 
 class Capabilities(NamedTuple):

@@ -246,7 +246,7 @@ class Policy(Config):
 
 
 class Limits(Config):
-    """Limits, one vocabulary for all kinds; what is missing has the provider's default."""
+    """Limits, with the same keys for all kinds. Missing ones have the provider's default."""
 
     cpus: Annotated[float, BeforeValidator(_number), Field(gt=0)] | None = None
     """Processors, also fractions."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flowengine.sdk.rehearsals import Rehearsal
 
 Effect = Literal["pure", "idempotent", "once"]
+"""How a call may be repeated: freely, with the same idempotency key, or never."""
 AsText = Callable[[object, int], str | None]
 """What a call returned and the characters that a model is shown → how the model reads it."""
 Place = Literal["step", "tool", "generated"]

@@ -1,4 +1,4 @@
-"""Test doubles and simulators for users and for our own tests; see docs/testing.md."""
+"""Test doubles and simulators for users and for this project's tests. See docs/testing.md."""
 
 from flowengine.testing.explorer import Explored, ScheduleFailed, explore
 from flowengine.testing.outside import anything, deciding, sending

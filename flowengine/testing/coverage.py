@@ -1,7 +1,7 @@
-"""Branches of a flow, and which of them some case has taken.
+"""Branches of a flow, and those that a case has taken.
 
-A branch is a step that was entered, a step that was skipped by its `when`, a way of a split with
-conditions, an outcome that is routed, an entry of `on_error`, an action that undoes a step.
+A branch is one of these: a step is entered, a step is skipped by its `when`, an edge with a
+condition, a routed outcome, an entry of `on_error`, a compensation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Branch(NamedTuple):
 
 
 class Coverage:
-    """Which branches of a flow have been taken.
+    """The branches of a flow that have been taken.
 
     Args:
         flow: The flow.
@@ -46,13 +46,13 @@ class Coverage:
         self._known = frozenset(self.branches)
 
     def see(self, observations: Iterable[Observation]) -> None:
-        """Note the branches that one execution has taken."""
+        """Add the branches that one execution has taken."""
         for seen in observations:
             self.taken |= self._known.intersection(_taken(seen))
 
     @property
     def missed(self) -> list[Branch]:
-        """The branches that nothing has taken, in the order of the file."""
+        """The branches that no case has taken, in the order of the file."""
         left = [branch for branch in self.branches if branch not in self.taken]
         return sorted(left, key=self.place)
 
@@ -100,7 +100,7 @@ def _branches(flow: CompiledFlow) -> Iterator[Branch]:
         if (step["body"] < 0 and step["id"] in HIDDEN) or step.get("plumbing"):
             continue
         yield Branch(number, "entered")
-        if number in generated:  # nobody has written what is behind it
+        if number in generated:  # its other branches are generated
             continue
         if "when" in step:
             yield Branch(number, "skipped")
@@ -110,7 +110,7 @@ def _branches(flow: CompiledFlow) -> Iterator[Branch]:
 
 
 def _inside(flow: CompiledFlow) -> set[int]:
-    """Return the steps of one execution; what `detach` begins is another one."""
+    """Return the steps of one execution, without those that `detach` starts as another one."""
     subflows = flow.get("flows", [])
     of_subflows = {step for one in subflows for step in range(*one["steps"])}
     found = set(range(len(flow["steps"]))) - of_subflows

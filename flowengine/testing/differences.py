@@ -1,4 +1,4 @@
-"""What is different between two values, part by part, for people to read."""
+"""Differences between two values, part by part, in readable form."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def differences(expected: Any, found: Any) -> list[str]:
     """Return a line for each part in which two values differ.
 
     Args:
-        expected: What should be.
-        found: What is.
+        expected: The expected value.
+        found: The actual value.
 
     Returns:
-        Lines such as `amount: expected 1, found 2`; the first ones, if there are many.
+        Lines such as `amount: expected 1, found 2`. If there are many, only the first ones.
     """
     lines = list(_parts(expected, found, ""))
     more = len(lines) - MOST

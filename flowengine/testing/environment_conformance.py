@@ -1,4 +1,4 @@
-"""What every environment provider must do: one suite for the built-in ones and for yours.
+"""The conformance suite for environment providers: for the built-in ones and for yours.
 
 Each check takes a `Case` and raises `AssertionError` if the provider breaks the rule that the
 check's docstring states. With pytest:
@@ -37,7 +37,7 @@ from flowengine.sdk.environments import VARIABLE, Provider, background
 from flowengine.sdk.process_tree import marked
 
 BOUND = 60.0
-"""Seconds after which something that should have happened has not."""
+"""Seconds after which an expected event counts as missing."""
 
 
 class Case(NamedTuple):
@@ -48,14 +48,14 @@ class Case(NamedTuple):
     spec: Mapping[str, Any]
     """A spec of its kind without scope and owner."""
     use: Callable[[Any], object]
-    """Uses a resource, blocking, and raises if that does not work."""
+    """Uses a resource, blocking, and raises an error if that fails."""
 
 
 Check = Callable[[Case], None]
 
 
 class Bench:
-    """A manager for one check, in a folder of its own."""
+    """A manager for one check, in a separate directory."""
 
     def __init__(self, case: Case, folder: Path) -> None:
         self.case = case
@@ -67,7 +67,7 @@ class Bench:
         return {**self.case.spec, "scope": "session", "owner_id": owner}
 
     def check_gone(self, handle: Handle) -> None:
-        """Fail if a process or an entry of an environment is left."""
+        """Fail if a process or an entry of an environment remains."""
         found = [
             f"process {pid}"
             for pid, mark in marked(VARIABLE).items()
@@ -101,7 +101,7 @@ def _installed_kinds() -> list[str]:
 
 
 def is_whole(case: Case) -> None:
-    """It has a kind and every method, and its models have schemas that refuse unknown fields."""
+    """A provider has a kind and every method, and its models refuse unknown fields."""
     provider = case.provider()
     check_provider(provider)
     assert provider.kind == case.spec["kind"], "the spec is of another kind"
@@ -122,7 +122,7 @@ def _faults(bench: Bench, spec: Mapping[str, Any]) -> list[str]:
 
 
 def opens_what_works(case: Case) -> None:
-    """What `ensure` returns is healthy and can be used, again and again."""
+    """The result of `ensure` is healthy and can be used repeatedly."""
     with _bench(case) as bench:
         handle = bench.manager.ensure(bench.spec())
         assert handle.state == "ready"
@@ -132,7 +132,7 @@ def opens_what_works(case: Case) -> None:
 
 
 def owners_have_their_own(case: Case) -> None:
-    """Two requests never get one object, and ending one leaves the other working."""
+    """Two requests never receive the same object, and ending one leaves the other working."""
     with _bench(case) as bench:
         one, other = bench.manager.ensure(bench.spec()), bench.manager.ensure(bench.spec("other"))
         assert one.resource is not other.resource, "both got one object"
@@ -141,7 +141,7 @@ def owners_have_their_own(case: Case) -> None:
 
 
 def release_leaves_nothing(case: Case) -> None:
-    """After `release` no process of it lives, nothing is in the registry, and use is refused."""
+    """After `release`, no process is alive, the registry has no entry, and use is refused."""
     with _bench(case) as bench:
         handle = bench.manager.ensure(bench.spec())
         resource = handle.resource
@@ -157,7 +157,7 @@ def release_leaves_nothing(case: Case) -> None:
 
 
 def released_twice_is_harmless(case: Case) -> None:
-    """`release` of what has ended already raises nothing: it may be called for a broken one."""
+    """A second `release` raises nothing, because it may be called for a broken resource."""
     with _bench(case) as bench:
         handle = bench.manager.ensure(bench.spec())
         resource = handle.resource
@@ -167,7 +167,7 @@ def released_twice_is_harmless(case: Case) -> None:
 
 
 def ended_is_not_healthy(case: Case) -> None:
-    """The health check of what was released is false, or it raises; it ends within its bound."""
+    """The health check of a released resource returns False or raises, within its time limit."""
     with _bench(case) as bench:
         handle = bench.manager.ensure(bench.spec())
         resource = handle.resource
@@ -177,11 +177,11 @@ def ended_is_not_healthy(case: Case) -> None:
             healthy = given if isinstance(given, bool) else background().run(_bounded(given))
         except Exception:
             return
-        assert not healthy, "what was released says that it is healthy"
+        assert not healthy, "a released resource reports that it is healthy"
 
 
 def any_thread_and_loop_will_do(case: Case) -> None:
-    """Opened in one loop, used on another thread, released in a third loop."""
+    """A resource is opened in one loop, used on another thread, and released in a third loop."""
     with _bench(case) as bench:
         handle = asyncio.run(bench.manager.async_ensure(bench.spec()))
         with ThreadPoolExecutor(1) as pool:
@@ -191,7 +191,7 @@ def any_thread_and_loop_will_do(case: Case) -> None:
 
 
 def many_at_once_do_not_mix(case: Case) -> None:
-    """Several are opened, used and released at the same time."""
+    """Several resources are opened, used and released concurrently."""
     with _bench(case) as bench:
 
         def one(owner: str) -> Handle:
@@ -208,11 +208,13 @@ def many_at_once_do_not_mix(case: Case) -> None:
 
 
 def withdrawn_opening_leaves_nothing(case: Case) -> None:
-    """An `ensure` that is cancelled, at whatever moment, leaves no process behind."""
+    """A cancelled `ensure` leaves no process behind, at any moment."""
     with _bench(case) as bench:
         for pause in (0.0, 0.001, 0.01, 0.05):
             asyncio.run(_cancelled(bench, pause))
-        with ThreadPoolExecutor(1) as pool:  # what was withdrawn ends, and not by a time limit
+        with ThreadPoolExecutor(
+            1
+        ) as pool:  # the cancelled opening ends by itself, before any time limit
             pool.submit(bench.manager.release_scope, "session", "one").result(BOUND)
         started = [
             mark for mark in marked(VARIABLE).values() if mark.startswith(f"{bench.manager.id}-")
@@ -230,7 +232,7 @@ async def _cancelled(bench: Bench, pause: float) -> None:
 
 
 def comes_again_after_a_wait(case: Case) -> None:
-    """After `suspend` it is opened anew, with a higher generation and the files it had."""
+    """After `suspend`, it is opened again, with a higher generation and the same files."""
     with _bench(case) as bench:
         spec = {**bench.spec(), "on_wait": "release"}
         handle = bench.manager.ensure(spec)
@@ -255,7 +257,7 @@ def what_is_asked_for_stays_as_it_is(case: Case) -> None:
 
 
 def nothing_is_printed(case: Case) -> None:
-    """Nothing is written to standard output: it belongs to the program."""
+    """Nothing is written to standard output, which belongs to the program."""
     output = io.StringIO()
     with _bench(case) as bench, contextlib.redirect_stdout(output):
         handle = bench.manager.ensure(bench.spec())
@@ -265,7 +267,7 @@ def nothing_is_printed(case: Case) -> None:
 
 
 def loop_stays_responsive(case: Case) -> None:
-    """No coroutine of it blocks the background loop for longer than two seconds."""
+    """No coroutine of the provider blocks the background loop for longer than two seconds."""
     with _bench(case) as bench:
         longest = _Pulse()
         with longest:
@@ -276,9 +278,9 @@ def loop_stays_responsive(case: Case) -> None:
 
 
 class _Pulse:
-    """Measures the longest time for which the background loop does nothing else.
+    """Measures the longest time for which the background loop is blocked.
 
-    The time in which the machine runs others, although the loop is ready, does not count.
+    Time in which the machine runs other processes, although the loop is ready, does not count.
     """
 
     def __enter__(self) -> _Pulse:
@@ -301,10 +303,10 @@ class _Pulse:
 
 
 def _waited() -> float:
-    """Return the seconds that this thread was ready to run and did not, since it began."""
+    """Return the seconds for which this thread was ready but did not run, since it began."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):  # this kernel does not count them
+    except (OSError, IndexError):  # this kernel does not measure them
         return 0.0
 
 
@@ -322,7 +324,7 @@ sys.stdin.readline()
 
 
 def killed_process_is_reaped(case: Case) -> None:
-    """What a process leaves that is killed with -9 is ended by the next one that reaps."""
+    """Remains of a process killed with -9 are ended by the next process that reaps."""
     import json
 
     kind = case.provider

@@ -1,4 +1,4 @@
-"""What a case expects, held against what came of it."""
+"""Compares the expectations of a case with the execution."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ BEGUN = frozenset({"running", "waiting", "retrying", "succeeded", "failed", "unc
 
 
 class Problem(NamedTuple):
-    """Something that is not as the case expects."""
+    """A difference from the expectations of a case."""
 
     message: str
-    """What was expected and what happened; the first line says what it is about."""
+    """The expected and the actual result. The first line names the subject."""
     loc: Loc | None = None
-    """The part of the case that says so."""
+    """The part of the case with the expectation."""
 
 
 def path_of(observations: list[Observation], flow: CompiledFlow) -> list[str]:
-    """Return the addresses of all that began, in order of beginning.
+    """Return the addresses of all steps that began, in order of beginning.
 
     Args:
-        observations: What was observed.
-        flow: The flow; its plumbing is left out.
+        observations: The observations of the execution.
+        flow: The flow, whose `plumbing` steps are omitted.
     """
     path: dict[str, None] = {}
     plumbing: set[tuple[str, ...]] = set()
@@ -47,14 +47,14 @@ def path_of(observations: list[Observation], flow: CompiledFlow) -> list[str]:
 
 
 def problems(case: Case, player: Player) -> Iterator[Problem]:
-    """Yield what is not as a case expects.
+    """Yield the differences between a case and its execution.
 
     Args:
         case: The case.
-        player: What has played it.
+        player: The player that played it.
 
     Yields:
-        The problems; none if the case has passed.
+        The problems, none if the case has passed.
     """
     if player.problem is not None:
         yield Problem(player.problem.message, player.problem.loc or case.loc)
@@ -104,7 +104,7 @@ def _status(case: Case, player: Player) -> Iterator[Problem]:
         message += f"\nwaits for: {what}"
         if record["kind"] in ("approval", "ask", "question"):
             choices = "|".join(choice["id"] for choice in record.get("choices") or ()) or "..."
-            message += f"; write: approvals: {{{_short(record)}: {{choice: {choices}}}}}"
+            message += f", add: approvals: {{{_short(record)}: {{choice: {choices}}}}}"
     for address in player.at_work():
         message += f"\nstill running: '{address}'"
     yield Problem(message, (*case.expect.loc, "status") if case.has("expect") else case.loc)
@@ -131,7 +131,7 @@ def _path(case: Case, player: Player) -> Iterator[Problem]:
 def _named(
     what: str, wanted: dict[str, Any], found: dict[str, Any], case: Case
 ) -> Iterator[Problem]:
-    """Compare what is expected by name; other names may hold anything."""
+    """Compare the expected values by name, ignoring other names."""
     for name, value in wanted.items():
         expected = as_data(value)
         if name not in found or not same(expected, found[name]):

@@ -1,15 +1,14 @@
-"""Plays a flow in every order in which things can happen, or in many if there are too many.
+"""Plays a flow in every possible order of events, or in many of them if there are too many.
 
     found = explore("flow.yaml", {"a": 1, "b": 2})
     assert found.complete, found
     for played in found.runs:
         assert played.outputs == {"sum": 3}
 
-Each run is played from the start along a schedule of its own: what may happen at each moment is
-what `Simulator.possible` says, so the order of tasks, of timers among them, of decisions and of
-signals is all covered. The number of schedules grows quickly: n tasks at once can end in n! orders.
-Up to `limit` schedules are enumerated; where there are more, as many are drawn at random, and
-`complete` is False.
+Each run is played from the start along a separate schedule. The choices at each moment are those
+of `Simulator.possible`, so all orders of tasks, timers, decisions and signals are covered. The
+number of schedules grows quickly: n concurrent tasks can end in n! orders. Up to `limit` schedules
+are enumerated. If there are more, `limit` schedules are drawn at random, and `complete` is False.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
 
 LIMIT = 1000
-"""Schedules that are played unless a caller says otherwise."""
+"""Default number of schedules."""
 LONGEST = 2000
-"""Happenings after which a run counts as endless."""
+"""Maximum number of happenings, after which a run counts as endless."""
 
 
 class Explored(NamedTuple):
-    """What `explore` has played."""
+    """The result of `explore`."""
 
     runs: list[Simulator]
-    """One for each schedule."""
+    """One run for each schedule."""
     complete: bool
-    """Whether these are all schedules there are."""
+    """Whether these are all schedules."""
 
     def __str__(self) -> str:
-        """Say how much was played."""
+        """Return a summary of the runs."""
         if self.complete:
             return f"all {len(self.runs)} schedules"
         return f"{len(self.runs)} schedules drawn at random of more"
@@ -53,11 +52,11 @@ class Explored(NamedTuple):
 
 
 class ScheduleFailed(AssertionError):
-    """Something does not hold under one schedule.
+    """A check has failed under one schedule.
 
     Args:
-        schedule: What happened, in order, up to the failure.
-        reason: What does not hold.
+        schedule: Names of the happenings, in order, up to the failure.
+        reason: The failed check.
     """
 
     def __init__(self, schedule: list[str], reason: str) -> None:
@@ -83,20 +82,20 @@ def explore(
 
     Args:
         flow: A flow, the path of its file, or a graph.
-        script: As in `Simulator`. A function is called anew in every run and must give the same for
-            the same `Run`.
+        script: As in `Simulator`. A function is called in every run, and must return the same value
+            for the same `Run`.
         inputs: All inputs of the flow, those with defaults too.
-        outside: What people and other systems may do: `deciding(...)`, `sending(...)`.
-        holds: Called after everything that happens; raises AssertionError if something is wrong.
-        limit: Schedules that are played at most.
-        patient: Let time pass only when nothing else can happen; else timers race with tasks.
-        seed: For drawing, where there are more schedules than `limit`.
+        outside: The possible actions of users and other systems: `deciding(...)`, `sending(...)`.
+        holds: A check that is called after each happening, and raises `AssertionError`.
+        limit: Maximum number of schedules.
+        patient: Let time pass only when nothing else can happen. Otherwise timers race with tasks.
+        seed: For drawing schedules if there are more than `limit`.
 
     Returns:
         The runs, in the order of the schedules, and whether they are all.
 
     Raises:
-        ScheduleFailed: Something does not hold; says under which schedule.
+        ScheduleFailed: A check has failed. The error contains the schedule.
     """
     graph = flow if isinstance(flow, Graph) else graph_of(flow)
 
@@ -117,7 +116,7 @@ def explore(
 
 
 class Chooser:
-    """Chooses along a prefix, and then always the first; notes how many there were to choose of.
+    """Chooses along a prefix, then always the first, and records the number of choices.
 
     Args:
         prefix: Number of the choice at each turn.
@@ -128,7 +127,7 @@ class Chooser:
         self.of: list[int] = []
 
     def choose(self, ways: int) -> int:
-        """Return which of a number of ways to go now."""
+        """Return the choice among a number of ways."""
         turn = len(self.of)
         self.of.append(ways)
         if turn == len(self.taken):
@@ -136,7 +135,7 @@ class Chooser:
         return self.taken[turn]
 
     def next_prefix(self) -> list[int] | None:
-        """Return the beginning of the next schedule, or None after the last one."""
+        """Return the prefix of the next schedule, or None after the last one."""
         for turn in reversed(range(len(self.of))):
             if self.taken[turn] + 1 < self.of[turn]:
                 return [*self.taken[:turn], self.taken[turn] + 1]
@@ -144,7 +143,7 @@ class Chooser:
 
 
 def choosers() -> Iterator[Chooser]:
-    """Yield what leads through each schedule; each must be played before the next is asked for."""
+    """Yield a chooser for each schedule, which must be played before the next one is requested."""
     prefix: list[int] | None = []
     while prefix is not None:
         chooser = Chooser(prefix)

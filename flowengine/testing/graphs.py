@@ -28,7 +28,7 @@ class Functions:
         self.functions = functions
 
     def evaluate(self, expression: int, names: Names) -> Plain:
-        """Return what the function gives."""
+        """Return the result of the function."""
         return self.functions[expression](names)
 
     def text(self, value: Plain, expression: int) -> str:
@@ -40,8 +40,8 @@ class X:
     """An expression inside the description of a step.
 
     Args:
-        function: Gives it its value.
-        reads: The steps that it names.
+        function: Returns its value.
+        reads: The steps that it refers to.
     """
 
     def __init__(self, function: Expression, reads: tuple[str, ...] = ()) -> None:
@@ -50,7 +50,7 @@ class X:
 
 
 def x(function: Expression) -> X:
-    """Return an expression that names no step."""
+    """Return an expression that refers to no step."""
     return X(function)
 
 
@@ -67,12 +67,14 @@ def step(id: str, **keys: Any) -> Described:
 
     Args:
         id: Its name.
-        keys: As in `graph.StepSpec`, and: `next` - a name, `end`, `end_all`, or a dict with `all`,
-            `first` (lists of names or `(condition, name)`; a condition `"else"`) or `outcome`;
-            `join` - a word or a number, perhaps with `late`; `group` - steps of a child body;
-            `parallel` - the same, all started at once; `finally_` - the steps that clean up after
-            either; `undo` - the name of a hidden step; `trigger` - of a step of the flow itself.
-            Without `action` a step is a task, or a group if it has one.
+        keys: As in `graph.StepSpec`, and:
+            `next`: a name, `end`, `end_all`, or a dict with `outcome`, or with `all` or `first` and
+            a list of names or `(condition, name)`, where a condition may be `"else"`.
+            `join`: a word or a number, perhaps with `late`.
+            `group`: steps of a child body. `parallel`: the same, all started at once.
+            `finally_`: the steps that clean up after either.
+            `undo`: the name of a hidden step. `trigger`: that of a step of the flow itself.
+            Without `action`, a step is a task, or a group if it has one.
 
     Returns:
         The description.
@@ -100,12 +102,12 @@ def needs(uses: dict[str, Described], given: Any = None) -> Described:
 
 
 def calls(tool: str, args: Any, **fields: Any) -> Described:
-    """Return the keys of a task or subflow that people are asked about before it is called.
+    """Return the keys of a task or subflow that needs an approval before it is called.
 
     Args:
         tool: Name of the tool.
         args: Its arguments.
-        fields: Of the approval; also `bind`, `edit`, `when`, `schema`, `version`.
+        fields: Fields of the approval, and `bind`, `edit`, `when`, `schema`, `version`.
     """
     choices = [
         {"id": "approve", "counts_as": "approve"},
@@ -135,7 +137,7 @@ class _Builder:
         self.bodies: list[Described] = []
         self.functions: list[Expression] = []
         self.readers: dict[str, list[int]] = {}
-        """Step → the numbers of the expressions that name it."""
+        """Step → the numbers of the expressions that refer to it."""
         self.flows = 0
 
     def body(self, described: list[Described], kind: str, owner: int, parallel: bool) -> int:
@@ -163,7 +165,7 @@ class _Builder:
         return number
 
     def subflow(self, name: str, described: Described) -> Described:
-        """Add a flow that steps run, and return what it declares."""
+        """Add a flow that steps run, and return its declaration."""
         first, number = [len(self.steps), len(self.bodies)], self.flows + 1
         self.flows = number
         body = self.body(described["steps"], "flow", -1, False)
@@ -189,7 +191,7 @@ class _Builder:
         return {one["id"]: i for i, one in enumerate(self.steps) if one["body"] >= 0}
 
     def lead_back(self, handlers: Iterable[Described], indexes: dict[str, int]) -> None:
-        """Note the edges from the start of a flow to where its handlers lead."""
+        """Add the edges from the start of a flow to the targets of its handlers."""
         for index in [indexes[one["to"]] for one in handlers if "to" in one]:
             if START not in self.steps[index]["sources"]:
                 self.steps[index]["sources"].insert(0, START)
@@ -218,7 +220,7 @@ class _Builder:
         )
 
     def _opens(self, body: int, uses: dict[str, Described] | None) -> None:
-        """Add what is to be open from the start of a flow: a hidden step."""
+        """Add the hidden step that opens environments at the start of a flow."""
         if uses:
             self.bodies[body]["opens"] = len(self.steps)
             keys = self._resolved(needs(uses))
@@ -311,7 +313,7 @@ class _Builder:
         return ["expr", self._expression(value)] if isinstance(value, X) else ["const", value]
 
     def _resolved(self, value: Any) -> Any:
-        """Put the numbers of expressions where a description has them."""
+        """Replace the expressions of a description by their numbers."""
         if isinstance(value, X):
             return self._expression(value)
         if isinstance(value, V):
@@ -350,7 +352,7 @@ def graph(
         on_error: Handlers of the flow.
         finally_: Steps that clean up after the flow.
         flows: Flows that steps run (`action="flow"`, `flow=` its name): `steps`, and perhaps
-            `on_error`, `finally_`, `opens`, keys of `FlowSpec`; ids of steps are unique over all.
+            `on_error`, `finally_`, `opens`, keys of `FlowSpec`. Ids of steps are unique overall.
         opens: Environments that are to be open from the start, as `needs` takes them.
         flow: Further keys of `CompiledFlow`: `outputs` (name → `v(...)`), `state`, `limits`, ...
 

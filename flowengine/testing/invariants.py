@@ -1,8 +1,8 @@
-"""What is true of every execution, whatever happens to it: the properties, stated in one place.
+"""The invariants of every execution, stated in one place.
 
-`ALWAYS` holds after every event; the simulator checks it. `FINALLY` holds when nothing happens any
-more by itself; `check_over` checks it. Each property is a function that raises `AssertionError`;
-its name and the first line of its docstring say what it claims.
+`ALWAYS` holds after every event, and the simulator checks it. `FINALLY` holds when nothing happens
+by itself any more, and `check_over` checks it. Each invariant is a function that raises
+`AssertionError`. Its name and the first line of its docstring state the claim.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 
 
 class Simulated(Protocol):
-    """What the properties look at; `flowengine.testing.Simulator` says what each part is."""
+    """The interface that the invariants use. `flowengine.testing.Simulator` documents its parts."""
 
     graph: Graph
     state: State
@@ -73,7 +73,7 @@ class Simulated(Protocol):
 
 
 def nothing_is_open_after_the_end(simulator: Simulated) -> None:
-    """An execution that has ended holds nothing: no path, wait, timer, lock, clean-up."""
+    """An ended execution has no token, wait, timer, lock or cleanup."""
     state = simulator.state
     if state["status"] not in ENDED:
         return
@@ -83,13 +83,13 @@ def nothing_is_open_after_the_end(simulator: Simulated) -> None:
     assert "cleanups" not in state, "nothing is being cleaned up after the end"
     assert "locks" not in state, "no lock is held after the end"
     assert "frames" not in state, "nothing of a subflow is left after the end"
-    assert "reading" not in state, "nobody reads state"
+    assert "reading" not in state, "no reader of state is left after the end"
     assert "answers" not in state, "no answer is kept after the end"
     assert not state["running"]
 
 
 def nothing_is_held_back(simulator: Simulated) -> None:
-    """Failures are held back only while a retry is made, and what it holds begins with it."""
+    """Failures are held back only during a retry, and held places begin again with it."""
     state = simulator.state
     assert "hold" not in state
     assert not any("then" in place for place in state["acts"].values())
@@ -98,7 +98,7 @@ def nothing_is_held_back(simulator: Simulated) -> None:
 
 
 def it_ends_once(simulator: Simulated) -> None:
-    """The end is told at most once, and once more for each time that it is retried."""
+    """The end is reported at most once, and once more for each retry."""
     assert simulator.ends <= 1 + simulator.retries, "an execution ends once"
 
 
@@ -111,11 +111,11 @@ def what_runs_is_what_the_state_says(simulator: Simulated) -> None:
     """Every attempt that runs is in the state, and every one in the state runs."""
     if simulator.journal[-1]["type"] != "cut":
         here, said = set(simulator.running), set(running(simulator.state))
-        assert here == said, f"run: {sorted(here)}; the state says: {sorted(said)}"
+        assert here == said, f"running: {sorted(here)}, in the state: {sorted(said)}"
 
 
 def no_path_is_lost_or_doubled(simulator: Simulated) -> None:
-    """Every token is in one scope, every unit in one activation, and each knows the other."""
+    """Every token is in one scope, every unit in one activation, with references both ways."""
     state = simulator.state
     for number, unit in state["units"].items():
         act = state["acts"][unit["act"]]
@@ -145,7 +145,7 @@ def every_wait_can_end(simulator: Simulated) -> None:
 
 
 def every_timer_has_an_owner(simulator: Simulated) -> None:
-    """What a timer is of is there, and has no other timer of that sort."""
+    """The owner of each timer exists, and has no other timer of that kind."""
     state = simulator.state
     tables: Any = {"timeout": "units", "pause": "units", "deadline": "acts", "duration": "scopes",
                    "idle": "scopes", "wait": "waits", "expire": "waits", "remind": "waits",
@@ -174,7 +174,7 @@ def questions_are_waited_for(simulator: Simulated) -> None:
     for number, wait in open_.items():
         owner, digest = wait["asks"]
         assert answers[owner][digest] == number
-        assert wait["units"], "nobody waits for it"
+        assert wait["units"], "no unit waits for it"
         assert all(number in state["units"][one]["asks"] for one in wait["units"])
     for owner, about in answers.items():
         assert about, "nothing is kept for an owner of nothing"
@@ -183,7 +183,7 @@ def questions_are_waited_for(simulator: Simulated) -> None:
 
 
 def calls_run_as_they_were_approved(simulator: Simulated) -> None:
-    """A call that people were asked about runs only with a yes, and with what they said yes to."""
+    """A call that needs an approval runs only after it, and with the approved arguments."""
     state = simulator.state
     answers = state.get("answers", {})
     for unit in state["units"].values():
@@ -194,7 +194,7 @@ def calls_run_as_they_were_approved(simulator: Simulated) -> None:
 
 
 def what_is_cleaned_up_is_waited_for(simulator: Simulated) -> None:
-    """What is due is waited for, or the flow still has to end; what runs is due to somebody."""
+    """A due cleanup has a waiter or the flow has not ended, and a running cleanup has an owner."""
     state = simulator.state
     cleanups = state.get("cleanups", {})
     for number, cleanup in cleanups.items():
@@ -211,11 +211,11 @@ def what_is_cleaned_up_is_waited_for(simulator: Simulated) -> None:
 
 
 def locks_are_held_by_those_who_say_so(simulator: Simulated) -> None:
-    """Who has a lock or is queued for it says so, and nobody is queued for one that is free."""
+    """Units agree with the lock that they hold or queue for, and a free lock has no queue."""
     units = simulator.state["units"]
     locks = simulator.state.get("locks", {})
     for name, lock in locks.items():
-        assert lock["holders"], "a lock that nobody holds is gone"
+        assert lock["holders"], "a lock without a holder is deleted"
         assert all(units[n]["lock"] == name and units[n]["held"] for n in lock["holders"])
         sharing = {"shares" in units[n] for n in lock["holders"]}
         assert len(sharing) == 1, "either all holders share a lock, or none does"
@@ -233,7 +233,7 @@ def locks_are_held_by_those_who_say_so(simulator: Simulated) -> None:
 
 
 def shared_locks_are_those_claimed(simulator: Simulated) -> None:
-    """What is claimed of locks that executions share is held or waited for, and nothing else."""
+    """The claims of shared locks are exactly those that units hold or wait for."""
     state = simulator.state
     said = [(u["lock"], n) for n, u in state["units"].items() if is_shared(u.get("lock", "0"))]
     if "bound" in state and state["status"] not in ENDED:
@@ -248,7 +248,7 @@ def shared_locks_are_those_claimed(simulator: Simulated) -> None:
 
 
 def attempts_see_state_as_it_was(simulator: Simulated) -> None:
-    """An attempt that began anew now would be handed the state that it was handed before."""
+    """A new attempt would receive the same state as the one before."""
     state = simulator.state
     for key, readers in state.get("reading", {}).items():
         assert readers, f"nobody reads {key}"
@@ -264,7 +264,7 @@ def attempts_see_state_as_it_was(simulator: Simulated) -> None:
 
 
 def budgets_are_kept(simulator: Simulated) -> None:
-    """No call goes beyond a budget; what is reserved is what runs, and who waits has been asked."""
+    """No call exceeds a budget, running calls have reservations, and waiting ones a question."""
     state = simulator.state
     frames = state.get("frames", {})
     reserved: dict[int, set[int]] = {}
@@ -282,15 +282,15 @@ def budgets_are_kept(simulator: Simulated) -> None:
             continue
         assert set(budget["calls"]) == reserved.get(owner, set()), "what runs is reserved"
         amounts = budget.get("reserved", {})
-        assert amounts.keys() <= budget["calls"].keys(), "what is reserved runs"
+        assert amounts.keys() <= budget["calls"].keys(), "reservations belong to running calls"
         assert "reserved" not in budget or amounts
         for meter, estimated in budget.get("estimated", {}).items():
-            assert estimated <= budget["amounts"][meter], "what is estimated is counted"
+            assert estimated <= budget["amounts"][meter], "estimates are counted"
         queue = budget.get("queue", {})
         assert {*budget["waiting"], *queue} == {n for n, of in waiting.items() if of == owner}
         assert not budget["waiting"].keys() & queue.keys()
         assert "queue" not in budget or queue
-        assert not queue or budget["calls"], "what is waited for ends"
+        assert not queue or budget["calls"], "a queue waits for running calls"
         if budget["waiting"]:
             assert state["waits"][budget["wait"]]["budget"] == owner, "who waits has been asked for"
         assert ("since" in budget) == bool("wall_time" in budget["limits"] and budget["calls"])
@@ -322,7 +322,7 @@ def _count_calls(simulator: Simulated) -> None:
 
 
 def every_past_is_kept_while_needed(simulator: Simulated) -> None:
-    """Each layer of the past is referred to as often as it says, and none is kept for nobody."""
+    """Each layer of the past has as many references as it counts, and none has zero."""
     state = simulator.state
     counted: Counter[int] = Counter(layer for layer in _references(state) if layer)
     actual = {number: layer[2] for number, layer in state["layers"].items()}
@@ -330,7 +330,7 @@ def every_past_is_kept_while_needed(simulator: Simulated) -> None:
 
 
 def subflows_have_what_is_theirs(simulator: Simulated) -> None:
-    """What is in a subflow has its frame, which is there as long as the lowest layer of a past."""
+    """The parts of a subflow share its frame, which exists as long as its lowest layer."""
     state = simulator.state
     frames = state.get("frames", {})
     for number, frame in frames.items():
@@ -382,7 +382,7 @@ def replay_gives_the_same_bytes(simulator: Simulated) -> None:
 
 
 def what_began_is_told_how_it_ended(simulator: Simulated) -> None:
-    """Of an execution that has ended observers know how each activation ended."""
+    """After the end of an execution, observers have received the end of each activation."""
     if simulator.status in ENDED:
         last = {seen.address: seen.status for seen in simulator.observations}
         left = {address: status for address, status in last.items() if status not in OVER}
@@ -390,7 +390,7 @@ def what_began_is_told_how_it_ended(simulator: Simulated) -> None:
 
 
 def each_scope_is_cleaned_up_once(simulator: Simulated) -> None:
-    """However a group ended, its `finally` began once for it; so that of the flow."""
+    """The `finally` of each ended group, and of the flow, began exactly once."""
     at_once = any(event["type"] == "cancel" and event["now"] for event in simulator.journal)
     if simulator.status not in ENDED or at_once or simulator.retries:
         return
@@ -406,15 +406,15 @@ def each_scope_is_cleaned_up_once(simulator: Simulated) -> None:
 
 
 def it_does_not_stall(simulator: Simulated) -> None:
-    """It ended or waits for something outside; of a flow that the checker accepts."""
+    """An execution of a flow that the checker accepts has ended, or waits for an outside event."""
     assert not is_stuck(simulator), "nothing can ever move again"
 
 
 def is_stuck(simulator: Simulated) -> bool:
-    """Return whether nothing can ever move again, whatever comes from outside.
+    """Return whether nothing can ever move again, for all possible outside events.
 
-    Outside are people, messages, time, and other executions: they give back the locks that they
-    share with this one. A lock that this execution waits for and has itself is not outside.
+    Outside events are decisions, messages, time, and the end of other executions, which release
+    shared locks. A lock that this execution both holds and waits for is not outside.
 
     Args:
         simulator: An execution in which nothing happens by itself any more.
@@ -435,13 +435,13 @@ FINALLY: list[Callable[[Simulated], None]] = [
 
 
 def check_now(simulator: Simulated) -> None:
-    """Check all that holds after every event."""
+    """Check the invariants that hold after every event."""
     for holds in ALWAYS:
         holds(simulator)
 
 
 def check_over(simulator: Simulated) -> None:
-    """Check all that holds when nothing happens any more by itself."""
+    """Check the invariants that hold when nothing happens by itself any more."""
     for holds in FINALLY:
         holds(simulator)
 

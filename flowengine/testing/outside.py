@@ -1,4 +1,4 @@
-"""What people and other systems may do to a simulated execution: for `Simulator(outside=...)`."""
+"""Actions of users and other systems on a simulated execution, for `Simulator(outside=...)`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from flowengine.testing.simulator import Happening, Outside, Simulator
 
 
 def deciding(at: str, *choices: str | Mapping[str, Any]) -> Outside:
-    """Return what people may do about an approval or a question.
+    """Return the possible decisions on an approval or a question.
 
     Args:
         at: Id of the step, or an address.
         choices: Ids of choices, or the parts of a decision: `choice`, and perhaps `form`, `edits`,
-            `comment`, `by`, `value`. Each is a way that the decision may go.
+            `comment`, `by`, `value`. Each is a possible decision.
 
     Returns:
         For `Simulator(outside=...)`.
@@ -38,13 +38,13 @@ def deciding(at: str, *choices: str | Mapping[str, Any]) -> Outside:
 
 
 def sending(signal: str, data: Plain = None, *, key: str | None = None, times: int = 1) -> Outside:
-    """Return what sends a signal at any moment.
+    """Return the action that sends a signal, at any moment.
 
     Args:
         signal: Its name.
-        data: What it carries.
-        key: For whom it is.
-        times: How often it is sent at most.
+        data: Its data.
+        key: Its key.
+        times: Maximum number of times that it is sent.
 
     Returns:
         For `Simulator(outside=...)`.
@@ -61,13 +61,13 @@ def sending(signal: str, data: Plain = None, *, key: str | None = None, times: i
 
 
 def anything(*, times: int = 2) -> Outside:
-    """Return all that people and other systems may do with any flow.
+    """Return all possible actions of users and other systems, for any flow.
 
-    Every approval is decided in each way that it can be, and every signal that the flow declares is
-    sent at any moment, by its key.
+    Every approval is decided in each possible way, and every signal that the flow declares is sent
+    at any moment, by its key.
 
     Args:
-        times: How often each signal is sent at most.
+        times: Maximum number of times that each signal is sent.
 
     Returns:
         For `Simulator(outside=...)`.

@@ -1,9 +1,8 @@
-"""Plays one test case: the engine's own driver, on a clock that jumps, with scripted answers.
+"""Plays one test case: the engine's driver, on a clock that jumps, with scripted answers.
 
-Everything else is as in a real run: events are committed before anything follows from them,
-arguments and results are checked by their schemas, and decisions come through the one function that
-knows who may decide. Nothing is awaited and nothing outside is called, so a week takes
-milliseconds.
+Everything else is as in a real run: events are committed before their commands are carried out,
+arguments and results are checked by their schemas, and decisions pass the usual check of the
+approver. Nothing is awaited and no outside call is made, so a week takes milliseconds.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from flowengine.sdk.rehearsals import Rehearsal
 
 MOST_TURNS = 100_000
-"""Things that happen in one case before it counts as endless."""
+"""Maximum number of happenings in one case, after which it counts as endless."""
 DECIDABLE = ("approval", "ask", "question")
 
 
@@ -60,7 +59,7 @@ class Clock:
     """Virtual time.
 
     Args:
-        now: When it begins (ms).
+        now: The initial time (ms).
     """
 
     def __init__(self, now: int) -> None:
@@ -72,7 +71,7 @@ class Clock:
 
 
 class Unused:
-    """In place of what runs steps: it hands every attempt to the player."""
+    """Replaces the runner of steps: it passes every attempt to the player."""
 
     def quick(self, step: int) -> None:
         """Return None: no attempt runs at once."""
@@ -81,7 +80,7 @@ class Unused:
         """Return None: no attempt runs before its turn."""
 
     def source(self, step: int) -> None:
-        """Return None: what a script plays stays what it is."""
+        """Return None, because scripted steps have no source to compare."""
 
     async def attempt(self, execution: ExecutionContext, run: Run) -> None:
         """Is never called."""
@@ -95,12 +94,12 @@ class Player(Driver):
         flow: The flow.
         case: The case.
         groups: Group → its users, as `user:NAME`.
-        folder: Of the case file, where paths are looked for.
+        folder: Directory of the case file, for relative paths.
 
     Attributes:
-        execution: What was played.
-        observations: What happened to each activation.
-        problem: Why the case could not go on, if so.
+        execution: The execution that was played.
+        observations: The observations of each activation.
+        problem: Why the case could not continue, if so.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class Player(Driver):
         self.host.subscribers.append(self._told)
 
     def begin(self) -> None:
-        """Begin the execution; inputs that do not fit are an `InputError`."""
+        """Begin the execution. Invalid inputs raise `InputError`."""
         case = self.case
         self.flow = LoadedFlow(_without_files(self.flow.compiled), self.flow.form)
         linked = self.host.flows.of(self.flow.compiled, self.flow.form)
@@ -170,14 +169,14 @@ class Player(Driver):
             raise error
 
     def at_work(self) -> list[str]:
-        """Return the addresses of the calls that have not ended."""
+        """Return the addresses of the calls that are running."""
         return [self._addresses[key] for key in self._open.values()]
 
-    # What the driver does
+    # The driver's methods
 
     def start(self, execution: Execution, run: Run) -> None:
-        """End an attempt as and when the case says."""
-        if run.measures:  # what the case says it used is all that counts
+        """Schedule the end of an attempt by the case."""
+        if run.measures:  # only the usage that the case declares counts
             self.post(execution, measured(run, {}, self.clock.time))
             return
         try:
@@ -194,17 +193,17 @@ class Player(Driver):
             self._later(parse_duration(answer.after), end)
 
     def stop(self, execution: Execution, stop: Stop) -> None:
-        """Withdraw an attempt: what it would have given is not told."""
+        """Withdraw an attempt, whose result is then discarded."""
         self._withdrawn.add((stop.unit, stop.attempt))
         self._open.pop(stop.unit, None)
 
     def _may_rest(self, execution: Execution) -> bool:
         return execution.ended
 
-    # What happens
+    # Happenings
 
     def _plan(self) -> None:
-        """Put all that the case says of the outside on the agenda."""
+        """Put all outside actions of the case on the agenda."""
         case = self.case
         for sending in case.signals:
             send = partial(
@@ -242,7 +241,7 @@ class Player(Driver):
         raise CaseFailed(f"the execution does not end: {MOST_TURNS} events have happened")
 
     def _next(self) -> tuple[int | None, bool]:
-        """Return when the next thing happens, and whether it is a timer."""
+        """Return the time of the next happening, and whether it is a timer."""
         due = self.execution.timers.next()
         if self._agenda and (due is None or self._agenda[0][0] <= due):
             return self._agenda[0][0], False
@@ -251,14 +250,14 @@ class Player(Driver):
         return due, True
 
     def _time_passes(self) -> bool:
-        """Return whether time passes although nothing but timers is left to happen."""
+        """Return whether time passes if only timers are left."""
         if self._agenda or self.case.until is not None:
             return True
         expect = self.case.expect
         if expect.status == "waiting" or expect.waits is not None:
             return self.execution.timers.stays(self.clock.time)
         timers = self.execution.state["timers"].values()
-        return any(timer["why"] != "remind" for timer in timers)  # reminders come for ever
+        return any(timer["why"] != "remind" for timer in timers)  # reminders are repeated forever
 
     def _later(self, delay: int, do: Callable[[], None]) -> None:
         self._number += 1
@@ -267,7 +266,7 @@ class Player(Driver):
     def _end(
         self, execution: Execution, run: Run, answer: Answer, rehearsal: Rehearsal | None
     ) -> None:
-        """End an attempt, unless it was withdrawn meanwhile."""
+        """End an attempt, unless it has been withdrawn."""
         if answer.crash:
             if self._is_open(run):
                 self._crash(execution)
@@ -293,7 +292,7 @@ class Player(Driver):
             self.post(execution, succeeded(run, value, self.clock.time))
 
     def _fail(self, execution: Execution, run: Run, error: ErrorData) -> None:
-        """Fail an attempt, unless it was withdrawn meanwhile."""
+        """Fail an attempt, unless it has been withdrawn."""
         if self._is_open(run):
             del self._open[run.unit]
             self.post(execution, failed(run, AttemptFailed(error), self.clock.time))
@@ -303,7 +302,7 @@ class Player(Driver):
         return key not in self._withdrawn and self._open.get(run.unit) == key
 
     def _output(self, run: Run, answer: Answer, rehearsal: Rehearsal | None) -> Any:
-        """Return what an attempt gives."""
+        """Return the result of an attempt."""
         if not isinstance(answer, Reply) or answer.has("return_") or rehearsal is None:
             return adapted(self.flow.compiled, run, as_data(answer.return_))
         try:
@@ -315,17 +314,17 @@ class Player(Driver):
             raise CaseFailed(error.message, answer.loc) from error
 
     def _crash(self, execution: Execution) -> None:
-        """Lose the process: all that runs is cut off, as recovery does it."""
+        """Lose the process: running attempts are cut off, as by recovery."""
         self._open.clear()
         for unit, attempt in running(execution.state):
             event: Event = {"type": "cut", "at": self.clock.time, "unit": unit, "attempt": attempt}
             self.post(execution, event)
 
     def _misfit(self, run: Run, answer: Answer) -> ErrorData | None:
-        """Return the error of arguments that do not fit, as the engine gives it.
+        """Return the engine's error about invalid arguments.
 
         Raises:
-            CaseFailed: The scripted result does not fit the schema of the tool.
+            CaseFailed: The scripted result does not match the schema of the tool.
         """
         step = self.flow.compiled["steps"][run.step]
         task = step.get("task", {})
@@ -341,14 +340,14 @@ class Player(Driver):
                 return {"type": "ValidationError", "message": fault, "data": None}
         fault = None if returns is None else _fault(returns, as_data(answer.return_), "the result")
         if fault is not None:
-            raise CaseFailed(f"the answer for '{run.address}' cannot be its result: {fault}",
+            raise CaseFailed(f"the answer for '{run.address}' is not a valid result: {fault}",
                              answer.loc)  # fmt: skip
         return None
 
     # Waits and the outside
 
     def _ask(self) -> None:
-        """Plan the decisions on waits that have opened, or that need one more."""
+        """Plan the decisions on waits that have opened, or that need another decision."""
         for number, record in self.execution.waits.items():
             if number in self._asked or record["kind"] not in DECIDABLE:
                 continue
@@ -387,7 +386,7 @@ class Player(Driver):
         if choice is None:
             if len(choices) != 1:
                 known = ", ".join(choices)
-                message = f"say which 'choice' is made on '{record['address']}': {known}"
+                message = f"add the 'choice' that decides '{record['address']}': {known}"
                 raise CaseFailed(message, decided.loc)
             choice = choices[0]
         by = decided.by or self._assignee(record)
@@ -396,7 +395,7 @@ class Player(Driver):
         return Given(choice, Actor(by, "test"), form, edits, decided.comment, attach, value)
 
     def _assignee(self, record: dict[str, Any]) -> str:
-        """Return the first person who may decide."""
+        """Return the first user who may decide."""
         excluded = record.get("exclude") or []
         settings = self.host.settings
         for name in record.get("assignees") or ["user:test"]:
@@ -425,7 +424,7 @@ class Player(Driver):
         self.read_inbox(self.execution)
 
     def _operate(self, operating: Operating) -> None:
-        """Write state and begin a step anew, as a fork from there does."""
+        """Write state and start a step again, as a fork from there does."""
         execution, now, by = self.execution, self.clock.time, operating.by or self.case.by
         if operating.fork is not None:
             self._begin_held(operating, operating.fork, by)
@@ -449,7 +448,7 @@ class Player(Driver):
             self.post(execution, again)
 
     def _begin_held(self, operating: Operating, address: str, by: str) -> None:
-        """Write state and begin the step that is held, as a fork does; all else is cut off."""
+        """Write state and begin the held step, as a fork does. All other attempts are cut off."""
         execution, now = self.execution, self.clock.time
         if not is_held_at(execution.linked.graph, execution.state, address):
             message = f"'{address}' has not been reached then: it cannot begin"
@@ -466,7 +465,7 @@ class Player(Driver):
             self.post(execution, following)
 
     def _hold_next(self, event: Any) -> None:
-        """Have the step of the next fork held, from an event on."""
+        """Hold the step of the next fork, from an event on."""
         if self._forks:
             event["holds"] = {"at": self._forks[0]}
 
@@ -476,7 +475,7 @@ class Player(Driver):
 
 
 def _without_files(flow: CompiledFlow) -> CompiledFlow:
-    """Return a flow whose inputs may name files that are not here."""
+    """Return a flow whose inputs may refer to files that do not exist here."""
 
     def schema(given: Any) -> Any:
         if isinstance(given, list):
@@ -490,7 +489,7 @@ def _without_files(flow: CompiledFlow) -> CompiledFlow:
 
 
 def entry_of(reply: Reply) -> dict[str, Any]:
-    """Return a reply as data, without what says nothing."""
+    """Return a reply as data, without empty keys."""
     names = ("text", "reasoning", "finish", "usage", "provider_parts")
     entry = {name: as_data(getattr(reply, name)) for name in names if reply.has(name)}
     if reply.calls:

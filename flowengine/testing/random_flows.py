@@ -1,7 +1,7 @@
 """Random flow files, for tests of the language, the checker and the kernel together.
 
-All that is random comes from a `random.Random`: one with a seed, or one that Hypothesis controls
-and shrinks (`flowengine.testing.strategies`).
+All randomness comes from a `random.Random`: one with a seed, or one that Hypothesis controls and
+shrinks (`flowengine.testing.strategies`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Step = dict[str, Any]
 SIGN = {"title": "Sure?", "expires": "2s"}
 DOES = ["python", "with", "flow", "detach", "group", "parallel", "output", "on_error", "compensate",
         "loop", "map"]  # fmt: skip
-"""What a step does, and what is said of that."""
+"""The possible actions and modifiers of a step."""
 WAITS: list[Step] = [
     {"wait": "1s"},
     {"approval": SIGN},
@@ -45,13 +45,13 @@ LIBRARY: dict[str, Any] = {
 class Author:
     """Writes random flows whose outcome must not depend on the order of things.
 
-    Nothing in them races: no counting joins, no shared state, no time, no cancelling; what fails is
-    handled where it fails. What waits is bounded by time, so that all of them end.
+    They contain no races: no counting joins, no shared state, no time, no cancelling. Errors are
+    handled where they occur. Waits have time limits, so that every flow ends.
 
     Args:
         draw: Decides the flow: a source of chance, or a seed.
         wild: Races too: counting joins, time-outs, cancelling, messages, triggers, locks that
-            executions share, errors that nobody handles.
+            executions share, errors without handlers.
         library: Path of a file with the flow `LIBRARY`, which some of them import then.
     """
 
@@ -107,7 +107,7 @@ class Author:
             flow["limits"]["idle"] = "1s"
 
     def part(self) -> dict[str, Any]:
-        """Return a flow that others run: its input is what it begins with, its output a step's."""
+        """Return a subflow: it starts from its input, and its output is that of a step."""
         flows, self.flows = self.flows, []  # it runs none
         before, self.before = self.before, []
         steps = self.scope(self.draw.randint(1, 3), 1)
@@ -154,7 +154,7 @@ class Author:
         return steps
 
     def action(self, step: Step, depth: int) -> None:
-        """Give a step something to do, perhaps many times."""
+        """Give a step an action, perhaps a repeated one."""
         kind = self.draw.random()
         if kind < 0.15 and depth < 2:
             step["group"] = self.scope(self.draw.randint(1, 4), depth + 1)
@@ -178,7 +178,7 @@ class Author:
         return {key: value for key, value in step.items() if key not in {"next", "join"}}
 
     def value(self) -> Any:
-        """Return something about steps before, in the same scope or around it."""
+        """Return an expression about earlier steps, in the same scope or around it."""
         if not self.before:
             return self.draw.randint(0, 9)
         name = self.draw.choice(self.before)
@@ -204,7 +204,7 @@ class Author:
             step["on_error"] = self.draw.choice(["continue", [{"output": "none"}]])
 
     def way(self, step: Step, ahead: list[str], back: list[str]) -> None:
-        """Say where a step leads: mostly on, to one or several, now and then back."""
+        """Add the edges of a step: mostly forward, to one or several steps, sometimes back."""
         if not ahead:
             step["next"] = "end"
             return
@@ -226,7 +226,7 @@ class Author:
             step["next"] = {"first": [{"when": turn, "to": again}, {"else": on}]}
 
     def join(self, step: Step) -> None:
-        """Say how tokens meet at a step."""
+        """Add the join of a step."""
         joins: list[Any] = [None, "all", "active", "active", "active"]
         if self.wild:
             joins += [1, 2, "each", {"need": 1, "late": "cancel"}, {"need": 1, "late": "queue"}]
@@ -261,7 +261,7 @@ class Author:
             step["finally"] = [cleanup]
 
     def wait(self, step: Step, kind: float) -> None:
-        """Make a step wait for others or for what they write, or make others wait for it."""
+        """Make a step wait for others or for their writes, or make others wait for it."""
         if kind < 0.68 and "python" in step:
             for key in ("python", "with", "compensate"):
                 step.pop(key, None)

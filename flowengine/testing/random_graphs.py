@@ -1,10 +1,10 @@
-"""Random compiled flows, for tests of the kernel: every construct, also what no file can say.
+"""Random compiled flows, for tests of the kernel: every construct, even those no file can express.
 
-Most of a flow is in order: steps that follow one another, and splits whose branches meet at a join
-that can be met. Some of its bodies are tangled: anything leads anywhere. `random_plays` plays them.
+Most of a flow is in order: consecutive steps, and splits whose branches meet at a join that can be
+satisfied. Some of its bodies are tangled, with arbitrary edges. `random_plays` plays them.
 
-All that is random comes from a `random.Random`: one with a seed, or one that Hypothesis controls
-and shrinks (`flowengine.testing.strategies`).
+All randomness comes from a `random.Random`: one with a seed, or one that Hypothesis controls and
+shrinks (`flowengine.testing.strategies`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def random_graph(draw: random.Random) -> Graph:
     """Return a random graph with the signals `s` and `t` and the state keys `k`, `open`, `log`.
 
     Args:
-        draw: Decides it. What an expression gives follows from the state.
+        draw: The source of randomness. The values of expressions depend on the state.
 
     Returns:
-        The graph, linked; nothing says that it is sound.
+        The graph, linked, which may be unsound.
     """
     return _Draws(draw).flow()
 
@@ -79,7 +79,7 @@ class _Draws:
         return graph(*steps, **main, flows=flows, signals=SIGNALS, limits=limits)
 
     def whole(self, depth: int, most: int, *, main: bool = False) -> Described:
-        """Return a flow: its steps, with what follows on an error and in the end."""
+        """Return a flow: its steps, error handlers and `finally`."""
         self.before = []
         once = self.chance(0.4)
         whole: Described = {"steps": self.body(depth, most, once=once), "state": STATE}
@@ -103,7 +103,7 @@ class _Draws:
         return whole | self.budget()
 
     def taken(self) -> Described:
-        """Return what a subflow has besides: an input, an output, perhaps limits and a handler."""
+        """Return further keys of a subflow: an input, an output, perhaps limits and a handler."""
         more: Described = {"inputs": {"n": {}}, "signals": {"s": {}}}
         more["outputs"] = {"n": v(x(lambda names: [names["inputs"]["n"], names["state"]["k"]]))}
         more["limits"] = self.random.choice(
@@ -120,7 +120,7 @@ class _Draws:
         return more
 
     def budget(self) -> Described:
-        """Return what bounds the calls of a flow, if anything does."""
+        """Return the budget of a flow's calls, if it has one."""
         if self.chance(0.75):
             return {}
         budget: Described = {"then": self.random.choice(["stop", "ask", "ask"])}
@@ -195,13 +195,13 @@ class _Draws:
         return self.random.choice(kinds)
 
     def onwards(self, ahead: list[str]) -> Any:
-        """Return where a step in order leads: to the one behind it, perhaps past that."""
+        """Return the target of a step in order: the next step, or sometimes a later one."""
         if self.chance(0.1):
             return {"first": [(self.condition(), self.random.choice(ahead)), ("else", ahead[0])]}
         return "end_all" if self.chance(0.01) else ahead[0]
 
     def anywhere(self, names: list[str]) -> Any:
-        """Return any way out."""
+        """Return arbitrary edges."""
         targets = [*names, "end", "end", "end"] + ["end_all"] * self.chance(0.1)
         pick = self.random.choice
         kind = self.random.random()
@@ -214,7 +214,7 @@ class _Draws:
         return {pick(["first", "all"]): [*ways, ("else", pick(targets))]}
 
     def by_outcome(self, one: Described, follows: Any, ahead: list[str]) -> Any:
-        """Let some steps that end in several ways lead where their outcome says."""
+        """Route some steps with several outcomes by their outcome."""
         named = {"approval": "no", "wait": "a", "flow": "a"}.get(one.get("action", ""))
         if named is None or not isinstance(follows, str) or self.chance(0.5):
             return follows
@@ -227,7 +227,7 @@ class _Draws:
         return lambda names: (_of(names, "k") + number) % 3 != 0
 
     def doubtful(self, more: int) -> X:
-        """Return an expression that has no value now and then, but mostly `state.k + more`."""
+        """Return the expression `state.k + more`, or sometimes one without a value."""
         number = self.random.randrange(1000)
 
         def value(names: Names) -> Any:
@@ -246,7 +246,7 @@ class _Draws:
     # Steps
 
     def step(self, one: Described, names: list[str], ahead: list[str], depth: int) -> None:
-        """Fill in a step: what it does, and what is said of that."""
+        """Fill in a step: its action and modifiers."""
         if self.once and self.chance(0.4):
             one["effect"] = "once"
             return
@@ -328,7 +328,7 @@ class _Draws:
         one.update(action="cancel", cancel=cancel)
 
     def task(self, one: Described) -> None:
-        """Say what a task gets, and what has to be had or asked before it begins."""
+        """Fill in the input of a task, and its locks, environments and approvals."""
         kind = self.random.random()
         if kind < 0.07:
             scope = self.random.choice(["step", "region", "execution"])
@@ -350,10 +350,10 @@ class _Draws:
             one["key"] = v("the same")
 
     def meter(self, one: Described) -> None:
-        """Let a task use tokens: as many as the number that it gives."""
+        """Let a task use tokens: as many as its result, a number."""
         one["meters"] = {"tokens": {"used": [[]], "reserved": ["most"]}}
         one["input"] = v({"most": 9})
-        if self.chance(0.5):  # it is worked out before some attempts what they may use
+        if self.chance(0.5):  # some attempts measure their usage before they begin
             least = self.random.randint(0, 12)
             need = [least, least + self.random.randint(0, 20), self.random.randint(0, 3)]
             one["meters"]["tokens"] = {"used": [[]], "measured": True, "needs": need}
@@ -457,7 +457,7 @@ LATE = ("ignore", "cancel", "queue")
 WATCHES: Described = {"watches": ["k"]}
 PAUSES: Described = {"every": v("1s"), "backoff": 2.0, "max_delay": "3s"}
 LIMITS: list[Described] = [*[{}] * 16, {"idle": "1m"}, {"duration": "1h"}, {"duration": "2s"}]
-"""What bounds a flow besides the number of its steps."""
+"""Time limits of a flow."""
 JOINS: list[Callable[[_Draws], Any]] = [
     *[lambda _: "each"] * 3,
     *[lambda _: "active"] * 2,
@@ -466,7 +466,7 @@ JOINS: list[Callable[[_Draws], Any]] = [
     lambda draws: {"need": draws.random.randint(1, 3), "late": draws.random.choice(LATE)},
     lambda draws: {"need": draws.doubtful(1), "late": "ignore"},
 ]
-"""Joins of tangled steps: nothing says that they can be met."""
+"""Joins of tangled steps, which may be impossible to satisfy."""
 MODIFIERS: list[tuple[str, float, Callable[[_Draws], Any]]] = [
     ("when", 0.05, lambda draws: x(draws.condition())),
     ("retry", 0.15, _Draws.retry),
@@ -477,4 +477,4 @@ MODIFIERS: list[tuple[str, float, Callable[[_Draws], Any]]] = [
     ("output", 0.08, lambda draws: v(draws.earlier())),
     ("emit", 0.1, lambda draws: [draws.message() for _ in range(draws.random.randint(1, 2))]),
 ]
-"""What may be said of any step, how likely, and what."""
+"""Modifiers of any step: key, probability, and value."""

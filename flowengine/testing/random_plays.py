@@ -1,10 +1,10 @@
-"""Plays any flow at random so that it lives: tasks succeed, what is asked is answered, time waits.
+"""Plays any flow at random, favoring progress: tasks succeed, questions are answered, time waits.
 
     played = random_play(random_graph(random.Random(7)), seed=1, crashes=True)
     check_over(played)
 
-Besides, whatever can happen to an execution happens now and then: tasks fail, environments are
-lost, processes die (mostly while something runs), people cancel it, and what has failed is retried.
+In addition, all other happenings occur from time to time: tasks fail, environments are lost,
+processes die (mostly during an attempt), the execution is cancelled, and failures are retried.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from flowengine.kernel.commands import Run
 from flowengine.testing.simulator import Asks, Fails, Happening, Simulator
 
 LONGEST = 120
-"""Happenings after which a play is left as it stands."""
+"""Maximum number of happenings of a play."""
 TIME = "time passes"
 
 
 def random_play(graph: Graph, seed: object, *, crashes: bool = False) -> Simulator:
-    """Play a flow until nothing happens any more, or for `LONGEST` happenings.
+    """Play a flow until nothing can happen, or for `LONGEST` happenings.
 
     Args:
         graph: Any flow.
         seed: Decides the play.
-        crashes: Whether the process dies now and then.
+        crashes: Whether the process sometimes dies.
 
     Returns:
         The execution that was played.
@@ -67,7 +67,7 @@ class _Play:
         return played
 
     def happens(self) -> bool:
-        """Let one thing happen; return False if nothing can."""
+        """Let one thing happen, and return whether anything could."""
         played = self.played
         if self.crashes and self.chance(0.1 if played.running else 0.01):
             played.crash()
@@ -84,7 +84,7 @@ class _Play:
         return True
 
     def moves(self) -> bool:
-        """Let something happen by itself; time passes only if nothing else does, or rarely."""
+        """Let something happen by itself. Time passes rarely, or if nothing else can happen."""
         can = self.played.possible()
         now = [one for one in can if one.name != TIME]
         if now and (len(now) == len(can) or not self.chance(0.02)):
@@ -105,7 +105,7 @@ class _Play:
     # From outside
 
     def answers(self) -> bool:
-        """Answer one question, mostly with yes; return False if nothing is asked."""
+        """Decide one question, mostly with an approval, and return whether one was open."""
         asked = [one for one in self.played.waits() if one["kind"] in ("approval", "question")]
         if not asked:
             return False
@@ -133,7 +133,7 @@ class _Play:
         self.played.send(name, data, key or None, id=str(len(self.played.journal)))
 
     def cancel(self) -> None:
-        """Cancel the execution, now and then at once."""
+        """Cancel the execution, sometimes without cleanup."""
         self.played.apply({"type": "cancel", "at": self.played.now, "reason": "drawn",
                            "by": "user:test", "now": self.chance(0.3)})  # fmt: skip
 
@@ -146,7 +146,7 @@ class _Play:
         )  # fmt: skip
 
     def begins_again(self) -> bool:
-        """Retry what has failed, perhaps one step of it; return False if that cannot be."""
+        """Retry all failures or one step, and return whether that was possible."""
         played = self.played
         if played.status != "failed" or played.retries > 1 or not self.chance(0.5):
             return False

@@ -1,8 +1,8 @@
-"""Random flow files in which anything leads anywhere: most of them are refused by the checker.
+"""Random flow files with arbitrary edges, most of which the checker refuses.
 
-What the checker says of them and what the kernel does is held against each other, see
-`flowengine.testing.stalls`. Each flow is about a few *topics*, so that what it is about is dense in
-it: a lock that nobody else wants shows nothing.
+Tests compare the verdict of the checker with the behavior of the kernel. See
+`flowengine.testing.stalls`. Each flow uses only a few *topics*, so that its constructs interact: a
+lock without contention reveals nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def tangled_flow(draw: random.Random, most: int = 8, topics: int = 3) -> dict[st
 
     Args:
         draw: Decides the flow.
-        most: Steps of the flow itself, at most; 3 to 8.
+        most: Maximum number of steps of the flow itself, 3 to 8.
         topics: How many topics it has at most.
 
     Returns:
@@ -58,8 +58,8 @@ class _Tangle:
     """Draws one flow.
 
     Attributes:
-        topics: What it is about, by name.
-        orderly: Whether it leads mostly on, with a join wherever tokens may meet.
+        topics: Names of its topics.
+        orderly: Whether its edges lead mostly forward, with a join wherever tokens may meet.
         flows: The flows that its steps may run.
     """
 
@@ -101,7 +101,7 @@ class _Tangle:
         return {**flow, **(self.cleaning(names) if "cleaning" in self.topics else {})}
 
     def cleaning(self, names: list[str]) -> dict[str, Any]:
-        """Return what follows on an error of a flow, and in the end."""
+        """Return the error handlers and the `finally` of a flow."""
         found: dict[str, Any] = {}
         if self.draw.random() < 0.4:
             found["finally"] = [_task(f"{names[0]}_end")]
@@ -111,7 +111,7 @@ class _Tangle:
         return found
 
     def triggered(self, names: list[str]) -> list[Step]:
-        """Return steps that messages and writes begin, and to which nothing else leads."""
+        """Return steps that begin only on messages and writes."""
         steps = []
         for name in ["x", "y"][: self.draw.randint(1, 2)]:
             step: Step = {"id": name, "trigger": self.trigger()}
@@ -126,7 +126,7 @@ class _Tangle:
         )
 
     def scope(self, names: list[str], around: list[str]) -> list[Step]:
-        """Return the steps of a scope; `around` are the groups that it is in."""
+        """Return the steps of a scope, which is inside the groups `around`."""
         steps = []
         for number, name in enumerate(names):
             step: Step = {"id": name, "next": self.next(names, number)}
@@ -154,7 +154,7 @@ class _Tangle:
         step["on_error"] = "continue" if how == "continue" else [handler]
 
     def action(self, step: Step, names: list[str], around: list[str]) -> None:
-        """Give a step something to do."""
+        """Give a step an action."""
         if self.actions and self.draw.random() < 0.4:
             self.draw.choice(self.actions)(self, step, [*names, *around])
             return
@@ -323,7 +323,7 @@ ACTIONS: dict[str, list[Any]] = {
     "cleaning": [_Tangle.cleaned_group],
     "maps": [_Tangle.mapped],
 }
-"""Topic → what a step may do that is about it."""
+"""Topic → possible actions of a step."""
 MODIFIERS: dict[str, list[Any]] = {
     "locks": [_Tangle.locks],
     "shared": [_Tangle.shares],
@@ -333,7 +333,7 @@ MODIFIERS: dict[str, list[Any]] = {
     "time": [_Tangle.bounds],
     "cleaning": [_Tangle.is_undone],
 }
-"""Topic → what may be said besides of a step that does something."""
+"""Topic → possible modifiers of a step with an action."""
 TOPICS = sorted(ACTIONS.keys() | MODIFIERS.keys())
 
 

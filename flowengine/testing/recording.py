@@ -1,7 +1,7 @@
-"""Makes a test case of what an execution did: every answer, decision and signal, at its time.
+"""Records an execution as a test case: every result, decision and signal, with its time.
 
-The case is played at once on the flow that was recorded. It is kept as simple as it can be: without
-the durations of calls, if it gives the same history without them.
+The case is replayed immediately on the recorded flow, and kept as simple as possible: without the
+durations of calls, if the history is the same without them.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 OPERATORS = frozenset({"retry", "state"})
 PAPERWORK = frozenset({"claimed", "described", "measured", "released", "used", "warning"})
-"""Events that change nothing of what follows."""
+"""Events that have no effect on later ones."""
 
 
 class Recorded(NamedTuple):
-    """A case made of an execution."""
+    """A case recorded from an execution."""
 
     case: dict[str, Any]
-    """As it stands in a file."""
+    """The entry for a file of cases."""
     differences: list[str]
-    """Where playing it parts from what happened; empty if it gives the same history."""
+    """Where a replay of the case diverges from the history. Empty: both are the same."""
 
 
 def record(engine: Engine, execution: str, name: str) -> Recorded:
-    """Make a case of what an execution has done so far.
+    """Record the history of an execution so far as a case.
 
     Args:
-        engine: Has the execution; it is only read.
+        engine: The engine with the execution, which is only read.
         execution: Its full id.
-        name: Of the case.
+        name: Name of the case.
 
     Returns:
-        The case, in its simplest form that gives the same history.
+        The case, in the simplest form with the same history.
 
     Raises:
         Conflict: The execution has not begun, or it was moved to a version of its flow that would
@@ -85,17 +85,17 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
 def recorded(
     flow: LoadedFlow, graph: Graph, events: Sequence[Any], execution: str, name: str
 ) -> Recorded:
-    """Make a case of a history.
+    """Record a history as a case.
 
     Args:
         flow: The flow.
         graph: Its graph.
-        events: The history, without what was gone back over.
+        events: The history, without events that a retry discarded.
         execution: Its full id.
-        name: Of the case.
+        name: Name of the case.
 
     Returns:
-        The case, in its simplest form that gives the same history.
+        The case, in the simplest form with the same history.
     """
     mask = Secrets(flow.compiled.get("secrets", {})).mask
     found: list[Recorded] = []
@@ -114,14 +114,14 @@ def _as_if_never_moved(
     """Return the history that a moved execution would have had under its last version alone.
 
     Raises:
-        Conflict: That is not the one that it had. A case has one version.
+        Conflict: It differs from the actual history. A case has only one version.
     """
     found = [event for event in events if event["type"] != "upgraded"]
     before, now = (_history(flows, hash, one) for one in (events, found))
     for difference in _first_apart(before, now):
         raise Conflict(
-            f"execution {execution} was moved to another version of its flow, and a case has one; "
-            f"by the later version alone it differs: {difference}",
+            f"execution {execution} was moved to another version of its flow, and a case can have "
+            f"only one. With the later version alone, its history differs: {difference}",
             hint="run the later version with the same inputs, and record that execution",
         )
     return found
@@ -130,8 +130,8 @@ def _as_if_never_moved(
 def _without_failures(events: list[Any]) -> list[Any]:
     """Return a history without attempts that failed and were retried later.
 
-    In a case such an attempt does not end: an operator begins its step anew. What else a retry can
-    do no case says; playing it then gives another history.
+    In a case, such an attempt does not end: an operator starts its step again. A case cannot
+    express other effects of a retry, and its replay then has another history.
     """
     found: list[Any] = []
     for event in events:
@@ -161,9 +161,9 @@ class _Call(NamedTuple):
     event: int
     """Number of the event from which it followed."""
     rehearsal: Rehearsal | None
-    """What makes its output from a reply."""
+    """Computes its output from a reply."""
     asked: dict[str, Any] | None
-    """What is new in what was asked for the reply."""
+    """The part of the request that is new since the previous one."""
 
 
 class _Ended(NamedTuple):
@@ -171,22 +171,20 @@ class _Ended(NamedTuple):
 
     event: int
     what: dict[str, Any]
-    """As an answer says it."""
+    """The entry of a case that ends it."""
 
 
 class _Tape:
-    """A journal, read as what the outside did and when.
+    """A journal, read as a sequence of outside actions with their times.
 
-    Virtual time is the time of the journal without what nobody was there for: a timer fires when it
-    is due.
+    Virtual time is the time of the journal without downtime: a timer fires when it is due.
 
     Args:
         graph: The flow.
-        events: The journal, without what was gone back over.
+        events: The journal, without events that a retry discarded.
         execution: Full id.
-        apart: Milliseconds that lie between two things that came from outside, at least. One keeps
-            the order of those that came in the same millisecond; a crash is one thing, whatever it
-            cut off.
+        apart: Minimum milliseconds between two outside actions. 1 keeps the order of those in the
+            same millisecond. A crash is one action, even if it cut off several attempts.
     """
 
     def __init__(self, graph: Graph, events: Sequence[Any], execution: str, apart: int) -> None:
@@ -195,15 +193,15 @@ class _Tape:
         self.events = events
         self.execution = execution
         self.lost: list[str] = []
-        """What a case cannot say."""
+        """Actions that a case cannot express."""
         self.observations: list[Observation] = []
         self.state: State = new_state()
         self.times: list[int] = []
         self._timers: dict[int, int] = {}
         self._late = 0
-        """Time that has passed since the last event beyond what virtual time says."""
+        """Time that has passed since the last event beyond virtual time."""
         self._ahead = 0
-        """How far virtual time is ahead, since some things have been put apart."""
+        """How far virtual time is ahead, because of the minimum time between actions."""
         self._crashed = 0
         """Number of the event with which the last crash began."""
         self._calls: dict[tuple[int, int], _Call] = {}
@@ -242,13 +240,13 @@ class _Tape:
         try:
             rehearsal = rehearsal_of(self.graph.flow, run, ".")
         except StepError:
-            return _Call(run, number, Rehearsal(lambda _: None), None)  # it fails by itself again
+            return _Call(run, number, Rehearsal(lambda _: None), None)  # its failure needs no entry
         if rehearsal is None or rehearsal.asked is None:
             return _Call(run, number, rehearsal, None)
         return _Call(run, number, rehearsal, in_file(self._asked.new(run, rehearsal.asked)))
 
     def _is_same_crash(self, number: int, event: Any) -> bool:
-        """Return whether an attempt was cut off by the crash that the event before tells of."""
+        """Return whether an attempt was cut off by the same crash as the event before."""
         if self.events[number - 1]["type"] != "cut":
             return False
         call = self._calls.get((event["unit"], event["attempt"]))
@@ -264,7 +262,10 @@ class _Tape:
         if event["type"] == "timer" and event["timer"] in self._timers:
             time = max(before, self._timers[event["timer"]])
             timer = self.state["timers"].get(event["timer"])
-            if timer is None or timer["why"] in ("remind", "escalate"):  # nobody waited for it
+            if timer is None or timer["why"] in (
+                "remind",
+                "escalate",
+            ):  # it may fire late, as no step waits for it
                 self._late = max(0, passed - (time - before))
         elif event["type"] == "cut" and self._crashed < number:
             time = before
@@ -274,7 +275,7 @@ class _Tape:
         return int(time)
 
     def _outside(self, number: int, event: Any) -> None:
-        """Note what an event says of the outside."""
+        """Record the outside action of an event."""
         kind = event["type"]
         if kind in ("succeeded", "failed", "cut"):
             key = (event["unit"], event["attempt"])
@@ -291,7 +292,7 @@ class _Tape:
         elif kind in OPERATORS:
             self._operated(event)
         elif kind not in PAPERWORK and kind not in ("started", "timer"):
-            self.lost.append(f"the case cannot say that something was {kind}")
+            self.lost.append(f"the case cannot express an event '{kind}'")
 
     def _ending(self, number: int, event: Any, call: _Call) -> dict[str, Any]:
         if event["type"] == "succeeded":
@@ -301,7 +302,7 @@ class _Tape:
         return {"crash": True} if number == self._crashed else {"never": True}
 
     def _given(self, value: Any, call: _Call) -> dict[str, Any]:
-        """Return what an attempt gave: the reply from which it came, where that gives the same."""
+        """Return the result of an attempt, or a model's reply that leads to the same result."""
         rehearsal = call.rehearsal
         if rehearsal is None:
             return {"return": in_file(unadapted(self.graph.flow, call.run, value))}
@@ -362,8 +363,8 @@ class _Tape:
         """Return the case as data.
 
         Args:
-            name: Of the case.
-            timed: Say how long each call lasted.
+            name: Name of the case.
+            timed: Include the duration of each call.
         """
         started = self.events[0]
         execution = started["execution"]
@@ -419,15 +420,15 @@ class _Tape:
         return {**ended.what, "after": format_duration(lasted)}
 
     def _is_left_out(self, key: tuple[int, int]) -> bool:
-        """Return whether the case says nothing of an attempt: it gives the same by itself."""
+        """Return whether the case omits an attempt, because it has the same result by default."""
         call, ended = self._calls[key], self._ends.get(key)
         is_given = "return" in (ended.what if ended else {})
         return call.asked is None and call.rehearsal is not None and not is_given
 
     def _begun(self, number: int) -> int:
-        """Return when what an event began begins in the case (ms).
+        """Return the time in the case (ms) of the attempts that an event began.
 
-        There, what is left out takes no time: what follows it would come too early.
+        Omitted attempts take no time in the case, so the steps after them would be too early.
         """
         event: Any = self.events[number]
         key = event.get("unit"), event.get("attempt")
@@ -471,7 +472,7 @@ class _Tape:
 
 
 def _by_place(made: Mapping[str, list[tuple[str, dict[str, Any]]]]) -> dict[str, Any]:
-    """Return what belongs to a name below that, or below each address if these are several places.
+    """Return the entries by name, or by address if a name has several addresses.
 
     Args:
         made: Name → address and entry, in order.
@@ -499,7 +500,7 @@ def text_of(case: Mapping[str, Any], indent: int = 2) -> str:
 
 
 def in_file(value: Any) -> Any:
-    """Return plain data as a case file has it: bytes as `{$base64: TEXT}`."""
+    """Return plain data in the form of case files: bytes as `{$base64: TEXT}`."""
     if isinstance(value, bytes):
         from base64 import b64encode
 
@@ -510,7 +511,7 @@ def in_file(value: Any) -> Any:
 
 
 def _timely(entry: Mapping[str, Any], key: str, exact: bool) -> dict[str, Any]:
-    """Return an entry with its time in words, without what says nothing."""
+    """Return an entry with its time as a duration, without empty keys."""
     ms = entry[key] if exact else entry[key] // 1000 * 1000
     told = {**entry, key: format_duration(ms)}
     return {name: one for name, one in told.items() if one not in (None, "", False, "0s", {})}
@@ -529,7 +530,7 @@ def _raised(error: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _apart(flow: LoadedFlow, events: Sequence[Event], case: dict[str, Any]) -> list[str]:
-    """Return where playing a case parts from a journal; nothing if it gives the same history."""
+    """Return where a replay of a case diverges from a journal. Empty: both are the same."""
     [parsed] = parse_cases(f"cases:\n{text_of(case)}").cases
     player = Player(flow, parsed, {}, ".")
     with closing(player.host):
@@ -546,7 +547,7 @@ def _apart(flow: LoadedFlow, events: Sequence[Event], case: dict[str, Any]) -> l
 
 
 def _history(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Return what each activation did, without the times."""
+    """Return the observations of each activation, without the times."""
     keys = ("address", "status", "outcome", "attempts", "output", "error")
     steps: list[Any] = list(steps_of(flows, hash, list(events)))
     return [{key: _timeless(step[key]) for key in keys} for step in steps]

@@ -1,4 +1,4 @@
-"""Attempts whose outputs are made from replies in the case: what they need of an engine."""
+"""Attempts whose outputs are computed from replies in the case, and their parts of an engine."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def rehearsal_of(flow: CompiledFlow, run: Run, folder: str) -> Rehearsal | None:
-    """Return how an attempt goes in a case; None: the case has its output.
+    """Return the rehearsal of an attempt. None: the case contains its output.
 
     Args:
         flow: The flow.
         run: The kernel's command.
-        folder: Where paths are looked for.
+        folder: Directory for relative paths.
 
     Raises:
-        StepError: The attempt fails before anything is asked.
+        StepError: The attempt fails before it needs a reply.
     """
     step = flow["steps"][run.step]
     if not registry.has_kind(step["kind"]):
@@ -40,12 +40,12 @@ def rehearsal_of(flow: CompiledFlow, run: Run, folder: str) -> Rehearsal | None:
 
 
 def adapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
-    """Return what a call gives, as its step has it.
+    """Return the result of a call, in the form of its step's output.
 
     Args:
         flow: The flow.
         run: The kernel's command.
-        value: What the case says: the result, or what was made of it already.
+        value: The value in the case: the result, or the converted output.
     """
     step = flow["steps"][run.step]
     adapter = step.get("adapter")
@@ -58,7 +58,7 @@ def adapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
 
 
 def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
-    """Return the shortest result from which a step's output came, for a case.
+    """Return the shortest result that leads to a step's output, for a case.
 
     Args:
         flow: The flow.
@@ -75,7 +75,7 @@ def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
 
 
 def _data(text: Any) -> Any:
-    """Return the data that a text is as JSON; the text, if it is none."""
+    """Return a text parsed as JSON, or the text if it is not JSON."""
     try:
         return json.loads(text)
     except (TypeError, ValueError):
@@ -98,7 +98,7 @@ def _context(run: Run, folder: str) -> StepContext:
 
 
 class _Digests:
-    """Keeps nothing; files are known by their digests."""
+    """Computes the digests of files without keeping them."""
 
     def put(self, source: bytes, name: str) -> dict[str, Any]:
         digest = sha256(source).hexdigest()

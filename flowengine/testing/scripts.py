@@ -1,6 +1,6 @@
-"""What a test case says of the world: which answer a call gets, which decision a wait.
+"""The scripts of a test case: the results of calls, and the decisions on waits.
 
-Each script is used up in order; what is left at the end was never asked for.
+Each script is used up in order. Entries that remain at the end were never needed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class CaseFailed(Exception):
-    """The case cannot go on as it is written.
+    """The case cannot continue as it is written.
 
     Args:
-        message: What is wrong, and what to write.
-        loc: The part of the case it is about; None: the case.
+        message: The fault, and its correction.
+        loc: The affected part of the case. None: the whole case.
     """
 
     def __init__(self, message: str, loc: Loc | None = None) -> None:
@@ -36,17 +36,17 @@ class CaseFailed(Exception):
 
 
 class Asked:
-    """What was asked of each step so far, to say of the next time only what is new."""
+    """The requests of each step so far, to reduce the next one to its new part."""
 
     def __init__(self) -> None:
         self._last: dict[str, Mapping[str, Any]] = {}
 
     def new(self, run: Run, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is new in what is asked.
+        """Return the new part of a request.
 
         Args:
             run: The attempt.
-            asked: All of it. Of a list that has only grown, what was added is new.
+            asked: The whole request. The new part of a list that has only grown is its end.
         """
         place = without_repetition(run.address)
         before = self._last.get(place, {})
@@ -79,17 +79,17 @@ class Scripts:
         self._next: dict[str, Decided | None] = {}
 
     def answer(self, run: Run, rehearsal: Rehearsal | None = None) -> Answer:
-        """Return what a call gives.
+        """Return the scripted result of a call.
 
         Args:
             run: The kernel's command.
-            rehearsal: What makes its output from a reply.
+            rehearsal: Computes its output from a reply.
 
         Returns:
-            The answer, whose `with` is what was called.
+            The answer, whose `with` fits the call.
 
         Raises:
-            CaseFailed: The case has no answer for it, or it was called with something else.
+            CaseFailed: The case has no answer for the call, or expects other arguments.
         """
         scripts = self._case.tools
         rehearsed = rehearsal is not None
@@ -111,7 +111,7 @@ class Scripts:
         if answer is None:
             count = len(script.calls or ())
             message = (
-                f"'{run.address}' makes one more call than tools.{found} has answers: {count};"
+                f"'{run.address}' makes one more call than tools.{found} has answers ({count}):"
                 " add one to the list"
             )
             raise CaseFailed(message, script.loc)
@@ -128,15 +128,15 @@ class Scripts:
         found = next((name for name in names if name in self._case.agents), None)
         if found is None:
             raise CaseFailed(
-                f"'{run.address}' asks a model and the case has no reply; write: "
+                f"'{run.address}' calls a model, and the case has no reply for it. Add: "
                 f"agents: {{{id}: [{{text: ...}}]}}"
             )
         replies = self._case.agents[found].in_order
         reply = next(self._replies.setdefault(found, iter(replies)), None)
         if reply is None:
             raise CaseFailed(
-                f"'{run.address}' asks a model once more than agents.{found} has replies: "
-                f"{len(replies)}; add one to the list",
+                f"'{run.address}' calls a model once more than agents.{found} has replies "
+                f"({len(replies)}): add one to the list",
                 (*self._case.loc, "agents", found),
             )
         new = self._asked.new(run, asked)
@@ -146,7 +146,7 @@ class Scripts:
         return reply
 
     def names_of(self, run: Run) -> list[str]:
-        """Return the names under which a script may stand, the most exact one first."""
+        """Return the possible keys of a script, the most specific one first."""
         step = self._flow["steps"][run.step]
         undoes = step["body"] < 0 and step["kind"] != OPENING
         names = [run.address, f"{step['id']}/compensate" if undoes else step["id"]]
@@ -169,7 +169,7 @@ class Scripts:
         return self._next[name]
 
     def made(self, wait: Mapping[str, Any]) -> None:
-        """Note that the decision on a wait was made: the next one is another."""
+        """Record that the decision on a wait was made, so that the next one is used."""
         name = self._name_of(wait)
         if name is not None:
             self._next.pop(name, None)
@@ -180,7 +180,7 @@ class Scripts:
         return name is not None and self._case.approvals[name].in_order is None
 
     def left(self) -> Iterator[tuple[str, Loc]]:
-        """Yield what was never asked for, with its place."""
+        """Yield a message about each entry that was never used, with its place."""
         for name, script in self._case.tools.items():
             for answer in self._answers.get(name, iter(script.calls or ())):
                 yield f"tools.{name}: this answer was not used", answer.loc
@@ -201,18 +201,18 @@ class Scripts:
         names = self.names_of(run)
         short = names[-1] if len(names) > 2 else names[1]
         line = f"tools: {{{short}: [{{return: ...}}]}}"
-        return f"'{run.address}' calls out and the case has no answer for it; write: {line}"
+        return f"'{run.address}' makes a call, and the case has no answer for it. Add: {line}"
 
 
 def _called(tool: str, run: Run) -> str:
-    """Return the name of the tool that is called; a step may call any of a server: `server.*`."""
+    """Return the name of the called tool. A step may call any tool of a server: `server.*`."""
     given = run.input if isinstance(run.input, dict) else {}
     own = (given.get("offered") or {}).get("tool", "") if tool.endswith(".*") else ""
     return f"{tool.removesuffix('*')}{own}" if own else tool
 
 
 def given_to(run: Run) -> Plain:
-    """Return what a call is given, with secrets by name: the arguments, or the configuration."""
+    """Return the arguments or the configuration of a call, with secrets by name."""
     if run.args:
         return without_secrets(run.args)
     given = run.input

@@ -1,4 +1,4 @@
-"""The locks that executions share, as a store grants them, for one simulated execution."""
+"""Shared locks, granted as by a store, for one simulated execution."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from flowengine.kernel.view import is_shared
 
 
 class SharedLocks:
-    """What is claimed of each lock; who came first has it first.
+    """The open claims of each lock, which is granted in the order of the claims.
 
     Attributes:
-        claims: Lock → what is claimed of it and not given back, in order.
+        claims: Lock → its open claims, in order.
     """
 
     def __init__(self) -> None:
         self.claims: dict[str, list[Claim]] = {}
         self._told: dict[tuple[str, int], bool] = {}
-        """(lock, unit) that has it → whether it has been told."""
+        """(lock, unit that holds it) → whether the unit has been notified."""
 
     def note(self, command: Claim | GiveBack) -> None:
-        """Note a claim, or that one is over."""
+        """Record a claim, or the end of one."""
         queue = self.claims.setdefault(command.lock, [])
         if isinstance(command, Claim):
             queue.append(command)
@@ -35,15 +35,15 @@ class SharedLocks:
             del self.claims[command.lock]
 
     def untold(self) -> Iterator[tuple[str, int]]:
-        """Yield each lock that a unit has, and has not been told of."""
+        """Yield each lock that a unit holds without having been notified."""
         return (held for held, told in self._told.items() if not told)
 
     def tell(self, lock: str, unit: int) -> None:
-        """Note that a unit is told that it has a lock."""
+        """Record that a unit was notified of its lock."""
         self._told[lock, unit] = True
 
     def claim_again(self, state: State) -> None:
-        """Claim what the state holds; nobody else does."""
+        """Claim the locks of the state, without competitors."""
         waiting = state.get("claims", {})
         claims = [Claim(u["lock"], n, 1, "queue") for n, u in state["units"].items()
                   if is_shared(u.get("lock", "0"))]  # fmt: skip

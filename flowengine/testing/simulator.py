@@ -1,9 +1,9 @@
-"""A simulator of executions: the kernel alone, on virtual time, in an order that is chosen.
+"""A simulator of executions: the kernel alone, in virtual time and in a controlled order.
 
 Nothing sleeps and nothing runs outside: results of tasks come from a script, timers fire when the
-simulator lets time pass. What may happen next is a list (`possible`); a seed, a caller or
-`flowengine.testing.explore` chooses from it. A choice repeated gives the same execution, so an
-order that fails can be played again (`follow`). After every event the invariants hold
+simulator lets time pass. `possible` lists the next possible happenings, from which a seed, a
+caller or `flowengine.testing.explore` chooses. The same choices lead to the same execution, so a
+failing order can be replayed (`follow`). The invariants are checked after every event
 (`flowengine.testing.invariants`).
 
     played = Simulator("flow.yaml", {"fetch": [1, 2], "send": Fails("Timeout")}, seed=7)
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
 
 START = 1_000_000
-"""When a simulated execution begins (ms since 1970)."""
+"""Start time of a simulated execution (ms since 1970)."""
 
 
 class Fails(Exception):
@@ -41,8 +41,8 @@ class Fails(Exception):
     Args:
         type: The error's type.
         message: Its message.
-        retryable: Whether it may be tried again; by default what the type says.
-        data: For handlers.
+        retryable: Whether it may be tried again. Default: depends on the type.
+        data: The error's data, for handlers.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Fails(Exception):
 
 
 class Asks:
-    """A scripted question: the attempt does not begin, somebody has to be asked about it first.
+    """A scripted question: the attempt does not begin, because it needs an approval first.
 
-    Once the call is approved it gives `value`.
+    Once the call is approved, its result is `value`.
 
     Args:
-        rule: The rule that asks.
-        value: What the task gives then.
+        rule: The rule that requires the approval.
+        value: The result after the approval.
     """
 
     def __init__(self, rule: str, value: Plain = None) -> None:
@@ -70,16 +70,16 @@ class Asks:
 
 
 class Measures(NamedTuple):
-    """A task whose kind works out what an attempt may use of budgets, before it begins."""
+    """A task whose kind measures the budget usage of an attempt before it begins."""
 
     needs: Callable[[Run], Mapping[str, Sequence[float]]]
     """Returns it: meter → `[least, most, beyond]`."""
     value: Any
-    """What the task gives then, as of any other."""
+    """The result of the task, as for any other task."""
 
 
 class OneOf(NamedTuple):
-    """A task that may end in several ways: each is a choice of its own.
+    """A task that may end in several ways, each of which is a separate choice.
 
     Each way is a value or a `Fails`.
     """
@@ -91,12 +91,12 @@ class Happening(NamedTuple):
     """One thing that may happen next."""
 
     name: str
-    """What happens, in words; unique among what may happen at that moment."""
+    """A description, unique among the happenings that are possible at that moment."""
     do: Callable[[], None]
 
 
 Outside = Callable[["Simulator"], "list[Happening]"]
-"""What people and other systems may do at a moment; see `flowengine.testing.outside`."""
+"""The possible actions of users and other systems at a moment. See `flowengine.testing.outside`."""
 
 
 class Simulator:
@@ -105,29 +105,29 @@ class Simulator:
     Args:
         flow: A flow, the path of its file, or a graph.
         script: Step id or address → what its task gives: a value, a `Fails`, a `OneOf`, or a
-            function of the kernel's `Run` that returns a value or raises a `Fails`. A step that is
-            not named gives None.
-        seed: Decides the order in which what can happen happens.
-        order: `random`, or `first`: always the oldest that can happen; time passes last.
-        outside: What people and other systems may do.
+            function of the kernel's `Run` that returns a value or raises a `Fails`. The result of
+            other steps is None.
+        seed: Determines the order of the possible happenings.
+        order: `random`, or `first`: always the oldest possible happening. Time passes last.
+        outside: The possible actions of users and other systems.
 
     Attributes:
         state: The kernel's state.
         journal: All events so far.
-        observations: What happened to each activation.
+        observations: The observations of each activation.
         started: Addresses of the tasks in the order of their start.
-        schedule: Names of what `step` and `follow` let happen, in order.
-        running: (unit, attempt) → the task that runs.
-        locks: Those that executions share.
-        claims: Lock that executions share → what is claimed of it and not given back, in order.
+        schedule: Names of the happenings so far, in order.
+        running: (unit, attempt) → the running task.
+        locks: Shared locks.
+        claims: Shared lock → its open claims, in order.
         commands: All commands so far.
-        ends: How often the end was told.
-        retries: How often it was started again after it had failed.
-        stopped: (unit, attempt) → the tasks that were stopped while they ran.
-        done: (unit, address) of the tasks of effect `once` that have succeeded.
+        ends: Number of `End` commands.
+        retries: Number of retries of the failed execution.
+        stopped: (unit, attempt) → the tasks that were stopped while running.
+        done: (unit, address) of the tasks with effect `once` that have succeeded.
         again: Those of them that have run again since.
-        calls: How many attempts of tasks have begun that count as tool calls.
-        forward: How many of them were not to undo or to clean up.
+        calls: Number of begun attempts that count as tool calls.
+        forward: Number of calls that are not part of compensation or cleanup.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Simulator:
         """Begin the execution.
 
         Args:
-            inputs: All its inputs, those with defaults too; they are not checked here.
+            inputs: All its inputs, including those with defaults. They are not checked here.
             at: The time (ms).
 
         Returns:
@@ -209,7 +209,7 @@ class Simulator:
         return self
 
     def apply(self, event: Event) -> list[Command]:
-        """Apply an event, and check that all is well after it.
+        """Apply an event, and check the invariants.
 
         Args:
             event: What happens.
@@ -231,7 +231,7 @@ class Simulator:
         flow: Graph | LoadedFlow | str | PathLike[str],
         mapping: Mapping[str, Any] | None = None,
     ) -> list[Command]:
-        """Move the execution to another version of its flow; running attempts keep running.
+        """Move the execution to another version of its flow, while running attempts continue.
 
         Args:
             flow: The other form, against which `moving.obstacles` finds nothing.
@@ -257,7 +257,7 @@ class Simulator:
         return self._follow(commands)
 
     def _follow(self, commands: list[Command]) -> list[Command]:
-        """Note what is to be done, and check that all is well."""
+        """Record the commands, and check the invariants."""
         calls: dict[int, bool] = {}
         new: set[int] = set()
         for command in commands:
@@ -287,7 +287,7 @@ class Simulator:
         return commands
 
     def possible(self) -> list[Happening]:
-        """Return what can happen now: a task ends, time passes to the next timer, what is outside.
+        """Return the possible happenings: a task ends, time passes to a timer, an outside action.
 
         Returns:
             Nothing once the execution has ended.
@@ -301,7 +301,7 @@ class Simulator:
         for run in self.running.values():
             found += self._endings(run)
         timers = self.state["timers"].values()
-        moves = any(timer["why"] != "remind" for timer in timers)  # reminders come for ever
+        moves = any(timer["why"] != "remind" for timer in timers)  # reminders are repeated forever
         if moves and (self.order == "random" or not found):
             found.append(Happening("time passes", self.pass_time))
         for may in self.outside:
@@ -312,7 +312,7 @@ class Simulator:
         """Make one thing happen.
 
         Returns:
-            False if nothing can happen by itself.
+            Whether anything could happen.
         """
         choices = self.possible()
         if not choices:
@@ -324,13 +324,13 @@ class Simulator:
         """Play until nothing more can happen.
 
         Args:
-            limit: Number of events at which a run counts as endless.
+            limit: Maximum number of events, after which a run counts as endless.
 
         Returns:
             The simulator itself.
 
         Raises:
-            AssertionError: It does not come to rest.
+            AssertionError: Something can still happen after that.
         """
         for _ in range(limit):
             if not self.step():
@@ -338,7 +338,7 @@ class Simulator:
         raise AssertionError(f"still not at rest after {limit} events")
 
     def follow(self, schedule: Sequence[str]) -> Simulator:
-        """Play what a schedule names, in its order.
+        """Play the happenings of a schedule, in its order.
 
         Args:
             schedule: Names as in `Simulator.schedule`.
@@ -347,13 +347,13 @@ class Simulator:
             The simulator itself.
 
         Raises:
-            AssertionError: Something named cannot happen at its turn.
+            AssertionError: A happening is not possible at its turn.
         """
         for number, name in enumerate(schedule):
             choices = {happening.name: happening for happening in self.possible()}
             if name not in choices:
                 can = "; ".join(choices) or "nothing"
-                raise AssertionError(f"{number}: '{name}' cannot happen now; what can: {can}")
+                raise AssertionError(f"{number}: '{name}' cannot happen now, possible are: {can}")
             self.let(choices[name])
         return self
 
@@ -370,7 +370,7 @@ class Simulator:
         self.apply({"type": "timer", "at": max(due, self.now), "timer": number})
 
     def end(self, run: Run) -> None:
-        """End the task of a `Run` as the script says; among several possibilities, at random.
+        """End the task of a `Run` by the script, with a random choice among several results.
 
         Args:
             run: One that runs.
@@ -409,7 +409,7 @@ class Simulator:
         self.apply(cast(Event, {**event, "by": "user:test", "via": "test", **more}))
 
     def crash(self) -> None:
-        """Lose the process: the state comes back from bytes, what ran is cut off."""
+        """Lose the process: the state is restored from bytes, and running attempts are cut off."""
         self.state = unpacked(self.state)
         self.running.clear()
         for unit, attempt in running(self.state):
@@ -421,7 +421,7 @@ class Simulator:
 
         Args:
             run: One of `stopped`.
-            value: What it gives.
+            value: Its result.
         """
         del self.stopped[run.unit, run.attempt]
         self._note_done(run)
@@ -434,7 +434,7 @@ class Simulator:
         """Start the execution again after it has failed, as `flowengine retry` does.
 
         Args:
-            step: Address of what is to begin again; None: all that failed.
+            step: Address of the step that begins again. None: all that failed.
 
         Raises:
             Conflict: It cannot be.
@@ -462,7 +462,7 @@ class Simulator:
             result["at"] = self.now
             self.apply(result)
 
-    # What has happened
+    # The history
 
     def replayed(self) -> State:
         """Return the state that the journal gives when it is applied from the start."""
@@ -477,7 +477,7 @@ class Simulator:
     # Inside
 
     def _note_done(self, run: Run) -> None:
-        """Note that a task has succeeded that must not run again."""
+        """Record that a task succeeded that must not run again."""
         if self.graph.node(run.step).effect == "once" and self._is_forward(run):
             self.done.add((run.unit, run.address))
 
@@ -487,7 +487,7 @@ class Simulator:
         return node.kind != OPENING and (node.meters is None or "tool_calls" in node.meters)
 
     def _is_forward(self, run: Run) -> bool:
-        """Return whether a task neither undoes, nor cleans up, nor settles what was cut off."""
+        """Return whether a task is not part of compensation, cleanup or settling an attempt."""
         return run.unit not in self.state["cuts"] and not _tidies(run.address)
 
     def _grant(self, lock: str, unit: int) -> None:
@@ -555,14 +555,14 @@ class Simulator:
 
 
 class _Forms:
-    """The forms of the flow of a simulated execution, as what reads journals asks for them."""
+    """The forms of a simulated execution's flow, for code that reads journals."""
 
     def __init__(self, graphs: list[Graph]) -> None:
         self._graphs = graphs
         self.graph = graphs[0]
 
     def by_hash(self, number: str) -> _Forms:
-        """Return a form; its hash is its number."""
+        """Return a form by its hash, which is its number."""
         return _Forms([self._graphs[int(number)]])
 
 

@@ -1,10 +1,10 @@
 """Looks for runs of a flow that come to a stand: nothing can ever move again.
 
-All that the flow does not decide by itself is open: every condition may hold or not whenever it is
-asked, every task may end well or fail with any type of error that some handler names, people decide
-anything, messages come at any moment, and things happen in any order. That is how the checker looks
-at a flow when it says that a join can wait for ever (`E207`); here the kernel plays it, so what is
-found is a run that can be played again.
+Everything that the flow does not determine is open: a condition may be true or false each time it
+is evaluated, a task may succeed or fail with any type of error that a handler names, decisions are
+arbitrary, messages arrive at any moment, and the order is arbitrary. The checker makes the same
+assumptions when it reports that a join can wait forever (`E207`). Here the kernel plays the flow,
+so the result is a run that can be replayed.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 CONDITIONS = frozenset({"when", "until", "before", "match"})
 """Keys whose number is that of a condition."""
 TRIES = 400
-"""Runs that are played unless a caller says otherwise."""
+"""Default number of runs."""
 LONGEST = 300
-"""Happenings of one run."""
+"""Maximum number of happenings of one run."""
 
 Choose = Callable[[int], int]
-"""Takes a number of ways and returns the one that is gone."""
+"""Takes a number of ways and returns the chosen one."""
 
 
 class Stall(NamedTuple):
-    """What was found."""
+    """The result of a search."""
 
     run: Simulator | None
-    """A run that came to a stand; None: none was found."""
+    """A run that stalled. None: none was found."""
     conditions: list[bool]
-    """What the conditions gave in it, in the order in which they were asked."""
+    """The values of the conditions in it, in the order of their evaluation."""
     complete: bool
-    """Whether every run there is was played."""
+    """Whether all runs were played."""
 
     def told(self) -> str:
-        """Return what happened in the run, as a person reads it."""
+        """Return the happenings of the run in readable form."""
         if self.run is None:
             return "no run that stalls" + ("" if self.complete else " was found")
         asked = " ".join("yes" if holds else "no" for holds in self.conditions)
@@ -56,15 +56,15 @@ class Stall(NamedTuple):
 
 
 class Open:
-    """An evaluator whose conditions may hold or not.
+    """An evaluator with arbitrary values of conditions.
 
     Args:
         inner: Evaluates all else.
         conditions: Numbers of the expressions that are conditions.
-        choose: Says what a condition gives.
+        choose: Returns the value of a condition.
 
     Attributes:
-        given: What the conditions have given.
+        given: The values of the conditions so far.
     """
 
     version = "open"
@@ -76,7 +76,7 @@ class Open:
         self.given: list[bool] = []
 
     def evaluate(self, expression: int, names: Names) -> Plain:
-        """Return the value of an expression; null where it has none."""
+        """Return the value of an expression, or null if it has none."""
         if expression in self._conditions:
             self.given.append(not self._choose(2))
             return self.given[-1]
@@ -96,7 +96,7 @@ def find_stall(flow: CompiledFlow, *, limit: int = TRIES, seed: int = 0) -> Stal
     Half of them are those that come first when the choices are counted up, half are drawn.
 
     Args:
-        flow: A flow; one that the checker refuses is welcome.
+        flow: A flow, which the checker may refuse.
         limit: Runs that are played at most.
         seed: For drawing.
 
@@ -124,7 +124,7 @@ def play_stall(flow: CompiledFlow, stall: Stall) -> Simulator:
 
     Args:
         flow: The flow.
-        stall: What `find_stall` gave.
+        stall: The result of `find_stall`.
 
     Returns:
         The simulator, at the end of the run.
@@ -144,7 +144,7 @@ def play_example(flow: CompiledFlow, example: str, *, limit: int = 4000) -> Simu
         limit: Runs that are tried at most.
 
     Returns:
-        A run that stalls after these moves and no others; None if there is none.
+        A run that stalls after exactly these moves, or None.
     """
     wanted = Counter(_edges(example))
     steps = {edge[0] for edge in wanted}
@@ -238,7 +238,7 @@ def refused(text: str) -> tuple[CompiledFlow | None, Sequence[str]]:
         text: The flow file.
 
     Returns:
-        The compiled flow, None if there is nothing to compile; and the codes of what is wrong.
+        The compiled flow (None if it cannot be compiled), and the codes of its errors.
     """
     from flowengine.flow.compile.compilation import Compilation
     from flowengine.flow.loading.files import Files

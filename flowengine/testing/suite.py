@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """How one case went."""
+    """The result of one case."""
 
     name: str
     problems: list[Problem]
     """Empty if it has passed."""
     status: str | None
-    """Of the execution; None if it did not begin."""
+    """Status of the execution. None if it did not begin."""
     path: list[str]
-    """Addresses of all that began, in order."""
+    """Addresses of all steps that began, in order."""
     seconds: float
-    """Of real time."""
+    """Seconds of real time."""
 
     @property
     def passed(self) -> bool:
-        """Whether all is as the case expects."""
+        """Whether all expectations of the case are met."""
         return not self.problems
 
 
 class Report(NamedTuple):
-    """How the cases of one file went."""
+    """The results of the cases of one file."""
 
     cases: Cases
     outcomes: list[Outcome]
     coverage: Coverage
     imports: list[str]
-    """Reducers in Python, as `module:function`: all that is imported of the flow's own code."""
+    """Reducers in Python, as `module:function`: the only imported code of the flow."""
 
     @property
     def passed(self) -> bool:
@@ -55,17 +55,17 @@ class Report(NamedTuple):
 
 
 def find(paths: Iterable[str]) -> list[str]:
-    """Return the files of test cases that are meant.
+    """Return the files of test cases for some paths.
 
     Args:
-        paths: Test files, flow files (the file beside them is meant) or folders. Nothing: all below
-            the current folder.
+        paths: Test files, flow files (for the test file beside them) or directories. Empty: all
+            below the current directory.
 
     Returns:
-        The files, each once; of a folder in order of their names.
+        The files, each once, sorted by name within a directory.
 
     Raises:
-        NotFound: One is not there, or a folder has none.
+        NotFound: A file does not exist, or a directory has no test files.
     """
     found: list[str] = []
     for path in list(paths) or ["."]:
@@ -73,7 +73,7 @@ def find(paths: Iterable[str]) -> list[str]:
             inside = files_below(path, SUFFIX)
             if not inside:
                 raise NotFound(
-                    f"there is no test file (NAME{SUFFIX}) in {_named(path)}",
+                    f"no test file (NAME{SUFFIX}) in {_named(path)}",
                     hint="write one next to a flow, or: flowengine test FLOW --from EXECUTION",
                 )
             found += inside
@@ -81,7 +81,7 @@ def find(paths: Iterable[str]) -> list[str]:
         beside = path if path.endswith(SUFFIX) else cases_beside(path)
         if not os.path.isfile(beside):
             raise NotFound(
-                f"there is no test file {beside}",
+                f"the test file {beside} does not exist",
                 hint=f"write it, or record a case: flowengine test {path} --from EXECUTION",
             )
         found.append(beside)
@@ -89,7 +89,7 @@ def find(paths: Iterable[str]) -> list[str]:
 
 
 def _named(folder: str) -> str:
-    return "this folder, nor below it" if folder == "." else f"{folder}, nor below it"
+    return "this directory or below it" if folder == "." else f"{folder} or below it"
 
 
 def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> Report:
@@ -97,10 +97,10 @@ def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> Report:
 
     Args:
         path: The file.
-        wanted: Says by its name whether a case is to be run. Default: all.
+        wanted: Returns for a name whether to run the case. Default: all.
 
     Returns:
-        How they went.
+        The results.
     """
     cases = load_cases(path)
     flow = LoadedFlow(cases.flow.flow, cases.flow.form)
@@ -128,11 +128,11 @@ def run_case(
         flow: The flow.
         case: The case.
         groups: Group → its users, as `user:NAME`.
-        folder: Where paths are looked for.
-        coverage: Gets the branches that are taken.
+        folder: Directory for relative paths.
+        coverage: Records the taken branches.
 
     Returns:
-        How it went.
+        The result.
     """
     began = perf_counter()
     player = Player(flow, case, groups, folder)

@@ -44,7 +44,7 @@ class Agent(StepKind):
         }
         chat: dict[str, Plain] = {
             "type": "boolean",
-            "description": "Each answer is shown to a person, who says what comes next.",
+            "description": "Each answer is shown to the user, who writes the next message.",
             "examples": [True],
         }
         count: dict[str, Plain] = {"type": "integer", "minimum": 1}
@@ -58,7 +58,7 @@ class Agent(StepKind):
                     "additionalProperties": False,
                 },
             ],
-            "description": "In place of the agent's own: how often models may be called.",
+            "description": "Replaces the agent's own limit of model calls.",
             "examples": [5],
         }
         return {

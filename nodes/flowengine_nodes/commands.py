@@ -18,7 +18,7 @@ from flowengine.sdk import (
 )
 
 ACCEPT: dict[str, Plain] = {
-    "description": "Exit codes that count as success, or `any`; others raise `ExitCode`.",
+    "description": "Exit codes that count as success, or `any`. Others raise `ExitCode`.",
     "anyOf": [
         {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 255}},
         {"const": "any"},
@@ -27,7 +27,7 @@ ACCEPT: dict[str, Plain] = {
     "examples": [[0, 1], "any"],
 }
 ENV: dict[str, Plain] = {
-    "description": "Values by name; lists and maps become JSON, `null` leaves the name out.",
+    "description": "Values by name. Lists and maps become JSON, and `null` omits the name.",
     "type": "object",
     "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
     "default": {},

@@ -100,13 +100,13 @@ class Http(StepKind):
                 },
                 "query": {
                     **named,
-                    "description": "Values by name; a list gives a name several times, `null` "
-                    "leaves it out.",
+                    "description": "Values by name. A list repeats the name, and `null` omits it.",
                     "examples": [{"page": 2}],
                 },
                 "body": {
-                    "description": "A map, list, number or boolean is sent as JSON (or as a form, "
-                    "if the header Content-Type says so), text and bytes as they are.",
+                    "description": "A map, list, number or boolean is sent as JSON, or as a form "
+                    "if the header Content-Type requires it. Text and bytes are "
+                    "sent unchanged.",
                     "examples": ["${{ args }}"],
                 },
                 "auth": {
@@ -118,8 +118,8 @@ class Http(StepKind):
                     "examples": [{"bearer": "${{ secrets.TOKEN }}"}],
                 },
                 "idempotency_header": {
-                    "description": "Name of the header that takes the idempotency key of requests "
-                    "that change something (not GET, HEAD, OPTIONS); `false` sends none.",
+                    "description": "Name of the header with the idempotency key of requests other "
+                    "than GET, HEAD and OPTIONS. `false`: no header.",
                     "anyOf": [
                         {"type": "string", "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
                         {"const": False},
@@ -128,7 +128,7 @@ class Http(StepKind):
                     "examples": ["X-Request-Id"],
                 },
                 "accept": {
-                    "description": "Statuses that count as success, or `any`; default: all below "
+                    "description": "Statuses that count as success, or `any`. Default: all below "
                     "400. Others raise `HttpError`.",
                     "anyOf": [
                         {

@@ -27,12 +27,12 @@ _SERVER: dict[str, Plain] = {
     },
     "cwd": {
         **_TEXT,
-        "description": "Its working directory; the working folder.",
+        "description": "Its working directory, relative to that of the execution or the sandbox.",
         "examples": ["data"],
     },
     "url": {
         **_TEXT,
-        "description": "The address of a server that speaks streamable HTTP.",
+        "description": "The address of a server with streamable HTTP.",
         "examples": ["https://mcp.example.com"],
     },
     "headers": {
@@ -42,54 +42,53 @@ _SERVER: dict[str, Plain] = {
     },
     "roots": {
         "type": "array",
-        "description": "Folders that the server may be told of when it asks for its roots.",
+        "description": "Directories that are returned when the server requests its roots.",
         "examples": [["data"]],
     },
     "mode": {
         "enum": ["auto", "legacy"],
-        "description": "Revisions of the protocol that are tried; `legacy`: those with "
-        "a handshake.",
+        "description": "Protocol revisions to try. `legacy`: those with a handshake.",
         "default": "auto",
         "examples": ["legacy"],
     },
     "servers": {
         "type": "object",
-        "description": "Several servers by name; their tools are called `name.tool`.",
+        "description": "Several servers by name. Their tools are called `name.tool`.",
         "examples": [{"units": {"command": ["units-server"]}}],
     },
     "mounts": {
         "type": "object",
         "additionalProperties": _TEXT,
-        "description": "Folders that a server in a sandbox sees: environment of kind `files` → "
-        "folder inside.",
+        "description": "Directories in a server's sandbox: environment of kind `files` → "
+        "directory inside.",
         "examples": [{"docs": "/docs"}],
     },
     "provider": {
         "anyOf": [_TEXT, {**_TEXTS, "minItems": 1}],
-        "description": "The sandbox that the server runs in, or several in order of preference; "
-        "`host`: none. Default: `namespace` for commands that fetch what they run, such as `npx` "
-        "and `uvx`; otherwise `host`.",
+        "description": "The sandbox of the server, or several in order of preference. `host`: no "
+        "sandbox. Default: `namespace` for commands that download their program, "
+        "such as `npx` and `uvx`, otherwise `host`.",
         "examples": ["namespace", "docker", "host"],
     },
     "policy": {
         "type": "object",
-        "description": "What the server may do in its sandbox.",
+        "description": "The permissions of the server in its sandbox.",
         "examples": [{"network": ["api.example.com:443"]}],
     },
     "in": {
         "anyOf": [_TEXT, {"type": "object", "minProperties": 1, "maxProperties": 1}],
-        "description": "A declared environment of kind `mcp`, instead of a server of its own.",
+        "description": "A declared environment of kind `mcp`, instead of a separate server.",
         "examples": ["units"],
     },
     "include": {
         **_TEXTS,
         "minItems": 1,
-        "description": "The tools that can be called, as names or globs; all.",
+        "description": "The tools that can be called, as names or globs. Default: all.",
         "examples": [["get_*"]],
     },
     "exclude": {
         **_TEXTS,
-        "description": "The tools that cannot, as names or globs.",
+        "description": "The tools that cannot be called, as names or globs.",
         "default": [],
         "examples": [["delete_*"]],
     },

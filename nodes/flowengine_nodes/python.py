@@ -104,8 +104,8 @@ class Python(StepKind):
             "properties": {
                 "function": {
                     "type": "string",
-                    "description": "The function, as `package.module:function`; modules next to "
-                    "the flow file come first.",
+                    "description": "The function, as `package.module:function`. Modules next to "
+                    "the flow file take precedence.",
                     "examples": ["money:convert"],
                     "pattern": f"^{_NAME}(\\.{_NAME})*:{_NAME}$",
                 }

@@ -29,12 +29,13 @@ class Run(CommandKind):
             "properties": {
                 "script": {
                     "type": "string",
-                    "description": "Text for the environment's interpreter; it holds no "
-                    "expressions, `env` hands values over.",
+                    "description": "Text for the environment's interpreter. It must not contain "
+                    "expressions: pass values with `env`.",
                     "examples": ["make test"],
                 },
                 "argv": {
-                    "description": "Program and arguments, instead of `script`; no interpreter.",
+                    "description": "Program and arguments, instead of `script`, without an "
+                    "interpreter.",
                     "type": "array",
                     "minItems": 1,
                     "examples": [["git", "clone", "${{ inputs.url }}"]],
@@ -54,8 +55,8 @@ class Run(CommandKind):
                 "accept": ACCEPT,
                 "cwd": {
                     "type": "string",
-                    "description": "Directory; on `host` relative to the working folder, and by "
-                    "default a fresh temporary one.",
+                    "description": "The directory. On `host`, it is relative to the working "
+                    "directory, and by default a new temporary one.",
                     "examples": ["."],
                 },
             },

@@ -26,7 +26,8 @@ class Shell(CommandKind):
                 },
                 "env": ENV,
                 "in": {
-                    "description": "Environment it runs in. Default: `defaults.in` or `host`.",
+                    "description": "The environment that it runs in. Default: `defaults.in` or "
+                    "`host`.",
                     "anyOf": [
                         {"type": "string"},
                         {"type": "object", "minProperties": 1, "maxProperties": 1},

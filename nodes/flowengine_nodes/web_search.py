@@ -82,24 +82,24 @@ class WebSearch(StepKind):
             "properties": {
                 "provider": {
                     "enum": [*PROVIDERS],
-                    "description": "The service that is asked.",
+                    "description": "The search service.",
                     "examples": ["tavily"],
                 },
                 "api_key": {
                     **TEXT,
-                    "description": "The key of the service; default: its environment variable, "
-                    "such as TAVILY_API_KEY.",
+                    "description": "The API key of the service. Default: its environment "
+                    "variable, such as TAVILY_API_KEY.",
                     "examples": ["${{ secrets.SEARCH_KEY }}"],
                 },
                 "url": {
                     **TEXT,
-                    "description": "The address of the service, such as that of a SearXNG of your "
-                    "own; default: where the provider has it.",
+                    "description": "The address of the service, such as your own SearXNG. "
+                    "Default: that of the provider.",
                     "examples": ["http://localhost:8080"],
                 },
                 "country": {
                     **TEXT,
-                    "description": "Prefer pages for this country, by its code of two letters.",
+                    "description": "Prefer pages for this country, by its two-letter code.",
                     "pattern": "^[A-Za-z]{2}$",
                     "examples": ["DE"],
                 },
@@ -108,12 +108,12 @@ class WebSearch(StepKind):
                     "minimum": 1,
                     "maximum": 20,
                     "default": RESULTS,
-                    "description": "How many pages at most.",
+                    "description": "Maximum number of pages.",
                     "examples": [5],
                 },
                 "options": {
                     "type": "object",
-                    "description": "More that the service takes, as its documentation has it.",
+                    "description": "Further parameters of the service.",
                     "propertyNames": {"not": {"enum": [*_OURS]}},
                     "default": {},
                     "examples": [{"topic": "news"}],

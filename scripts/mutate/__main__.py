@@ -53,13 +53,15 @@ def _arguments() -> argparse.Namespace:
         prog="make mutate", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("files", nargs="*", type=Path, metavar="FILE", help="change these instead")
-    add("--sample", type=int, metavar="N", help="how many changes of FILE")
+    add(
+        "files", nargs="*", type=Path, metavar="FILE", help="files to change, instead of the sample"
+    )
+    add("--sample", type=int, metavar="N", help="number of changes drawn from FILE")
     add("--against", type=Path, metavar="PATH", help="earlier results: compare with them")
     add("--results", type=Path, default=Path(".mutate/results.jsonl"), metavar="PATH",
         help="where to write the results (%(default)s)")  # fmt: skip
-    add("--tests", nargs="+", metavar="PATH", help="other tests than usual")
-    add("--map", action="store_true", help="record again which tests reach what")
+    add("--tests", nargs="+", metavar="PATH", help="tests to run instead of the default ones")
+    add("--map", action="store_true", help="record again which places each test reaches")
     add("--budget", type=float, default=15, metavar="S",
         help="seconds of CPU time for the tests of one mutant (%(default)s)")  # fmt: skip
     add("--patience", type=float, default=5, metavar="S",
@@ -80,7 +82,7 @@ class _Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Do everything that needs the collected tests."""
+        """Do all work that needs the collected tests."""
         _import_all(self._root)
         drawn = self._drawn()
         found = self._map(session.items, drawn)
@@ -116,7 +118,7 @@ class _Session:
             reached.measure(self._root, new, items, drawn, self._given.jobs)
             new.rename(folder)
             spent = f"{time.monotonic() - begun:.0f} s; {forks.used():.0f} s of CPU time"
-            _say(f"{len(items)} tests, to see which of them reach what: {spent}")
+            _say(f"{len(items)} tests, to record which places they reach: {spent}")
         found = reached.Map(folder)
         for test in found.failed:
             _say(f"fails without a change, and is left out: {test}")

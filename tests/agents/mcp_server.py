@@ -1,7 +1,7 @@
 """An MCP server by hand: `mcp_server.py FILE`. Its tools are those in the file, a JSON list.
 
 What is called is noted in `FILE.called`. A call of `swap` takes `FILE.next` as the list from then
-on and says so; `die` ends the server; `fail` fails.
+on and says so; `die` ends the server; `fail` fails; `hang` is never answered.
 """
 
 from __future__ import annotations
@@ -56,4 +56,6 @@ if __name__ == "__main__":
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:
-            send({"id": message["id"], **answer(message["method"], message.get("params") or {})})
+            told = answer(message["method"], message.get("params") or {})
+            if (message.get("params") or {}).get("name") != "hang":
+                send({"id": message["id"], **told})

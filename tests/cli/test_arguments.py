@@ -20,11 +20,16 @@ from tests.cli.conftest import CommandLine
         (lambda e: e.prune(older="30 days"), "give seconds, or a duration such as 30d"),
         (lambda e: e.prune(older=None), "give seconds, or a duration such as 30d"),
         (lambda e: e.prune(status="failed"), "write ['failed']"),
+        (lambda e: e.show(17), "give the id as text, not 17"),
+        (lambda e: e.upgrade("hello.yaml", ["a"]), "give the id as text, not ['a']"),
+        (lambda e: e.approve(None), "give the id as text, not None"),
     ],
 )
 def test_an_argument_that_means_nothing_is_an_error(
-    tmp_path: Path, call: Callable[[Engine], object], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[Engine], object], told: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("hello.yaml").write_text("flowengine: 1\nid: hello\nsteps: [{id: greet}]\n")
     with Engine(tmp_path / "store") as engine, pytest.raises(UsageError) as caught:
         call(engine)
     assert caught.value.hint is not None
@@ -49,8 +54,8 @@ def test_a_named_store_that_is_not_there_is_an_error_and_an_absent_default_is_em
     flowengine: CommandLine, command: list[str]
 ) -> None:
     refused = flowengine("--store", "/proc/x", *command, code=9)
-    assert "there is no store at /proc/x" in refused.err
-    assert "there is no store at" in flowengine(*command).err
+    assert "no store exists at /proc/x" in refused.err
+    assert "no store exists at" in flowengine(*command).err
 
 
 def test_a_grant_that_is_not_there_is_called_a_grant(flowengine: CommandLine, hello: Path) -> None:

@@ -98,12 +98,12 @@ def test_cases_pass_in_milliseconds_of_real_time_without_network_or_secret(
     [
         (
             "{name: x, inputs: {amount: 5}}",
-            "3:5: 'charge' calls out and the case has no answer for it; "
-            "write: tools: {charge: [{return: ...}]}",
+            "3:5: 'charge' makes a call, and the case has no answer for it. "
+            "Add: tools: {charge: [{return: ...}]}",
         ),
         (
             "{name: x, inputs: {amount: 5}, tools: {charge: []}}",
-            "'charge' makes one more call than tools.charge has answers: 0; add one to the list",
+            "'charge' makes one more call than tools.charge has answers (0): add one to the list",
         ),
         (
             f"{{name: x, inputs: {{amount: 5}}, tools: {{charge: [{REPLY}, {REPLY}]}}}}",
@@ -134,7 +134,7 @@ def test_cases_pass_in_milliseconds_of_real_time_without_network_or_secret(
         ),
         (
             "{name: x, inputs: {amount: 500}, approvals: {ask: {by: ann}}}",
-            "say which 'choice' is made on 'ask': approve, reject",
+            "add the 'choice' that decides 'ask': approve, reject",
         ),
         (
             "{name: x, inputs: {amount: 500}, expect: {waits: [ask]}, "
@@ -178,8 +178,8 @@ def test_cases_pass_in_milliseconds_of_real_time_without_network_or_secret(
         ),
         (
             "{name: x, inputs: {amount: 5}, tools: {charge: [{crash: true}]}}",
-            "it is stalled\n         waits for: question 'charge'; "
-            "write: approvals: {charge: {choice: retry|result|fail}}",
+            "it is stalled\n         waits for: question 'charge', "
+            "add: approvals: {charge: {choice: retry|result|fail}}",
         ),
         (
             f"{{name: x, inputs: {{amount: 5}}, tools: {{charge: [{REPLY}]}}, "
@@ -282,7 +282,7 @@ def test_the_errors_of_the_flow_are_those_of_the_flow(flowengine: CommandLine) -
 
     assert "a.yaml:3:17: error[E102]" in first.err
     assert "there is no flow file b.yaml" in second.err
-    assert "there is no test file c.test.yaml" in third.err
+    assert "the test file c.test.yaml does not exist" in third.err
 
 
 def test_json_says_the_same(order: CommandLine) -> None:
@@ -398,7 +398,7 @@ def test_folders_are_searched(flowengine: CommandLine, tmp_path: Path) -> None:
     empty = flowengine("test", "empty", code=9)
 
     assert done.out == "2 passed\n"
-    assert "there is no test file (NAME.test.yaml) in empty" in empty.err
+    assert "no test file (NAME.test.yaml) in empty" in empty.err
 
 
 GREET = """\

@@ -88,7 +88,7 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
     assert "helper\n  echo  Says something\n  → other  Knows more\n" in first.err
     assert "1 replies, 7 tokens read, 3 written, $0.2500\n" in first.err
     assert "/end     end the conversation" in first.err
-    again = first.err.splitlines()[-1].removeprefix("saved; to continue: flowengine chat ").split()
+    again = first.err.splitlines()[-1].removeprefix("saved, to continue: flowengine chat ").split()
 
     second = chat_in_process(folder, "echo hi\napprove\n\nwho knows?\nsure?\n/end\n", *again)
 
@@ -160,12 +160,12 @@ def test_an_error_of_a_model_is_shown_and_the_conversation_goes_on(folder: Path)
     )
 
     first = chat(folder, "I am Ana\n", "talk.yaml")
-    again = first.err.splitlines()[-1].removeprefix("saved; to continue: flowengine chat ").split()
+    again = first.err.splitlines()[-1].removeprefix("saved, to continue: flowengine chat ").split()
     second = chat(folder, "/retry\n/retry\nI came back.\n", *again)
 
     assert (first.code, second.code) == (0, 0)
     assert f"\n> {told}> \n0 replies" in first.err
-    assert f"{told}> > the last message has an answer: say what comes next\n> > \n" in second.err
+    assert f"{told}> > the last message has an answer: type the next message\n> > \n" in second.err
     assert second.out == "Hello Ana.\nSo you did.\n"
 
 
@@ -223,7 +223,7 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
     terminal.expect("was already answered by")
     terminal.expect("Hello Ana.")
     terminal.answer("> ", "\x04")
-    terminal.expect("saved; to continue: flowengine chat --resume")
+    terminal.expect("saved, to continue: flowengine chat --resume")
 
     assert terminal.process.wait(60) == 0
     os.close(terminal.master)
@@ -323,7 +323,7 @@ def test_answers_arrive_on_a_terminal_and_ctrl_d_leaves(folder: Path) -> None:
     terminal.expect("I can echo.")
     terminal.expect("> ")
     os.write(terminal.master, b"\x04")
-    terminal.expect("saved; to continue: flowengine chat --resume")
+    terminal.expect("saved, to continue: flowengine chat --resume")
 
     assert terminal.process.wait(60) == 0
     os.close(terminal.master)

@@ -175,7 +175,7 @@ def test_recording_only_leaves_going_on_to_resume(flowengine: CommandLine, wait:
     recorded = flowengine("approvals", "decide", wait, "--choice", "later", "--no-resume")
 
     assert "decided as 'later' by user:ana" in recorded.err
-    resume = recorded.err.rpartition("not resumed; to resume it: flowengine ")[2].split()
+    resume = recorded.err.rpartition("not resumed, to resume it: flowengine ")[2].split()
     assert flowengine("--json", "list").json()[0]["status"] == "interrupted"
     assert flowengine(*resume).out == "paid: 0\n"
 
@@ -189,7 +189,7 @@ def test_recording_several_tells_one_command_that_resumes_them(
     recorded = flowengine(*words)
     quiet = flowengine("-q", *words)
 
-    assert recorded.err.endswith("not resumed; to resume them: flowengine resume --due\n")
+    assert recorded.err.endswith("not resumed, to resume them: flowengine resume --due\n")
     assert quiet.err == ""
     assert flowengine("resume", "--due").err.count("execution ") == 2
 
@@ -244,11 +244,13 @@ def test_mine_are_those_of_whom_is_acted_for_and_that_none_are_is_told(
     )
     flowengine("run", "one.yaml", code=4)
 
-    none = "error: no open approval matches these filters; nothing was decided\n"
+    none = "error: no open approval matches these filters, nothing was decided\n"
     others = "1 is waiting for others: flowengine approvals list\n"
     assert flowengine("approve", "--all", "--mine", code=9).err == f"{none}  {others}"
     assert flowengine("approve", "--all", "--batch", "b", "--as", "ben", code=9).err == none
-    assert flowengine("approvals", "list", "--mine").err == f"nothing is waiting for you; {others}"
+    assert (
+        flowengine("approvals", "list", "--mine").err == f"nothing is waiting for you, but {others}"
+    )
     assert "approved by user:ben" in flowengine("approve", "--all", "--mine", "--as", "ben").err
 
 
@@ -265,7 +267,7 @@ def test_all_that_filters_leave_are_decided_after_a_dry_run(
         "Keep 1?",
         "Keep 2?",
     ]
-    assert dry.err == "3 would be decided; nothing was\n"
+    assert dry.err == "3 would be decided, nothing was\n"
     [left] = flowengine("--json", "approvals", "list").json()
     assert left["id"].startswith(wait)
 
@@ -276,7 +278,7 @@ def test_ids_or_all_have_to_be_given(flowengine: CommandLine, wait: str, words: 
 
     assert done.err == (
         "error: give the ids of approvals, or --all with filters\n"
-        "  see what is waiting: flowengine approvals list\n"
+        "  list pending approvals: flowengine approvals list\n"
     )
 
 
@@ -483,7 +485,7 @@ def test_all_takes_questions_too(flowengine: CommandLine) -> None:
     words = ["approvals", "decide", "--all", "--execution", execution, "--choice"]
     wrong = flowengine(*words, "later", code=9).err
     assert (
-        "offers the choice 'later'; nothing was decided\n  choices are: retry, result, fail"
+        "offers the choice 'later', nothing was decided\n  choices are: retry, result, fail"
         in wrong
     )
     assert "failed" in flowengine(*words, "fail", code=1).err

@@ -47,6 +47,7 @@ ENDS = {
     "envs doctor": ("", 0),
     "init": ("", 0),
     "check": ("hello.yaml", 0),
+    "explain": ("E202", 0),
     "test": ("hello.yaml", 9),
     "schema": ("", 0),
     "prune": ("--older 1d", 0),

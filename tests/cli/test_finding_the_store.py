@@ -88,7 +88,7 @@ def test_where_there_is_none_it_is_made_here(
     flowengine: CommandLine, below: Path, tmp_path: Path
 ) -> None:
     listed = flowengine("list")
-    assert listed.err == f"there is no store at {below}/.flowengine, nor in a folder above\n"
+    assert listed.err == f"no store exists at {below}/.flowengine or in a directory above it\n"
 
     flowengine("run", "hello.yaml")
 

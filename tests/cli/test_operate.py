@@ -82,10 +82,10 @@ def test_nothing_is_made_in_a_folder_where_nothing_was_run(
     listed = flowengine("list")
     shown = flowengine("show", "01k8", code=9)
 
-    there_is_none = f"there is no store at {tmp_path}/.flowengine, nor in a folder above\n"
+    there_is_none = f"no store exists at {tmp_path}/.flowengine or in a directory above it\n"
     assert (listed.out, listed.err) == ("", there_is_none)
     assert shown.err == (
-        f"error: {there_is_none}  the first run creates it; --store PATH names another one\n"
+        f"error: {there_is_none}  the first run creates it, and --store PATH names another one\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -221,7 +221,7 @@ def test_a_signal_with_an_id_counts_once_and_may_only_be_recorded(
         told = flowengine(*words, "--no-resume")
     assert steady(told.err) == (
         "paid was already sent to EXECUTION\n"
-        "not resumed; to resume it: flowengine resume EXECUTION\n"
+        "not resumed, to resume it: flowengine resume EXECUTION\n"
     )
     words = ["signal", order, "paid", "--data", '{"amount": 50}', "--id", "msg-1"]
     other = flowengine(*words, code=7)

@@ -73,9 +73,9 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["rnu"], "error: there is no command 'rnu'\n  did you mean 'flowengine run'?\n"),
-        (["LIST"], "error: there is no command 'LIST'\n  did you mean 'flowengine list'?\n"),
-        (["serve"], "error: there is no command 'serve'\n"),
+        (["rnu"], "error: unknown command 'rnu'\n  did you mean 'flowengine run'?\n"),
+        (["LIST"], "error: unknown command 'LIST'\n  did you mean 'flowengine list'?\n"),
+        (["serve"], "error: unknown command 'serve'\n"),
         (["approvals", "lst"], "did you mean 'flowengine approvals list'?\n"),
         (["approvals", "frobnicate"], "see: flowengine approvals --help\n"),
         (["run", "a.yaml", "--inptu", "a=b"], "did you mean --input?\n"),
@@ -87,7 +87,7 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
         (["--colour"], "error: unknown argument --colour\n"),
         (["run", "a.yaml", "--as", "ann"], "--as ann\n  see: flowengine run --help\n"),
         (["run", "a", "--durability", "high"], "invalid choice: 'high'"),
-        (["list", "--since", "soon"], "'soon' is not a valid time; write how long ago, such as 1d"),
+        (["list", "--since", "soon"], "'soon' is not a valid time: write how long ago, such as 1d"),
         (["list", "-n", "0"], "'0' is not a whole number of 1 or more"),
     ],
 )

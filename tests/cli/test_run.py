@@ -42,7 +42,7 @@ def test_an_execution_that_waits_says_for_what_and_how_to_answer(
         "        approve    flowengine approve WAIT1 --form cost_center=VALUE\n"
         "        reject     flowengine reject WAIT1 --comment TEXT\n"
         "        later      flowengine approvals decide WAIT1 --choice later\n"
-        "saved as EXECUTION; nothing runs in the meantime\n"
+        "saved as EXECUTION; nothing runs while it waits\n"
     )
 
 
@@ -236,7 +236,7 @@ def test_steps_that_run_on_the_host_are_named_first(flowengine: CommandLine) -> 
 
     done = flowengine("run", flow)
 
-    assert done.err.startswith("on this host, as you: build\nexecution ")
+    assert done.err.startswith("unsandboxed on this host: build\nexecution ")
 
 
 LOUD = """

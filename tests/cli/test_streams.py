@@ -107,7 +107,7 @@ def test_a_current_folder_that_is_gone_is_said(flowengine: CommandLine, command:
     done = shell(flowengine.folder, f"cd gone; rmdir ../gone; F {command}")
 
     assert done.returncode == 9
-    assert done.stderr.startswith("error: the current folder cannot be used: No such file")
+    assert done.stderr.startswith("error: the current directory cannot be used: No such file")
 
 
 @pytest.mark.parametrize("given", ["-i @/dev/zero", "-i - </dev/zero"])

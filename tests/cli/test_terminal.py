@@ -153,7 +153,7 @@ def test_a_question_can_be_left_open(refund_at_terminal: Terminal, key: str) -> 
 
     shown = steady(refund_at_terminal.end(4))
 
-    assert "saved as EXECUTION; nothing runs in the meantime\n" in shown
+    assert "saved as EXECUTION; nothing runs while it waits\n" in shown
 
 
 PASTE = "\x1b[200~{}\x1b[201~"

@@ -79,7 +79,7 @@ def test_a_folder_that_is_no_text_is_named(
     monkeypatch.chdir(folder)
 
     said = flowengine("run", "hello.yaml", code=2).err
-    assert "the current folder" in said
+    assert "the current directory" in said
     assert "b\\xffd' is not valid UTF-8\n" in said
     with pytest.raises(UsageError, match="is not valid UTF-8"):
         Engine(tmp_path / "store")

@@ -48,7 +48,7 @@ def test_what_can_go_on_is_moved_after_a_check(flowengine: CommandLine, order: s
     short, *words = checked.out.split()
     assert order.startswith(short)
     assert words == ["waiting", "continues"]
-    assert checked.err == "1 of 1 can be moved; none was\n"
+    assert checked.err == "1 of 1 can be moved, none was\n"
     assert flowengine("--json", "list").json()[0]["version"] == "1"
 
     moved = flowengine("upgrade", file)

@@ -69,7 +69,7 @@ def test_a_valid_file_is_ok_and_its_host_steps_are_named(flowengine: CommandLine
 
     done = flowengine("check", "a.yaml", "b.yaml")
 
-    assert done.out == "a.yaml: ok; on this host, as you: build\nb.yaml: ok\n"
+    assert done.out == "a.yaml: ok, unsandboxed on this host: build\nb.yaml: ok\n"
 
 
 def test_what_a_model_writes_without_a_sandbox_is_named(flowengine: CommandLine) -> None:
@@ -100,10 +100,10 @@ steps:
 
     done = flowengine("check", "a.yaml", "b.yaml")
 
-    step = "on this host, as you: two (if no sandbox starts)"
+    step = "unsandboxed on this host: two (if no sandbox starts)"
     assert done.out.splitlines() == [
-        f"a.yaml: ok; {step}, what agent coder writes (code, std.run_command)",
-        f"b.yaml: ok; {step}, what agent coder writes (std.run_command)",
+        f"a.yaml: ok, {step}, what agent coder writes (code, std.run_command)",
+        f"b.yaml: ok, {step}, what agent coder writes (std.run_command)",
     ]
 
 
@@ -146,7 +146,7 @@ def test_all_flow_files_of_a_folder_are_checked(flowengine: CommandLine, tmp_pat
 
     assert done.out == "flows/inner/good.yml: ok\n"
     assert done.err.startswith(
-        "not flow files, since they do not say 'flowengine: 1': flows/services.yaml\n"
+        "not flow files, since they do not contain 'flowengine: 1': flows/services.yaml\n"
     )
     assert done.err.count("1 error in flows/bad.yaml") == 1
     assert "there is no flow file in none" in flowengine("check", "none", code=9).err

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.errors import Conflict, InputError, NotFound, UsageError
+from flowengine.errors import Conflict, InputError, UsageError
 from flowengine.journal.records import Owner
 from tests.engines import world
 from tests.engines.world import Clock
@@ -48,32 +48,6 @@ def test_message_to_an_execution_moves_it(engine: Engine, tmp_path: Path) -> Non
     assert sent.result.outputs == {"n": 5}
     (entry,) = [e for e in engine.events(result.execution) if e["type"] == "message"]
     assert (entry["signal"], entry["by"], entry["data"]) == ("paid", "user:me", {"n": 5})
-
-
-def test_message_by_key_finds_the_open_execution(engine: Engine, tmp_path: Path) -> None:
-    flow = engine.load(world.make(tmp_path, ORDER))
-    ids = {order: engine.run(flow, {"order": order}).execution for order in ("1", "2")}
-    assert engine.signal("paid", {"n": 1}, key="2").execution == ids["2"]
-    with pytest.raises(NotFound):
-        engine.signal("paid", {"n": 1}, key="2")
-    assert engine.result(ids["1"]).status == "waiting"
-
-
-def test_message_that_comes_before_its_wait_is_kept(engine: Engine, tmp_path: Path) -> None:
-    text = ORDER.replace("steps:\n", "steps:\n  - {id: first, approval: Sure?}\n")
-    result = engine.run(world.make(tmp_path, text))
-    engine.signal("paid", {"n": 9}, key="7")
-    decision = engine.approve(result.waits[0]["id"])
-    assert decision.result is not None
-    assert decision.result.outputs == {"n": 9}
-
-
-def test_second_message_of_the_same_id_is_not_stored(engine: Engine, tmp_path: Path) -> None:
-    result = engine.run(world.make(tmp_path, ORDER))
-    for _ in range(2):
-        engine.signal("paid", {"n": 1}, execution=result.execution, id="m1", resume=False)
-    assert len(engine.store.inbox(result.execution)) == 1
-    assert engine.resume(result.execution).outputs == {"n": 1}
 
 
 @pytest.mark.parametrize("where", ["execution", "key"])

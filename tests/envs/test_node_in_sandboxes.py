@@ -122,14 +122,6 @@ def test_what_code_writes_beside_the_result_is_no_result(node: Node) -> None:
     assert result.value == 7
 
 
-def test_the_environment_of_the_host_stays_outside(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SECRET_TOKEN", "1")
-
-    assert "SECRET_TOKEN" not in node.run("return process.env").value
-
-
 @pytest.mark.wherever
 def test_a_node_that_is_missing_or_too_old_is_told(sandbox: type[Sandbox], tmp_path: Path) -> None:
     asked = [

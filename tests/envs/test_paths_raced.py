@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,10 @@ import pytest
 from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEscape
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds.python import Python, PythonSandbox
+from flowengine_envs.workspaces.files import Refused, Workspace
 from tests.envs.opening import opened
 
-TRIES = 150
+TRIES = 15
 CANARY = b"what is outside"
 
 SWAPPING = """
@@ -67,8 +71,10 @@ def tried(verb: Callable[..., Any], *arguments: Any) -> Any:
         return type(error)
 
 
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
 def test_no_verb_reads_or_writes_outside(
-    sandbox: type[Sandbox], tmp_path: Path, outside: Path
+    sandbox: type[Sandbox], tmp_path: Path, outside: Path, block: int
 ) -> None:
     got: set[Any] = set()
     workspace = tmp_path / "workspace"
@@ -78,7 +84,7 @@ def test_no_verb_reads_or_writes_outside(
         opened(Python(), sandbox, workspace, limits={"time": 60}) as python,
         swapped(python, outside),
     ):
-        for number in range(TRIES):
+        for number in range(block * TRIES, (block + 1) * TRIES):
             got.add(tried(python.get, "folder/canary"))
             got.add(tried(python.get, "link"))
             if tried(python.fetch, "link", copy) is None:
@@ -93,6 +99,111 @@ def test_no_verb_reads_or_writes_outside(
     assert got <= {None, b"inside", b"", PathEscape, NotAFile}, got
     assert os.listdir(outside) == ["canary"]
     assert (outside / "canary").read_bytes() == CANARY
+
+
+def read(workspace: Workspace, path: str) -> bytes:
+    reading = workspace.read(path, 100)
+    try:
+        return reading.piece(100)
+    finally:
+        reading.close()
+
+
+def write(workspace: Workspace, path: str) -> None:
+    draft = workspace.write(path, 0o600)
+    try:
+        draft.add(b"new")
+        draft.finish()
+    finally:
+        draft.drop()
+
+
+def names(workspace: Workspace, path: str) -> set[str]:
+    return {entry["path"] for entry in workspace.entries(path, deep=True)}
+
+
+@pytest.mark.parametrize("swapped_to", ["outside", "inside"])
+@pytest.mark.parametrize(
+    ("verb", "path"),
+    [
+        (read, "folder/canary"),
+        (read, "link"),
+        (write, "folder/canary"),
+        (write, "folder/more/new"),
+        (write, "link"),
+        (Workspace.remove, "folder/canary"),
+        (names, "folder"),
+        (names, "."),
+    ],
+)
+def test_whoever_wins_the_race_at_any_moment_gains_nothing(
+    verb: Callable[[Workspace, str], Any],
+    path: str,
+    swapped_to: str,
+    tmp_path: Path,
+    outside: Path,
+) -> None:
+    """The paths are swapped before the first call of the system that a verb makes, the second, …
+
+    Programs that swap at random seldom meet the moment.
+    """
+    (outside / "of the host").touch()
+    got: list[Any] = []
+    for moment in count(1):
+        root, aside = tmp_path / str(moment), tmp_path / f"{moment} aside"
+        lay_out(root, aside, outside)
+        if swapped_to == "inside":
+            swap(root, aside)
+        workspace = Workspace(str(root))
+        with before_call(moment, partial(swap, root, aside)) as reached:
+            try:
+                got.append(verb(workspace, path))
+            except Refused as error:
+                got.append(error.kind)
+        os.close(workspace.fd)
+        if not reached:
+            break
+
+    assert len(got) > 5
+    assert CANARY not in got
+    assert not any("folder/of the host" in each for each in got if isinstance(each, set))
+    assert sorted(os.listdir(outside)) == ["canary", "of the host"]
+    assert (outside / "canary").read_bytes() == CANARY
+
+
+def lay_out(root: Path, aside: Path, outside: Path) -> None:
+    """Make a workspace, and aside what leads out of it."""
+    (root / "folder").mkdir(parents=True)
+    (root / "folder" / "canary").write_text("inside")
+    (root / "link").write_text("inside")
+    aside.mkdir()
+    (aside / "folder").symlink_to(outside)
+    (aside / "link").symlink_to(outside / "canary")
+
+
+def swap(root: Path, aside: Path) -> None:
+    for name in ("folder", "link"):
+        os.rename(root / name, aside / "old")
+        os.rename(aside / name, root / name)
+        os.rename(aside / "old", aside / name)
+
+
+@contextmanager
+def before_call(number: int, act: Callable[[], None]) -> Iterator[list[int]]:
+    """Act before the n-th call of a function that is not written in Python; yield if it came."""
+    reached: list[int] = []
+    calls = count(1)
+
+    def see(_frame: Any, event: str, _called: Any) -> None:
+        if event == "c_call" and next(calls) == number:
+            reached.append(number)
+            act()
+
+    sys.setprofile(see)
+    try:
+        yield reached
+    finally:
+        sys.setprofile(None)
 
 
 ODD = """

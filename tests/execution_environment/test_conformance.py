@@ -77,7 +77,7 @@ class TakesAnything(Calculators):
     [
         (KeepsProcess, "release_leaves_nothing", "left over: process"),
         (SharesObject, "owners_have_their_own", "belongs to"),
-        (AlwaysHealthy, "ended_is_not_healthy", "says that it is healthy"),
+        (AlwaysHealthy, "ended_is_not_healthy", "reports that it is healthy"),
         (FailsOnSecondRelease, "released_twice_is_harmless", "it is gone"),
         (Chatty, "nothing_is_printed", "it printed 'hello"),
         (Blocks, "loop_stays_responsive", "the loop stood still"),

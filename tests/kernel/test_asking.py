@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowengine.kernel import Graph
-from flowengine.kernel.commands import OpenWait, Run
+from flowengine.kernel.commands import OpenWait
 from flowengine.testing.explorer import explore
 from flowengine.testing.graphs import graph, needs, output_of, step, v, x
 from flowengine.testing.invariants import check_over
@@ -33,39 +33,6 @@ def titles(played: Simulator) -> list[str]:
 
 def one(**more: Any) -> Graph:
     return graph(step("a", **box(), **more), outputs={"a": v(output_of("a"))})
-
-
-def test_nothing_begins_before_the_answer_and_then_once() -> None:
-    played = begin(one(), {"a": 7})
-
-    assert (played.status, titles(played), played.started) == ("waiting", ["box"], [])
-
-    played.decide("a", "approve")
-
-    assert [command.attempt for command in played.commands if isinstance(command, Run)] == [1]
-    assert played.run().outputs == {"a": 7}
-    check_over(played)
-
-
-def test_what_is_rejected_is_an_error_of_the_step_that_a_handler_takes() -> None:
-    handler = {"types": ["Rejected"], "do": "output", "output": v("without")}
-    played = begin(one(on_error=[handler]))
-
-    played.decide("a", "reject", comment="not today")
-
-    assert played.outputs == {"a": "without"}
-    assert not played.started
-    assert "a failed" not in played.story()
-
-
-def test_the_error_says_who_rejected_it_and_why() -> None:
-    played = begin(one())
-
-    played.decide("a", "reject", comment="not today", by="user:ben")
-
-    assert played.error is not None
-    assert played.error["type"] == "Rejected"
-    assert "rejected by user:ben: not today" in played.error["message"]
 
 
 def test_a_rejection_stands_however_often_it_is_tried() -> None:
@@ -99,20 +66,6 @@ def test_expiry_may_take_a_choice() -> None:
     played.pass_time()
 
     assert played.started == ["a"]
-
-
-def test_all_that_share_it_wait_for_one_answer() -> None:
-    arms = [step(name, **box(), **ARMS) for name in "abc"]
-    played = begin(graph(step("p", parallel=arms), step("d", **box())))
-
-    assert titles(played) == ["box"]
-
-    played.decide("p/a", "approve")
-
-    assert played.started == ["p/a", "p/b", "p/c"]
-    played.run()
-    assert played.started[-1] == "d"
-    assert played.status == "succeeded"
 
 
 @pytest.mark.parametrize(
@@ -179,12 +132,6 @@ def test_a_question_outlives_the_step_that_asked_it_if_others_wait() -> None:
     assert (alone.status, alone.waits()) == ("failed", [])
 
 
-def test_a_condition_decides_whether_it_is_asked() -> None:
-    use = {"approval": {"choices": CHOICES, "when": False}}
-
-    assert begin(graph(step("a", **needs({"box": use})))).started == ["a"]
-
-
 def test_a_place_in_a_map_is_free_while_its_item_waits_for_an_answer() -> None:
     over = {"over": v(3), "names": ["item", "index", "key"], "concurrency": v(1)}
     played = begin(graph(step("m", map=over, group=[step("a", **box("region"))])))
@@ -247,54 +194,7 @@ def test_every_order_of_answers_crashes_and_results_holds_what_always_holds() ->
         assert sum("asks" in wait for wait in played.state["waits"].values()) == 0
 
 
-def test_a_crash_while_people_are_asked_loses_and_repeats_nothing() -> None:
-    played = begin(one(effect="once"), {"a": 7})
-
-    played.crash()
-    played.decide("a", "approve")
-
-    assert played.run().outputs == {"a": 7}
-    assert played.started == ["a"]
-    check_over(played)
-
-
 OPENS = {"box": {"scope": "execution", **ASKED}}
-
-
-def test_what_is_open_from_the_start_is_asked_about_and_opened_before_the_first_step() -> None:
-    played = begin(graph(step("a"), step("b", **box()), opens=OPENS))
-
-    assert [wait["address"] for wait in played.waits()] == ["environments"]
-    assert not played.started
-    played.decide("environments", "approve")
-    played.run()
-
-    assert played.started == ["environments", "a", "b"]
-    assert played.status == "succeeded"
-    check_over(played)
-
-
-def test_what_cannot_be_open_from_the_start_fails_the_flow_whose_handler_may_go_on() -> None:
-    handler = {"do": "next", "to": "b"}
-    failing = {"environments": Fails("EnvironmentStartFailed")}
-    opens = {"box": {"scope": "execution"}}
-    alone = begin(graph(step("a"), opens=opens), failing).run()
-    handled = begin(graph(step("a"), step("b"), opens=opens, on_error=[handler]), failing).run()
-
-    assert alone.error is not None
-    assert (alone.error["type"], alone.started) == ("EnvironmentStartFailed", ["environments"])
-    assert (handled.status, handled.started) == ("succeeded", ["environments", "b"])
-    check_over(alone)
-    check_over(handled)
-
-
-def test_a_subflow_opens_when_it_begins() -> None:
-    inner = {"steps": [step("i")], "opens": {"box": {"scope": "execution"}}}
-    called = step("b", action="flow", flow="inner", args=v({}))
-    played = begin(graph(step("a"), called, flows={"inner": inner})).run()
-
-    assert played.started == ["a", "b/environments", "b/i"]
-    check_over(played)
 
 
 def test_cancelled_while_it_opens_leaves_nothing() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowengine.kernel import Graph
-from flowengine.kernel.commands import CloseWait, OpenWait, Run
+from flowengine.kernel.commands import OpenWait, Run
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.kernel.graph.digests import digest
 from flowengine.testing.explorer import explore
@@ -50,32 +50,6 @@ def asked(played: Simulator) -> int:
     return len({c.record["id"] for c in played.commands if isinstance(c, OpenWait)})
 
 
-def test_nothing_runs_before_the_answer_and_then_once() -> None:
-    played = begin(one(), {"a": 7})
-
-    [wait] = played.waits()
-    assert (played.status, wait["tool"], wait["subject"]) == ("waiting", "send", {"n": 1})
-    assert not played.started
-
-    played.decide("a", "approve")
-
-    assert [(run.attempt, run.args, run.input) for run in runs(played)] == [
-        (1, ARGS, {"args": ARGS})
-    ]
-    assert played.run().outputs == {"a": 7}
-    check_over(played)
-
-
-def test_the_edited_arguments_run_and_both_versions_are_kept() -> None:
-    played = begin(one())
-
-    played.decide("a", "approve", edits={"n": 2})
-
-    assert runs(played)[0].input == {"args": {"n": 2}}
-    [result] = [c.result for c in played.commands if isinstance(c, CloseWait)]
-    assert (result["original"], result["subject"], result["edited"]) == (ARGS, {"n": 2}, True)
-
-
 def test_what_was_shown_runs_whatever_becomes_of_the_state_meanwhile() -> None:
     args = x(lambda names: {"n": names["state"]["k"]})
     write = step("b", action="none", set=[["k", v(9)]], join="each", next="end")
@@ -89,33 +63,6 @@ def test_what_was_shown_runs_whatever_becomes_of_the_state_meanwhile() -> None:
     played.decide("p/a", "approve")
 
     assert runs(played)[0].args == {"n": 1}
-
-
-def test_a_rejection_is_an_error_that_says_who_and_why() -> None:
-    played = begin(one())
-
-    played.decide("a", "reject", comment="too much", by="user:ben")
-
-    assert played.error is not None
-    assert played.error["type"] == "Rejected"
-    assert played.error["message"] == "'send' was not called: rejected by user:ben: too much"
-    assert not played.started
-
-
-def test_a_response_is_the_result_and_nothing_runs_or_is_undone() -> None:
-    flow = graph(
-        step("a", **calls("send", ARGS), undo="back"),
-        step("b", action="fail", input=v({"type": "No", "message": "no"})),
-        on_error=[{"compensate": True, "do": "raise"}],
-    )
-    played = begin(flow)
-
-    played.decide("a", "respond", value={"id": 4})
-    played.run()
-
-    assert played.started == []  # not the call, and not its compensation either
-    assert played.error is not None
-    assert played.error["type"] == "No"
 
 
 def test_a_response_that_looks_like_a_refusal_of_a_policy_is_a_result() -> None:
@@ -264,22 +211,6 @@ def test_secrets_that_the_flow_binds_are_masked_and_not_for_editing() -> None:
 def test_with_several_votes_nothing_can_be_edited() -> None:
     [wait] = begin(one(fields={"need": 2})).waits()
     assert "edit" not in wait
-
-
-def test_items_of_a_map_are_asked_about_each_and_answered_in_any_order() -> None:
-    args = x(lambda names: {"n": names["item"]})
-    flow = graph(
-        step("m", map={"over": v([1, 2, 3]), "names": ["item", "index", "key"]},
-             **calls("send", args), input=INPUT),
-    )  # fmt: skip
-    played = begin(flow)
-    assert [wait["subject"] for wait in played.waits()] == [{"n": 1}, {"n": 2}, {"n": 3}]
-
-    for item in (2, 0, 1):
-        played.decide(f"m[{item}]", "approve")
-
-    assert [run.args for run in runs(played)] == [{"n": 3}, {"n": 1}, {"n": 2}]
-    assert played.run().status == "succeeded"
 
 
 @pytest.mark.parametrize(

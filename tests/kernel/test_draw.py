@@ -19,7 +19,8 @@ from tests.kernel.test_random_flows import play
 from tests.kernel.watched_moves import ALLOWED, Seen, watched_moves
 from tests.language.test_phases import HELD
 
-PLAYS = 1000
+PLAYS = 200
+PLAYS_FOR_EVERY_MOVE = 1000
 PARTS = {
     "join": specs.JoinSpec,
     "split": specs.SplitSpec,
@@ -117,20 +118,28 @@ def _parts(played: Simulator) -> Iterator[tuple[Any, Mapping[str, Any]]]:
             pending += [(PARTS[key], one) for one in inner]
 
 
-@pytest.fixture(scope="module")
-def draw() -> Iterator[Draw]:
-    """What is drawn in `PLAYS` plays; `test_random_flows` checks the properties of such."""
+def drawn(number: int) -> Draw:
+    """Return what is drawn; `test_random_flows` checks the properties of such plays."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flowengine.testing.simulator.check_now", lambda _simulator: None)
-        yield measured(PLAYS)
+        return measured(number)
 
 
-def test_plays_live_and_hold_everything(draw: Draw) -> None:
+def test_plays_live_and_hold_everything() -> None:
     """Else the properties of random plays hold because nothing happens in them."""
+    draw = drawn(PLAYS)
     _check_that_they_live(draw.plays)
     _check_what_came_about(draw.plays)
     _check_keys_and_words(draw.keys)
-    _check_moves(draw.moves)
+    assert draw.moves <= ALLOWED
+
+
+@pytest.mark.endurance
+def test_every_move_is_made() -> None:
+    """Some come about once in hundreds of plays."""
+    draw = drawn(PLAYS_FOR_EVERY_MOVE)
+    _check_that_they_live(draw.plays)
+    assert ALLOWED - HELD <= draw.moves <= ALLOWED
 
 
 def _check_that_they_live(plays: list[Play]) -> None:
@@ -159,7 +168,3 @@ def _check_keys_and_words(keys: dict[Any, dict[str, set[str]]]) -> None:
 
 
 _FORM: dict[str, Any] = {"Plain": Any, "Value": list[Any], "Condition": int}
-
-
-def _check_moves(seen: Seen) -> None:
-    assert ALLOWED - HELD <= seen <= ALLOWED

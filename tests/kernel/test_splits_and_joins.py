@@ -1,4 +1,4 @@
-"""Splits and joins that the language tests do not have, in every order of the tasks."""
+"""Splits and joins that the tests of language and patterns do not have, in every order."""
 
 from __future__ import annotations
 
@@ -8,43 +8,8 @@ from flowengine.testing.graphs import graph, step
 from tests.kernel.orders import in_every_order
 
 
-def given(run: Any) -> Any:
-    return run.input
-
-
 def holds(value: bool) -> Any:
     return lambda _names: value
-
-
-def test_discriminator_ignores_late_arrivals() -> None:
-    flow = graph(
-        step("a", next={"all": ["b", "c", "e"]}),
-        step("b", next="d"),
-        step("c", next="d"),
-        step("e", next="d"),
-        step("d", join=1),
-    )
-
-    for played in in_every_order(flow):
-        assert played.status == "succeeded"
-        assert played.started.count("d") == 1
-        assert sorted(played.started) == ["a", "b", "c", "d", "e"]
-
-
-def test_arrivals_count_and_not_edges() -> None:
-    """Thread merge: four threads over one edge make two rounds of two."""
-    flow = graph(
-        step("a", next={"all": ["b", "c", "e", "f"]}),
-        step("b", next="m"),
-        step("c", next="m"),
-        step("e", next="m"),
-        step("f", next="m"),
-        step("m", join="each", action="none", next="d"),
-        step("d", join={"need": 2, "late": "queue"}),
-    )
-
-    for played in in_every_order(flow):
-        assert sum(address.startswith("d") for address in played.started) == 2
 
 
 def test_token_that_left_through_a_join_belongs_to_the_next_round() -> None:
@@ -71,17 +36,6 @@ def test_active_joins_that_wait_for_one_another_do_not_deadlock() -> None:
         step("d", join="active", next={"first": [
             (lambda n: n["steps"]["c"]["status"] == "none", "c"), ("else", "end")]}),
     )  # fmt: skip
-
-    assert {played.status for played in in_every_order(flow)} == {"succeeded"}
-
-
-def test_end_all_withdraws_the_other_tokens() -> None:
-    flow = graph(
-        step("a", next={"all": ["b", "c"]}),
-        step("b", next="end_all"),
-        step("c", next="d"),
-        step("d", next="end"),
-    )
 
     assert {played.status for played in in_every_order(flow)} == {"succeeded"}
 

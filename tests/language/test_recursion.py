@@ -56,7 +56,7 @@ def test_runs(stage: Stage) -> None:
 
 
 def test_forks_at_every_address(stage: Stage) -> None:
-    assert sum(_fork_everywhere(stage, seed) for seed in range(FLOWS // 2)) > 5 * FLOWS
+    assert sum(_fork_everywhere(stage, seed) for seed in range(FLOWS // 5)) > FLOWS
 
 
 @pytest.mark.endurance

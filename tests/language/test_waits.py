@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowengine import Conflict, InputError, NotFound
+from flowengine import NotFound
 from flowengine.kernel.notation.times import format_time
 from flowengine.testing.simulator import Simulator
 from tests.language.stage import START, Stage, statuses
@@ -120,15 +120,6 @@ def test_message_that_does_not_match_goes_on_waiting_for_somebody(stage: Stage) 
     assert sent.result.outputs["w"]["data"] == {"amount": 10}
 
 
-def test_message_is_checked_before_it_is_sent(stage: Stage) -> None:
-    execution = stage.run(_waiting("{signal: paid}")).execution
-    with pytest.raises(InputError, match="amount"):
-        stage.signal("paid", {"amount": "five"}, execution=execution)
-    with pytest.raises((InputError, NotFound), match="paied"):
-        stage.signal("paied", {"amount": 5}, execution=execution)
-    assert stage.engine.result(execution).status == "waiting"
-
-
 def test_message_without_a_receiver_is_kept_for_the_next_wait_oldest_first(stage: Stage) -> None:
     text = """
 signals: {note: {}}
@@ -235,13 +226,6 @@ def test_key_finds_the_execution(stage: Stage) -> None:
     assert stage.engine.result("o1").status == "waiting"
     with pytest.raises(NotFound):
         stage.signal("keyed", "hello", key="o3")
-
-
-def test_late_message_is_told_so(stage: Stage) -> None:
-    result = stage.run(_waiting("{signal: note}"))
-    stage.signal("note", 1, execution=result.execution)
-    with pytest.raises(Conflict, match="succeeded"):
-        stage.signal("note", 2, execution=result.execution)
 
 
 # Several

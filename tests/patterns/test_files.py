@@ -34,7 +34,7 @@ def test_the_file_says_what_it_is_for(path: Path) -> None:
     first, second, *_ = path.read_text().splitlines()
 
     assert first.startswith("# yaml-language-server: $schema=../../schemas/")
-    assert re.match(rf"# {number_of(path)} [A-Z][\w' -]+: .+, as .+\.$", second)
+    assert re.match(rf"# {number_of(path)} [A-Z][\w' -]+: .+, for example .+\.$", second)
 
 
 def test_the_files_pass_a_strict_check(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ def test_a_case_has_what_models_reply(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("        - It is 3.\n", "", "'ask/first#2' asks a model once more than agents.first has"),
+        ("        - It is 3.\n", "", "'ask/first#2' calls a model once more than agents.first has"),
         ("    agents:\n", "    labels: {a: b}\n    agents:\n", ""),
         ("It is 3.\n    tools", "It is 3.\n        - More.\n    tools", "this reply was not used"),
         ("      first:\n", "      frist:\n", "did you mean 'first'?"),
@@ -81,7 +81,8 @@ def test_a_model_without_replies_fails_the_case(tmp_path: Path) -> None:
     [problem] = played(tmp_path, "cases: [{name: none}]", flow(ADDER))
 
     assert problem == (
-        "'ask/first' asks a model and the case has no reply; write: agents: {first: [{text: ...}]}"
+        "'ask/first' calls a model, and the case has no reply for it. "
+        "Add: agents: {first: [{text: ...}]}"
     )
 
 
@@ -118,7 +119,7 @@ cases:
 """.replace("LONG", "x" * 4000)
     assert played(tmp_path, cases, flow(agent)) == []
     assert (
-        "asks a model"
+        "calls a model"
         in played(tmp_path, cases.replace("      first.reduce: [They added 1 and 2.]\n", ""))[0]
     )
 

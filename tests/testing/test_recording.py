@@ -381,7 +381,9 @@ def test_one_whose_way_the_new_version_would_not_have_gone_is_refused_with_the_r
     after = MOVED.replace("  - {id: ok", "  - {id: new, call: act}\n  - {id: ok")
     with Engine("store") as engine:
         moved(engine, after)
-        with pytest.raises(Conflict, match="by the later version alone it differs: ") as caught:
+        with pytest.raises(
+            Conflict, match="With the later version alone, its history differs: "
+        ) as caught:
             record(engine, "it", "recorded")
     assert "'new' begins where 'ok' did" in caught.value.message
     assert caught.value.hint is not None

@@ -1,4 +1,4 @@
-"""What `slug` has to do."""
+"""Tests of `slug`."""
 
 from slugs import slug  # type: ignore[import-not-found] # it lies beside this file
 

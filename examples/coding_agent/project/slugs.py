@@ -1,4 +1,4 @@
-"""Short names for titles, as they stand in addresses."""
+"""Short names for titles, for use in URLs."""
 
 import re
 

@@ -1,1 +1,1 @@
-"""What the company has of its own: here, mail."""
+"""The company's code: here, mail."""

@@ -13,7 +13,7 @@ def send(to: str, text: str, password: str) -> None:
     Args:
         to: The address.
         text: The message.
-        password: Of the mail account; bound by the flow, seen by nobody else.
+        password: Password of the mail account, bound by the flow and hidden from approvers.
 
     Raises:
         PermissionError: The password is empty.

@@ -1,4 +1,4 @@
-"""Sums, with a mistake."""
+"""Sums, with a fault."""
 
 
 def add(a: int, b: int) -> int:

@@ -1,4 +1,4 @@
-"""What the code has to do."""
+"""Tests of the code."""
 
 from calc import add  # type: ignore[import-not-found] # it lies beside this file
 

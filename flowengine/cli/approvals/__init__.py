@@ -1,1 +1,1 @@
-"""What the commands on approvals share."""
+"""Shared parts of the commands on approvals."""

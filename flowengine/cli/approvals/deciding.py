@@ -1,4 +1,4 @@
-"""What `approve`, `reject` and `approvals decide` share."""
+"""Shared parts of `approve`, `reject` and `approvals decide`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def add_filters(parser: ArgumentParser) -> None:
     parser.add_argument("--flow", metavar="F", help="only those of the flow with this id")
     parser.add_argument("--execution", metavar="ID", help="only those of this execution")
     parser.add_argument(
-        "--batch", metavar="B", help="only those of this batch; default: the step's id"
+        "--batch",
+        metavar="B",
+        help="only those of this batch (a batch is named after its step by default)",
     )
 
 
@@ -46,7 +48,7 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
             action="append",
             type=read.assignment,
             default=[],
-            help="fill in a field of the form; may be repeated",
+            help="fill in a field of the form (may be repeated)",
         )
         parser.add_argument(
             "--edit",
@@ -54,15 +56,15 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
             action="append",
             type=read.assignment,
             default=[],
-            help="change a field of the subject first; may be repeated",
+            help="change a field of the subject first (may be repeated)",
         )
-    parser.add_argument("--comment", metavar="TEXT", help="the reason; kept with the decision")
+    parser.add_argument("--comment", metavar="TEXT", help="the reason, kept with the decision")
     parser.add_argument(
         "--attach",
         metavar="FILE",
         action="append",
         default=[],
-        help="keep a file with the decision; may be repeated",
+        help="keep a file with the decision (may be repeated)",
     )
     parser.add_argument(
         "--image",
@@ -70,13 +72,13 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="show an image to the model that made the call; may be repeated",
+        help="show an image to the model that made the call (may be repeated)",
     )
     parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="decide on behalf of somebody else"
+        "--as", dest="by", metavar="USER", type=read.user, help="decide on behalf of another user"
     )
     parser.add_argument(
-        "--no-resume", action="store_true", help="record only; do not resume the execution now"
+        "--no-resume", action="store_true", help="record it without resuming the execution"
     )
     read.add_stay(parser)
     many = parser.add_argument_group("instead of ids")
@@ -86,10 +88,10 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
 
 
 def run(arguments: Namespace, choice: str | None) -> int:
-    """Decide, then resume what was waiting.
+    """Decide, then resume the executions that were waiting.
 
     Args:
-        choice: Id of the choice; None: `arguments.counts_as` says which kind of choice.
+        choice: Id of the choice. None: the one that counts as `arguments.counts_as`.
 
     Returns:
         The exit code: that of the first approval or execution that did not succeed.
@@ -151,13 +153,13 @@ def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[
 
     Raises:
         NotFound: None matches the filters or offers the choice.
-        UsageError: It names neither approvals nor filters, or both.
+        UsageError: It names both approvals and filters, or none of them.
     """
     engine = session.engine
     if bool(arguments.waits) == arguments.all:
         raise UsageError(
             "give the ids of approvals, or --all with filters",
-            hint=f"see what is waiting: {session.command('approvals', 'list')}",
+            hint=f"list pending approvals: {session.command('approvals', 'list')}",
         )
     if arguments.waits:
         return [engine.wait(wait) for wait in dict.fromkeys(arguments.waits)]
@@ -168,14 +170,14 @@ def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[
         others = list(_fitting(session, arguments, None, kinds)) if mine is not None else []
         what = "approval" if choice is None else "approval or question"
         raise NotFound(
-            f"no open {what} matches these filters; nothing was decided",
+            f"no open {what} matches these filters, nothing was decided",
             hint=for_others(session, others) if others else None,
         )
     fitting = [wait for wait in found if choice is None or choice in _ids(wait)]
     if not fitting:
         offered = ", ".join(dict.fromkeys(id for wait in found for id in _ids(wait)))
         raise NotFound(
-            f"nothing that matches these filters offers the choice '{choice}'; nothing was decided",
+            f"nothing that matches these filters offers the choice '{choice}', nothing was decided",
             hint=f"choices are: {offered}",
         )
     return fitting
@@ -202,7 +204,7 @@ def _fitting(
 
 
 def for_others(session: Session, waits: Sequence[WaitInfo]) -> str:
-    """Say that only others are asked: nothing waits for this user."""
+    """Return a note that matching approvals are assigned to other users only."""
     count = f"{len(waits)} are waiting" if len(waits) != 1 else "1 is waiting"
     return f"{count} for others: {session.command('approvals', 'list')}"
 
@@ -212,7 +214,7 @@ def _ids(wait: WaitInfo) -> list[str]:
 
 
 def _show(session: Session, waits: list[WaitInfo]) -> int:
-    """Show what would be decided."""
+    """Show the approvals that would be decided."""
     if session.arguments.json:
         out_json(waits)
         return 0
@@ -220,7 +222,7 @@ def _show(session: Session, waits: list[WaitInfo]) -> int:
 
     for line in rows(session, waits) if waits else ():
         out(line)
-    err(f"{len(waits)} would be decided; nothing was")
+    err(f"{len(waits)} would be decided, nothing was")
     return 0
 
 
@@ -249,7 +251,7 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
 
 
 def _grant(arguments: Namespace) -> dict[str, Any] | None:
-    """Return the grant that comes with an approval; None: none does."""
+    """Return the grant that the options request with an approval, or None."""
     said = {name: getattr(arguments, name, None) for name in ("scope", "uses", "lasts")}
     given: dict[str, Any] = {name: one for name, one in said.items() if one is not None}
     patterns = getattr(arguments, "grant", None)
@@ -259,7 +261,7 @@ def _grant(arguments: Namespace) -> dict[str, Any] | None:
 
 
 def _readable(session: Session, wait: WaitInfo, message: str) -> str:
-    """Return an error that names the wait by its short id, with times in a readable form."""
+    """Return an error that refers to the wait by its short id, with times in a readable form."""
     short = session.short_wait(wait["id"])
     told = message.replace(wait["id"], short)
     return when(told if short in told else f"{short}: {told}")

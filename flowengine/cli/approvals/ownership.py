@@ -1,4 +1,4 @@
-"""What `approvals claim`, `release` and `delegate` share."""
+"""Shared parts of `approvals claim`, `release` and `delegate`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the arguments that all three take."""
     parser.add_argument("wait", metavar="ID", help="an approval, by any unambiguous prefix")
     parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of somebody else"
+        "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
     )
 
 

@@ -1,1 +1,1 @@
-"""The commands, one file each; see `flowengine.cli.program`."""
+"""The commands, one file each. `flowengine.cli.program` finds and runs them."""

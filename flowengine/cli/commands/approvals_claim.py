@@ -1,4 +1,4 @@
-"""`flowengine approvals claim`: reserve an approval, so that nobody else can decide it."""
+"""`flowengine approvals claim`: claim an approval, so that no other assignee can decide it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from flowengine.cli.approvals import ownership
 from flowengine.cli.session import Session
 
-HELP = "claim an approval so that nobody else decides it"
+HELP = "claim an approval so that no other assignee decides it"
 EXAMPLE = "flowengine approvals claim a7f3"
 
 

@@ -1,4 +1,4 @@
-"""`flowengine approvals delegate`: have somebody else decide instead of you."""
+"""`flowengine approvals delegate`: let another user decide instead of you."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--to", metavar="USER", required=True, type=read.user, help="who decides instead: user:NAME"
     )
-    parser.add_argument("--comment", metavar="TEXT", help="the reason; kept with the delegation")
+    parser.add_argument("--comment", metavar="TEXT", help="the reason, kept with the delegation")
 
 
 def run(arguments: Namespace) -> int:

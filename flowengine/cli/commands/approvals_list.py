@@ -1,4 +1,4 @@
-"""`flowengine approvals list`: what waits for people."""
+"""`flowengine approvals list`: pending approvals and questions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowengine.cli.session import NoStore, Session
 from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.cli.views.approvals import KINDS, rows
 
-HELP = "list what is waiting for people: approvals and questions"
+HELP = "list approvals and questions, pending ones by default"
 EXAMPLE = """\
 flowengine approvals list --mine
 flowengine approvals list --flow expense --status closed -n 10"""
@@ -24,7 +24,7 @@ def configure(parser: ArgumentParser) -> None:
         "--status", choices=["pending", "closed", "all"], default="pending", help="default: pending"
     )
     parser.add_argument(
-        "-n", dest="limit", metavar="N", type=read.count, default=50, help="at most N; default: 50"
+        "-n", dest="limit", metavar="N", type=read.count, default=50, help="at most N (default: 50)"
     )
 
 
@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
     try:
         session = Session(arguments)
     except NoStore as error:
-        if arguments.store:  # somebody expects one there
+        if arguments.store:  # a named store is expected to exist
             raise
         out_json([]) if arguments.json else err(error.message)
         return 0
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
             out_json(page.items)
             return 0
         if not page.items and arguments.mine and (others := engine.waits(**wanted).items):
-            err(f"nothing is waiting for you; {for_others(session, others)}")
+            err(f"nothing is waiting for you, but {for_others(session, others)}")
             return 0
         if not page.items:
             err(

@@ -9,7 +9,7 @@ from flowengine.cli.terminal.output import clean, out, out_json
 from flowengine.cli.views.approvals import decision_lines, details, edits
 from flowengine.cli.views.waits import answers
 
-HELP = "show an approval: what is asked, of whom, and what was decided"
+HELP = "show an approval: its subject, assignees and decision"
 EXAMPLE = "flowengine approvals show a7f3"
 
 

@@ -23,15 +23,15 @@ def configure(parser: ArgumentParser) -> None:
         metavar="NAME=PATTERN",
         action="append",
         type=read.assignment,
-        help="do not ask about those whose argument matches: '*' is anything but '/', '**' "
-        "anything; arguments that are not named have to be the same; may be repeated",
+        help="also approve calls whose argument matches ('*' matches anything but '/', '**' "
+        "anything). Arguments that are not named must be the same. May be repeated",
     )
     later.add_argument("--uses", metavar="N", type=int, help="only the next N")
     later.add_argument("--lasts", metavar="DURATION", help="only for this long: 2h")
     later.add_argument(
         "--scope",
         choices=["execution", "flow"],
-        help="execution (default): calls of this execution; flow: of all executions of the flow",
+        help="calls of this execution (default), or of all executions of the flow",
     )
     parser.set_defaults(counts_as="approve")
 

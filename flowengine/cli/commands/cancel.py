@@ -31,12 +31,12 @@ def configure(parser: ArgumentParser) -> None:
         "executions", metavar="ID", nargs="+", help="an id, or any unambiguous prefix of one"
     )
     parser.add_argument(
-        "--reason", metavar="TEXT", default="", help="the reason; kept in the history"
+        "--reason", metavar="TEXT", default="", help="the reason, kept in the history"
     )
     parser.add_argument(
         "--now",
         action="store_true",
-        help="skip 'finally', and what the flow's on_error compensates on Cancelled",
+        help="skip 'finally', and the compensation that the flow's on_error requests on Cancelled",
     )
 
 
@@ -52,7 +52,7 @@ def _settled(session: Session, result: ExecutionResult) -> ExecutionResult:
 def _told(result: ExecutionResult) -> str:
     """Return the result of the request in words."""
     if not result.ended:
-        return "cancellation requested; the process that holds it will cancel it"
+        return "cancellation requested: the process that holds it will cancel it"
     if result.status != "cancelled":
         return f"{result.status} before it could be cancelled"
     return result.status

@@ -23,8 +23,8 @@ ASSISTANT = os.path.join(os.path.dirname(flowengine.__file__), "agents", "assist
 """The flow file of the assistant."""
 VARIABLE = "FLOWENGINE_MODEL"
 CHAT = "chat"
-"""The label by which lists tell a conversation from a run; its value is the agent."""
-HELP = "talk to an agent from a flow file, or to the built-in assistant; the conversation is kept"
+"""The label that distinguishes conversations from runs in lists. Its value is the agent."""
+HELP = "talk to an agent from a flow file, or to the built-in assistant, and keep the conversation"
 EXAMPLE = """\
 flowengine chat
 flowengine chat --lazy
@@ -39,14 +39,14 @@ def configure(parser: ArgumentParser) -> None:
         "file",
         metavar="FILE",
         nargs="?",
-        help="a file that declares agents; default: the built-in assistant",
+        help="a file that declares agents (default: the built-in assistant)",
     )
     parser.add_argument("--agent", metavar="NAME", help="which of its agents")
     parser.add_argument("--resume", metavar="ID", help="an earlier conversation")
     parser.add_argument(
         "--lazy",
         action="store_true",
-        help="open no environment at the start, whatever the file says, but when it is used",
+        help="open each environment on its first use, even if the file opens it at the start",
     )
     read.add_model(parser)
     parser.add_argument(
@@ -56,14 +56,14 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         type=read.given_input,
         default=[],
-        help="an input of the file; may be repeated",
+        help="an input of the file (may be repeated)",
     )
     read.add_workdir(parser)
     read.add_stay(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Talk until the person leaves, or the conversation ends.
+    """Talk until the user leaves, or the conversation ends.
 
     Returns:
         The exit code: 0 also where it was left open.
@@ -95,12 +95,12 @@ def run(arguments: Namespace) -> int:
             return show_outcome(session, result)
         short = session.short(result.execution)
         err(cost(session, result.execution))
-        err(f"saved; to continue: {session.command('chat', '--resume', short)}")
+        err(f"saved, to continue: {session.command('chat', '--resume', short)}")
         return 0
 
 
 def _begun(session: Session, labels: dict[str, str]) -> Callable[[], ExecutionResult]:
-    """Return what begins a conversation."""
+    """Return the function that begins a conversation."""
     from flowengine.flow.building.conversation import conversation
 
     arguments, engine = session.arguments, session.engine
@@ -114,7 +114,7 @@ def _begun(session: Session, labels: dict[str, str]) -> Callable[[], ExecutionRe
 
 
 def _resumed(session: Session) -> Callable[[], ExecutionResult]:
-    """Return what resumes a conversation."""
+    """Return the function that resumes a conversation."""
     engine = session.engine
     execution = engine.find(session.arguments.resume)
     tell_host_steps(session, session.flow_of(execution))

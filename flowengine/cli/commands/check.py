@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.kernel.graph.specs import CompiledFlow
 
-HELP = "check flow files: names, types, edges, joins, expressions; nothing is run"
+HELP = "check flow files without running them: names, types, edges, joins, expressions"
 EXAMPLE = """\
 flowengine check expense.yaml
 flowengine check --strict flows
@@ -24,7 +24,7 @@ def configure(parser: ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="+",
-        help="flow files, or folders of them; policies.yaml: the rules of a host",
+        help="flow files or directories of them, or the host policies in a policies.yaml",
     )
     parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
     parser.add_argument(
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
     found: list[Diagnostic] = []
     files, others = flow_files(arguments.files)
     if others and not arguments.quiet:
-        err(f"not flow files, since they do not say 'flowengine: 1': {', '.join(others)}")
+        err(f"not flow files, since they do not contain 'flowengine: 1': {', '.join(others)}")
     for path in files:
         code, diagnostics = _check(path, arguments)
         codes.append(code)
@@ -56,11 +56,13 @@ def run(arguments: Namespace) -> int:
                 "warnings": [one.as_dict() for one in found if one.is_warning],
             }
         )
+    elif found and not arguments.quiet:
+        err(f"for details: flowengine explain {' '.join(sorted({one.code for one in found}))}")
     return next((code for code in codes if code), 0)
 
 
 def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
-    """Check one file, report what was found, and return the findings with the exit code."""
+    """Check one file, report its errors and warnings, and return them with the exit code."""
     if path.endswith("policies.yaml"):
         return _check_policies(path, arguments)
     from flowengine.flow.compile import check_file
@@ -80,7 +82,7 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
 
 
 def _check_policies(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
-    """Check a policy file of a host; as `_check`."""
+    """Check a file of host policies. See `_check`."""
     from flowengine.errors import FlowFileError
     from flowengine.flow.compile.host_policies import compile_host_policies
 
@@ -114,4 +116,4 @@ def _host_steps(compiled: CompiledFlow) -> str:
     from flowengine.engines.flows import LoadedFlow
 
     said = LoadedFlow(compiled, "").on_host
-    return clean(f"; on this host, as you: {said}") if said else ""
+    return clean(f", unsandboxed on this host: {said}") if said else ""

@@ -100,7 +100,7 @@ def _parting(found: Difference, point: Parting) -> Iterator[str]:
     for side, one in (("left", point["left"]), ("right", point["right"])):
         if one is None:
             stands = (found["left"] if side == "left" else found["right"])["status"]
-            yield _fact("", f"on the {side} it did not happen; that execution is {stands}")
+            yield _fact("", f"missing on the {side}, where the execution is {stands}")
         elif one["address"] != point["address"]:
             yield _fact("", f"on the {side} {one['address']} came instead")
     pair = next((one for one in found["steps"] if one["address"] == point["address"]), None)
@@ -142,7 +142,7 @@ def _columns(places: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _row(name: str, has_left: Any, left: Any, has_right: Any, right: Any) -> Iterator[str]:
-    """Yield two values side by side; wide ones below each other, cut where they differ."""
+    """Yield two values side by side. Wide ones are below each other, cut where they differ."""
     a = _text(left) if has_left else "-"
     b = _text(right) if has_right else "-"
     name = one_line(name, WIDTH - 4)

@@ -1,4 +1,4 @@
-"""`flowengine envs doctor`: what this machine can provide."""
+"""`flowengine envs doctor`: the capabilities of this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from flowengine.cli.terminal.output import out, out_json
 from flowengine.cli.views.environments import examined
 
-HELP = "show what this machine supports, what is missing, and how limits are enforced"
+HELP = "show supported and missing capabilities of this machine, and how limits are enforced"
 EXAMPLE = """\
 flowengine envs doctor
 flowengine envs doctor --json"""
@@ -18,7 +18,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Probe every kind in every sandbox; nothing is opened.
+    """Probe every kind in every sandbox, without opening an environment.
 
     Returns:
         The exit code: 0, even if something is missing.

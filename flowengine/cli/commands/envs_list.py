@@ -1,4 +1,4 @@
-"""`flowengine envs list`: what is open, what dead processes left open, what is missing."""
+"""`flowengine envs list`: environments that are open, were left open, or are missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ flowengine envs list 01k8xq3zn3m0"""
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "execution", metavar="ID", nargs="?", help="only those of this execution; default: all"
+        "execution", metavar="ID", nargs="?", help="only those of this execution (default: all)"
     )
 
 

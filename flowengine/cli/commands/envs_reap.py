@@ -1,4 +1,4 @@
-"""`flowengine envs reap`: end everything that dead processes left open."""
+"""`flowengine envs reap`: end all environments that dead processes left open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out, out_json
 from flowengine.cli.views.environments import failures
 
-HELP = "end everything that dead processes left open"
+HELP = "end all environments that dead processes left open"
 EXAMPLE = "flowengine envs reap"
 
 

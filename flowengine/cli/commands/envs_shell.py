@@ -28,7 +28,7 @@ def configure(parser: ArgumentParser) -> None:
         "name",
         metavar="NAME",
         nargs="?",
-        help="an environment of kind shell; default: the only one",
+        help="an environment of kind shell (default: the only one)",
     )
     parser.add_argument(
         "--arg",
@@ -36,7 +36,7 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         type=read.assignment,
         default=[],
-        help="an argument of the environment; may be repeated",
+        help="an argument of the environment (may be repeated)",
     )
     parser.add_argument(
         "-i",
@@ -45,7 +45,7 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         type=read.given_input,
         default=[],
-        help="an input that its declaration names; may be repeated",
+        help="an input that its declaration refers to (may be repeated)",
     )
 
 
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
         The exit code of the last command.
 
     Raises:
-        UsageError: The environment takes no such argument, or there is nobody to ask for approval.
+        UsageError: The environment takes no such argument, or needs an approval without a terminal.
         NotAllowed: The approval was denied.
         FlowEngineError: It cannot be opened.
     """
@@ -75,7 +75,9 @@ def run(arguments: Namespace) -> int:
     with _ended_in_order(), Session(arguments, make=arguments.file) as session:
         manager = session.engine.environments
         spec = declared.spec(name, args, inputs, owner, manager)
-        if "approval" in spec:  # asked here and now: there is no execution that could be resumed
+        if (
+            "approval" in spec
+        ):  # only possible now, without an execution that could wait and be resumed
             _check_terminal(name)
         try:
             with _opened(manager.use(spec, holder="envs shell")) as shell:
@@ -96,7 +98,7 @@ def _opened(use: AbstractContextManager[Any]) -> Iterator[Any]:
 
     Raises:
         NotAllowed: The approval was denied.
-        FlowEngineError: It cannot be opened; the message says why.
+        FlowEngineError: It cannot be opened. The message contains the reason.
     """
     from flowengine.sdk import Refused, Rejected
 
@@ -110,17 +112,17 @@ def _opened(use: AbstractContextManager[Any]) -> Iterator[Any]:
 
 
 def _check_terminal(name: str) -> None:
-    """Refuse an environment that needs approval if there is nobody to ask."""
+    """Refuse an environment that needs an approval if the command has no terminal."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(
-            f"opening '{name}' needs somebody's approval, and there is no terminal here",
+            f"opening '{name}' needs an approval, and there is no terminal to ask at",
             hint="run it at a terminal without a pipe, and answer the question there",
         )
 
 
 @contextmanager
 def _ended_in_order() -> Iterator[None]:
-    """Close what is open when a signal ends this process or its terminal is closed."""
+    """Close the environment when a signal ends this process or its terminal is closed."""
     import signal
 
     before = {

@@ -8,7 +8,7 @@ from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import out, out_json
 from flowengine.cli.views.environments import NAME, details
 
-HELP = "show an environment: where it runs, since when, and what it started"
+HELP = "show an environment: its sandbox, start time and processes"
 EXAMPLE = "flowengine envs show analysis"
 
 

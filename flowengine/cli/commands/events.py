@@ -6,7 +6,15 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from flowengine.cli.session import NEWEST, Session
-from flowengine.cli.terminal.output import clean, error_text, flush, one_line, out, out_json_line
+from flowengine.cli.terminal.output import (
+    clean,
+    error_text,
+    flush,
+    one_line,
+    out,
+    out_json,
+    out_json_line,
+)
 from flowengine.cli.views.yaml_text import inline
 
 HELP = "show the journal of an execution: every event, in order"
@@ -26,7 +34,7 @@ SHOWN = (
     "inputs",
     "reason",
 )
-"""The fields of an event that are shown, in this order; `--json` prints all."""
+"""The fields of an event that are shown, in this order. `--json` prints all."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -36,7 +44,10 @@ def configure(parser: ArgumentParser) -> None:
         "--follow", action="store_true", help="keep printing new events until the execution ends"
     )
     parser.add_argument(
-        "--since", metavar="SEQ", type=int, default=0, help="number of the first event; default: 0"
+        "--otel", action="store_true", help="print a trace in the JSON form of OTLP instead"
+    )
+    parser.add_argument(
+        "--since", metavar="SEQ", type=int, default=0, help="number of the first event (default: 0)"
     )
 
 
@@ -47,6 +58,8 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with Session(arguments) as session:
+        if arguments.otel:
+            return _print_trace(session, session.execution(arguments.execution))
         entries = session.engine.events(
             session.execution(arguments.execution), since=arguments.since, follow=arguments.follow
         )
@@ -56,6 +69,15 @@ def run(arguments: Namespace) -> int:
             else:
                 out(line(entry))
                 flush()
+    return 0
+
+
+def _print_trace(session: Session, execution: str) -> int:
+    """Print the spans that have ended, for `curl` or a file."""
+    from flowengine.telemetry.otlp_json import traces_data
+    from flowengine.telemetry.recorded import recorded_spans
+
+    out_json(traces_data(recorded_spans(session.engine, execution)))
     return 0
 
 

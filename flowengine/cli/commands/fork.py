@@ -17,12 +17,12 @@ flowengine fork 01k8xq7mf4jb --at review --set level=2 --file changed.yaml"""
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("execution", metavar="ID", help="the old one; it is not changed")
+    parser.add_argument("execution", metavar="ID", help="the old execution, which is not changed")
     parser.add_argument("--at", metavar="STEP", required=True, help="address of the step")
-    read.add_assignments(parser, "--set", "write state before the step starts; may be repeated")
+    read.add_assignments(parser, "--set", "write state before the step starts (may be repeated)")
     parser.add_argument("--file", metavar="FILE", help="continue with a changed flow file")
     parser.add_argument("--id", metavar="ID", help="id of the new execution")
-    read.add_assignments(parser, "--label", "a label for lists; may be repeated")
+    read.add_assignments(parser, "--label", "a label for lists (may be repeated)")
     read.add_workdir(parser)
     add_driving(parser)
 

@@ -1,4 +1,4 @@
-"""`flowengine grants list`: which later calls are approved already."""
+"""`flowengine grants list`: approvals of later calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out, out_json, table, when
 
-HELP = "list grants: what was approved for later calls, and how often it was used"
+HELP = "list grants: approvals of later calls, and how often they were used"
 EXAMPLE = "flowengine grants list 01k8xq3zn3m0"
 
 
@@ -17,7 +17,7 @@ def configure(parser: ArgumentParser) -> None:
         "execution",
         metavar="ID",
         nargs="?",
-        help="the execution; without it, those for all executions of a flow",
+        help="the execution (default: grants for all executions of a flow)",
     )
 
 

@@ -1,4 +1,4 @@
-"""`flowengine grants revoke`: have later calls ask again."""
+"""`flowengine grants revoke`: require an approval for later calls again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out_json
 
-HELP = "end a grant: the next call asks again"
+HELP = "revoke a grant: the next call needs an approval again"
 EXAMPLE = "flowengine grants revoke a7f3"
 
 
@@ -18,7 +18,7 @@ def configure(parser: ArgumentParser) -> None:
         "grant", metavar="ID", help="the grant, by any unambiguous prefix of its id"
     )
     parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="do it on behalf of somebody else"
+        "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
     )
 
 

@@ -41,10 +41,12 @@ def configure(parser: ArgumentParser) -> None:
         "--format",
         choices=["mermaid", "dot", "svg", "graphml", "json"],
         default="mermaid",
-        help="pictures: mermaid (default), dot, svg; data: graphml, json",
+        help="as a picture: mermaid (default), dot, svg, or as data: graphml, json",
     )
     parser.add_argument(
-        "--all", action="store_true", help="also the steps that only hold a generated flow together"
+        "--all",
+        action="store_true",
+        help="include steps that only connect the parts of a generated flow",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
 
@@ -122,7 +124,7 @@ def _found(arguments: Namespace) -> tuple[LoadedFlow, Statuses | None]:
     """Return the flow of a file, or that of an execution with the statuses of its steps.
 
     Raises:
-        NotFound: There is no such file or execution.
+        NotFound: Such a file or execution does not exist.
     """
     what = arguments.what
     if isfile(what):

@@ -18,9 +18,9 @@ flowengine init refunds --example approval
 flowengine init writer --example agent"""
 EXAMPLES = {
     "hello": "a greeting: inputs, one step, outputs",
-    "agent": "an agent that reads files and asks before it writes one, on scripted replies",
-    "approval": "a refund that a person has to approve, with a form and an edit",
-    "words": "a script for each file of a folder, and a sum",
+    "agent": "an agent that reads files and needs an approval to write one, with scripted replies",
+    "approval": "a refund that needs an approval, with a form and an editable field",
+    "words": "a script for each file of a directory, and a sum",
 }
 BESIDE = {"agent": ["agent.replies.yaml"]}
 """Files that an example needs besides its flow."""
@@ -36,7 +36,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="DIR",
         nargs="?",
         default=".",
-        help="the folder to create them in; default: the current one",
+        help="the directory to create them in (default: the current directory)",
     )
     told = "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items())
     parser.add_argument(
@@ -45,7 +45,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Create the files; existing ones are left unchanged.
+    """Create the files, and leave existing ones unchanged.
 
     Returns:
         The exit code.
@@ -88,9 +88,9 @@ def run(arguments: Namespace) -> int:
 
 
 def _write(path: Path, text: str) -> bool:
-    """Write a file unless it exists; return whether it was written."""
+    """Write a file unless it exists, and return whether it was written."""
     path.parent.parent.mkdir(parents=True, exist_ok=True)
-    private = path.parent.name == ".flowengine"  # a store will be in it
+    private = path.parent.name == ".flowengine"  # it will contain a store
     path.parent.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
     try:
         with path.open("x", encoding="utf-8") as file:

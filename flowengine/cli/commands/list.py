@@ -45,12 +45,12 @@ def configure(parser: ArgumentParser) -> None:
         metavar="S",
         help=f"only with this status: {', '.join(STATUSES)}",
     )
-    read.add_assignments(parser, "--label", "only those with this label; may be repeated")
+    read.add_assignments(parser, "--label", "only those with this label (may be repeated)")
     parser.add_argument(
         "--since", metavar="TIME", type=read.moment, help="only those started since: 1d, or a time"
     )
     parser.add_argument(
-        "-n", dest="limit", metavar="N", type=read.count, default=50, help="at most N; default: 50"
+        "-n", dest="limit", metavar="N", type=read.count, default=50, help="at most N (default: 50)"
     )
 
 
@@ -63,7 +63,7 @@ def run(arguments: Namespace) -> int:
     try:
         session = Session(arguments)
     except NoStore as error:
-        if arguments.store:  # somebody expects one there
+        if arguments.store:  # a named store is expected to exist
             raise
         out_json([]) if arguments.json else err(error.message)
         return 0

@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="DURATION",
         type=read.duration,
         default=30 * 86_400.0,
-        help="only those that ended at least this long ago; default: 30d",
+        help="only those that ended at least this long ago (default: 30d)",
     )
     parser.add_argument(
         "--status",
@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="S",
         action="append",
         default=[],
-        help="only succeeded, failed or cancelled ones; may be repeated",
+        help="only succeeded, failed or cancelled ones (may be repeated)",
     )
 
 

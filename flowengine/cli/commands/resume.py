@@ -29,14 +29,15 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--due",
         action="store_true",
-        help="instead of an id: every execution with a timer that is due, an answer or a message "
-        "not taken yet, or a process that died; for cron and systemd timers",
+        help="instead of an id: every execution with a due timer, an unprocessed decision or "
+        "message, or a process that died (for cron and systemd timers)",
     )
     parser.add_argument(
         "--on-crash",
         choices=["ask", "retry", "fail"],
         default="ask",
-        help="answer all questions about steps that a crash left uncertain; ask: on the terminal",
+        help="how to answer questions about steps that a crash left uncertain (default: ask at the "
+        "terminal)",
     )
     add_driving(parser)
 
@@ -45,10 +46,10 @@ def run(arguments: Namespace) -> int:
     """Resume.
 
     Returns:
-        The exit code; with `--due` that of the first execution that failed or stalled.
+        The exit code. With `--due`, that of the first execution that failed or stalled.
 
     Raises:
-        UsageError: Neither an execution nor `--due` is given, or both.
+        UsageError: Either both an execution and `--due` are given, or none of them.
     """
     if (arguments.execution is None) != arguments.due:
         raise UsageError("give the id of an execution, or --due", hint="see: flowengine list")

@@ -1,4 +1,4 @@
-"""`flowengine retry`: continue a failed execution from what failed."""
+"""`flowengine retry`: continue a failed execution from the steps that failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowengine.cli.commands.run import add_driving, load
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.session import Session
 
-HELP = "retry a failed execution from what failed; what succeeded is kept"
+HELP = "retry a failed execution from the steps that failed, keeping successful results"
 EXAMPLE = """\
 flowengine retry 01k8xq7mf4jb
 flowengine retry 01k8xq7mf4jb --step 'each[invoice.pdf]'
@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--step",
         metavar="ADDRESS",
-        help="only what failed in this step; if nothing did, the step itself runs again",
+        help="only the failures in this step. If there are none, the step itself runs again",
     )
     parser.add_argument("--file", metavar="FILE", help="continue with a fixed flow file")
     add_driving(parser)

@@ -33,16 +33,16 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         type=read.given_input,
         default=[],
-        help="an input (text as it is, other types as JSON), or all of them: a JSON or YAML "
-        "file, or JSON on standard input; may be repeated",
+        help="an input (plain text, or JSON for other types), or all of them: a JSON or YAML "
+        "file, or JSON on standard input (may be repeated)",
     )
     read.add_workdir(parser)
     parser.add_argument(
         "--id",
         metavar="ID",
-        help="id of the execution; the same id with the same flow and inputs continues the first",
+        help="id of the execution: the same id with the same flow and inputs continues the first",
     )
-    read.add_assignments(parser, "--label", "a label for lists; may be repeated")
+    read.add_assignments(parser, "--label", "a label for lists (may be repeated)")
     read.add_model(parser)
     parser.add_argument(
         "--detach", action="store_true", help="run it in the background and print its id"
@@ -58,7 +58,7 @@ def configure(parser: ArgumentParser) -> None:
 def add_driving(parser: ArgumentParser) -> None:
     """Add the options of all commands that drive an execution and may ask questions."""
     parser.add_argument(
-        "--no-interactive", action="store_true", help="never ask, even on a terminal"
+        "--no-interactive", action="store_true", help="never prompt, even at a terminal"
     )
     read.add_stay(parser)
 
@@ -111,9 +111,9 @@ def one_line_of(warning: Mapping[str, Any]) -> str:
 
 
 def tell_host_steps(session: Session, flow: LoadedFlow) -> None:
-    """Say what runs on this machine as the user: steps, and what models write."""
+    """Report steps and model-written code that run on this machine as the user."""
     if not session.arguments.quiet and (said := flow.on_host):
-        err(clean(f"on this host, as you: {said}"))
+        err(clean(f"unsandboxed on this host: {said}"))
 
 
 def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
@@ -127,7 +127,7 @@ def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
     text = f"{execution} was started before this file changed, and continues with its old version"
     if record.status not in ENDED:
         move = session.command("upgrade", session.arguments.file, execution)
-        text += f"; to move it to the changed flow: {move}"
+        text += f" (to move it to the changed flow: {move})"
     err(f"{paint('warning:', 'yellow')} {text}")
 
 

@@ -49,7 +49,7 @@ def _schema(arguments: Namespace) -> dict[str, Any]:
 
 
 def as_text(schema: dict[str, Any]) -> str:
-    """Return a schema formatted for people and version control."""
+    """Return a schema formatted for reading and version control."""
     return json.dumps(schema, indent=2, ensure_ascii=False)
 
 

@@ -40,7 +40,9 @@ def configure(parser: ArgumentParser) -> None:
         "--step", metavar="ADDRESS", help="only this step, with its input and each attempt"
     )
     parser.add_argument(
-        "--all", action="store_true", help="also the steps that only hold a generated flow together"
+        "--all",
+        action="store_true",
+        help="include steps that only connect the parts of a generated flow",
     )
 
 

@@ -26,7 +26,7 @@ def configure(parser: ArgumentParser) -> None:
         "execution",
         metavar="ID",
         nargs="?",
-        help="the execution, by any unambiguous prefix of its id; not with --key",
+        help="the execution, by any unambiguous prefix of its id (not with --key)",
     )
     parser.add_argument("name", metavar="NAME", help="the name of the signal")
     parser.add_argument("--key", metavar="KEY", help="send it to the open execution with this key")
@@ -39,13 +39,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--id",
         metavar="ID",
-        help="id of the message: the same id and data again are not stored; other data is refused",
+        help="id of the message. The same id and data are stored once, other data is refused",
     )
     parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="send it on behalf of somebody else"
+        "--as", dest="by", metavar="USER", type=read.user, help="send it on behalf of another user"
     )
     parser.add_argument(
-        "--no-resume", action="store_true", help="record only; do not resume the execution now"
+        "--no-resume", action="store_true", help="record it without resuming the execution"
     )
     read.add_stay(parser)
 
@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
     """
     if (arguments.execution is None) == (arguments.key is None):
         raise UsageError(
-            "a signal needs an execution or a key to go to",
+            "a signal needs an execution or a key as its receiver",
             hint="flowengine signal 01k8xq7mf4jb payment",
         )
     if arguments.flow is not None and arguments.key is None:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from flowengine.testing.expectations import Problem
     from flowengine.testing.suite import Outcome, Report
 
-HELP = "run the test cases of flows: scripted answers, virtual time, no outside calls"
+HELP = "run the test cases of flows: scripted results, virtual time, no outside calls"
 EXAMPLE = """\
 flowengine test
 flowengine test expense.yaml
-flowengine test expense.yaml --case 'nobody answers'
+flowengine test expense.yaml --case 'no decision'
 flowengine test expense.yaml --from 01jc3v"""
 FAILED = 1
 INVALID = 3
@@ -28,14 +28,14 @@ def configure(parser: ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        help="flows (NAME.test.yaml next to NAME.yaml is run), test files or folders; "
-        "default: all test files below the current folder",
+        help="flows (NAME.test.yaml next to NAME.yaml is run), test files or directories "
+        "(default: all test files below the current directory)",
     )
     parser.add_argument(
         "--from",
         dest="execution",
         metavar="ID",
-        help="record an execution as a case in the test file of FILE; without FILE, print the case",
+        help="record an execution as a case in the test file of FILE, or print it without FILE",
     )
     parser.add_argument("--name", metavar="NAME", help="name of the case that --from writes")
     parser.add_argument("--case", metavar="NAME", help="only cases whose name contains this text")

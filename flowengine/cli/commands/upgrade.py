@@ -44,16 +44,18 @@ def configure(parser: ArgumentParser) -> None:
         metavar="ID",
         nargs="*",
         default=[],
-        help="only these; default: all open ones of the flow that run another version of it",
+        help="only these (default: all open executions of other versions of the flow)",
     )
-    parser.add_argument("--check", action="store_true", help="only show what would happen to each")
+    parser.add_argument(
+        "--check", action="store_true", help="only show the effect on each execution"
+    )
     parser.add_argument(
         "--map",
         metavar="FILE",
-        help="what was renamed, as YAML: steps, state, signals, inputs, values",
+        help="new names of steps, state, signals, inputs and values, as YAML",
     )
     parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of somebody else"
+        "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
     )
     parser.set_defaults(stay=0.0)
 
@@ -92,7 +94,7 @@ def _mapping(path: str) -> dict[str, Any]:
 
     Raises:
         InputError: The file is not a mapping.
-        NotFound: There is no such file.
+        NotFound: The file does not exist.
     """
     import yaml
 
@@ -115,10 +117,10 @@ def _mapping(path: str) -> dict[str, Any]:
 
 
 def _lines(session: Session, info: UpgradeInfo, *, check: bool) -> Iterator[str]:
-    """Yield what will happen to an execution, why, and what to write into the mapping."""
+    """Yield the effect on an execution, the reasons, and the entries that the mapping needs."""
     verdict = WORDS[info["verdict"]]
     if info["verdict"] == "continues" and not check:
-        verdict = "moved" if info["moved"] else "was not moved; try again"
+        verdict = "moved" if info["moved"] else "was not moved, try again"
     word = paint(verdict, COLOURS.get(info["verdict"]), results())
     yield f"{session.short(info['execution'])}  {info['status']:9}  {word}"
     for one in info["obstacles"]:
@@ -134,7 +136,7 @@ def _fits(info: UpgradeInfo) -> dict[str, list[str]]:
 
 
 def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
-    """Yield nested maps as lines of YAML; the alternatives for a value follow it."""
+    """Yield nested maps as lines of YAML. The alternatives for a value follow it."""
     for name, value in data.items():
         if isinstance(value, dict):
             yield entry(str(name), {}).removesuffix(" {}")
@@ -152,5 +154,5 @@ def _say(found: list[UpgradeInfo], *, check: bool) -> None:
         return
     moved = sum(info["moved"] for info in found)
     can = sum(info["verdict"] == "continues" for info in found)
-    err(f"{can} of {len(found)} can be moved; none was" if check
+    err(f"{can} of {len(found)} can be moved, none was" if check
         else f"{moved} of {len(found)} moved")  # fmt: skip

@@ -1,4 +1,4 @@
-"""`flowengine why`: what each live branch waits for."""
+"""`flowengine why`: the wait of each live branch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowengine.cli.session import NEWEST, Session
 from flowengine.cli.terminal.output import out, out_json, when
 from flowengine.cli.views.waits import is_overdue
 
-HELP = "show what each live branch is waiting for, since when, and what wakes it"
+HELP = "show why each live branch is waiting, since when, and what will resume it"
 EXAMPLE = "flowengine why 01k8xq7mf4jb"
 
 

@@ -79,7 +79,7 @@ def _attributes(box: Box) -> str:
 
 
 def _arrow(arrow: Arrow, groups: dict[str, Frame]) -> str:
-    """Return an edge; one to or from a group ends at its border, via a box inside."""
+    """Return an edge. One to or from a group ends at its border, via a box inside."""
     source, target = arrow.source, arrow.target
     parts = [f"label={_quoted([arrow.label])}"] if arrow.label else []
     parts += [LINES[arrow.kind]] if LINES[arrow.kind] else []

@@ -1,8 +1,8 @@
-"""Where the boxes of a frame go: in layers from top to bottom, with few crossings.
+"""The layout of a frame's boxes: in layers from top to bottom, with few crossings.
 
 The usual layered drawing of directed graphs: edges that lead back are reversed, every box gets the
 layer after its last predecessor, edges over several layers get a bend in each, boxes are sorted
-within their layers by the positions of their neighbours and then moved as close to them as the
+within their layers by the positions of their neighbors and then moved as close to them as the
 other boxes allow. Between any two layers is one for the labels of arrows, which reserves space for
 them. A group is laid out by itself and then treated as a box of that size.
 """
@@ -159,7 +159,7 @@ class _Layout:
                 layer[n] = lowest + 2
 
     def _bend(self) -> None:
-        """Give every edge a node in each layer that it crosses; one of them holds the label."""
+        """Give every edge a node in each layer that it crosses. One of them holds the label."""
         self.rows = [[] for _ in range(max(self.layer, default=0) + 1)]
         for n, layer in enumerate(self.layer):
             self.rows[layer].append(n)
@@ -183,7 +183,7 @@ class _Layout:
                 self.above.setdefault(other, []).append(one)
 
     def _sort(self) -> None:
-        """Order each row by the mean position of its neighbours, from above and from below."""
+        """Order each row by the mean position of its neighbors, from above and from below."""
         place = {n: float(i) for row in self.rows for i, n in enumerate(row)}
         best, fewest = [list(row) for row in self.rows], self._crossings(place)
         for sweep in range(SWEEPS):
@@ -213,7 +213,7 @@ class _Layout:
         return found
 
     def _columns(self) -> list[float]:
-        """Return the middle of each node: close to its neighbours, without overlap."""
+        """Return the middle of each node: close to its neighbors, without overlap."""
         x = [0.0] * len(self.sizes)
         for row in self.rows:
             self._settle(row, x, [0.0] * len(row))
@@ -297,7 +297,7 @@ class _Layout:
         Args:
             places: Positions of boxes.
             tops: Positions of rows.
-            x: Position of the line; default: the middle of the box.
+            x: Position of the line. Default: the middle of the box.
         """
         left, top, width, height = places[self.frame.boxes[n].id]
         above, high = tops[self.layer[n]]

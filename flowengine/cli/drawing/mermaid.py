@@ -26,9 +26,9 @@ OWN_CLASSES = {
     "start": ("begin", "fill:#212529,stroke:#212529"),
     "fork": ("fork", "fill:#343a40,stroke:#343a40,color:#ffffff"),
 }
-"""Shapes with a colour of their own if no status colours them: class → style."""
+"""Shapes with a separate color if no status colors them: class → style."""
 TITLE_LINE = 24
-"""Height of a line in the title of a group; Mermaid leaves room for one."""
+"""Height of a line in the title of a group. Mermaid reserves one line."""
 LINES = {"next": "-->", "error": "-.->", "undo": "-.-", "after": "-.->"}
 CLASSES = {
     "succeeded": "fill:#d9f2dd,stroke:#2b8a3e",

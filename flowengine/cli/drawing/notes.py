@@ -1,4 +1,4 @@
-"""The text in a box: what a step does, how tokens meet there, and its modifiers."""
+"""The text in a box: the action of a step, its join, and its modifiers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Notes:
         yield from self.handlers(step.get("on_error", []), "on")
 
     def action(self, step: StepSpec) -> str:
-        """Return what a step calls.
+        """Return the text about a step's action.
 
         Args:
             step: The step, or its compensation.
@@ -54,7 +54,7 @@ class Notes:
         return registry.label(step.get("kind", step["action"]), step.get("task", {}))
 
     def trigger(self, step: StepSpec) -> str:
-        """Return what starts a token at a step.
+        """Return the text about a step's trigger.
 
         Args:
             step: A step with a trigger.
@@ -138,7 +138,7 @@ class Notes:
             yield f"{one['id']}: {self._awaited(one)}"
 
     def _awaited(self, one: Any) -> str:
-        """Return what an alternative of a wait waits for."""
+        """Return the text about an alternative of a wait."""
         if "after" in one:
             return f"for {self._value(one['after'])}"
         if "until" in one:

@@ -1,4 +1,4 @@
-"""What is drawn: boxes in frames and arrows between them, derived from the compiled flow.
+"""The drawing of a compiled flow: boxes in frames, and arrows between them.
 
 No edge of a flow leaves its scope, so a picture is a tree of frames - the flow, one for each group
 and each `finally` - each with its own boxes and arrows. A subflow is drawn once, as a frame beside
@@ -30,7 +30,7 @@ WORST_FIRST = (
     "succeeded",
     "skipped",
 )
-"""The first of these among the activations of a step gives its colour."""
+"""The first of these among the activations of a step determines its color."""
 
 
 class Box(NamedTuple):
@@ -42,10 +42,10 @@ class Box(NamedTuple):
     """`start`, `end`, `end_all`, `error`, `trigger`, `choice`, `fork` (to all of them), `person`,
     `wait`, `fail`, `cancel`, `flow`, `undo`, `finally` or `step`."""
     lines: list[str]
-    """The name, then what it does and how tokens meet there."""
+    """The name, then the action and the join."""
     status: str | None
     frame: Frame | None
-    """What is in it, if it is a group."""
+    """Its contents, if it is a group."""
 
 
 class Arrow(NamedTuple):
@@ -55,7 +55,7 @@ class Arrow(NamedTuple):
     target: str
     label: str
     kind: str
-    """`next`, `error`; `undo` for a compensation, `after` for what follows an end."""
+    """`next`, `error`, `undo` for a compensation, or `after` for steps after an end."""
 
 
 class Frame(NamedTuple):
@@ -83,7 +83,7 @@ def draw(
     Args:
         flow: As plain data.
         statuses: Step id → status of each of its activations, to show an execution.
-        plumbing: Whether steps that only hold a generated flow together are drawn.
+        plumbing: Whether to draw steps that only connect the parts of a generated flow.
 
     Returns:
         Boxes and arrows.
@@ -114,7 +114,7 @@ class _Drawer:
         return Frame(boxes, arrows)
 
     def frame(self, number: int, handlers: list[HandlerSpec] | None = None) -> Frame:
-        """Return the frame of a body; with the flow's handlers, if it is the body of a flow."""
+        """Return the frame of a body, with the flow's handlers if it is the body of a flow."""
         body = self.flow["bodies"][number]
         inside = [self.steps[step] for step in body["steps"]]
         boxes = [self.box(step) for step in inside]
@@ -151,7 +151,7 @@ class _Drawer:
         return Frame([*begins, *boxes, *ends], arrows)
 
     def is_gone(self, step: StepSpec) -> bool:
-        """Return whether a step is left out: it is plumbing, and so is all that it holds."""
+        """Return whether to omit a step, because it and all its inner steps are `plumbing`."""
         if self.plumbing or not step.get("plumbing"):
             return False
         inside = self.flow["bodies"][step["child"]]["steps"] if step["action"] == "group" else ()
@@ -163,7 +163,7 @@ class _Drawer:
         return f"flow_{flow}_step_{step['id']}" if flow else f"step_{step['id']}"
 
     def number(self, step: StepSpec) -> int:
-        """Return the number of the flow that a step belongs to; 0 for the main one."""
+        """Return the number of the flow that a step belongs to (0 for the main flow)."""
         return self.flow["bodies"][step["body"]].get("flow", 0)
 
     def box(self, step: StepSpec) -> Box:
@@ -198,7 +198,7 @@ class _Drawer:
             elif "when" in entry:
                 label = condition(entry["when"], self.expressions)
             yield Arrow(source, self.target(entry["to"], body), label, "next")
-        told = "says" in step  # what is generated has no conditions that anybody knows
+        told = "says" in step  # users do not know the conditions of generated steps
         yield from self.error_arrows(source, step.get("on_error", []), body, conditions=not told)
         if "compensate" in step:
             yield Arrow(source, f"undo_{source}", "", "undo")
@@ -248,7 +248,7 @@ def _merged(arrows: list[Arrow]) -> list[Arrow]:
 
 
 def _past(arrows: list[Arrow], gone: set[str]) -> list[Arrow]:
-    """Return the arrows between the boxes that are left: they lead past those that are gone."""
+    """Return the arrows between the remaining boxes, bypassing the omitted ones."""
     leaving: dict[str, list[Arrow]] = {}
     for arrow in arrows:
         leaving.setdefault(arrow.source, []).append(arrow)
@@ -293,13 +293,13 @@ def _routing(split: SplitSpec | None) -> str:
 
 
 def standing(counts: Counter[str]) -> tuple[str | None, str]:
-    """Return the status that colours a step, and the text about it.
+    """Return the status that determines a step's color, and the text about it.
 
     Args:
         counts: How many of its activations have each status.
 
     Returns:
-        The worst status, None if there was no activation; the counts in words.
+        The worst status (None without activations), and the counts in words.
     """
     if not counts:
         return None, ""

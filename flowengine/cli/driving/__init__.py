@@ -1,1 +1,1 @@
-"""Driving executions: what is shown meanwhile, and what the user is asked."""
+"""Driving executions: their progress, and prompts for the user's decisions."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def log_agents(session: Session) -> Callable[[], object]:
-    """Log what agents do, at the level of `--log-level`, otherwise of `FLOWENGINE_LOG_LEVEL`.
+    """Log the actions of agents, at the level of `--log-level`, else of `FLOWENGINE_LOG_LEVEL`.
 
     Returns:
         A function that ends it.

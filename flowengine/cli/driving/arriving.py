@@ -1,4 +1,4 @@
-"""Replies of models at the terminal while they arrive, one after the other."""
+"""Replies of models, written to the terminal while they arrive, one after the other."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class Arriving:
-    """Writes replies piece by piece; of several at once, the others wait for the first to end.
+    """Writes replies piece by piece. If several arrive at once, the others wait for the first.
 
     Args:
         write: Writes a piece of a line.
         end_line: Ends the line.
-        broke_off: Says that a reply broke off and will begin again.
+        broke_off: Reports that a reply was interrupted and will begin again.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class Arriving:
             self._waiting.setdefault(part["address"], []).append(part)
 
     def ended(self, address: str) -> None:
-        """Note that a step runs no longer: whatever came of its reply, no more will."""
+        """Note that a step has ended, so no more of its reply will arrive."""
         if self._live == address:
             self._end()
             self._show_next()
 
     def end_line(self) -> None:
-        """End the line that has been begun, so that something else can be shown."""
+        """End the current line, so that something else can be shown."""
         if self._in_line:
             self._in_line = False
             self._end_line()

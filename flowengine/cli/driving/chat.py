@@ -41,27 +41,27 @@ HELP = """\
 A \\ at the end of a line, or Alt-Enter, continues the message in the next line.
 /retry   ask again, after an error
 /tools   the tools of the agents
-/cost    what the models have used so far
+/cost    tokens and costs of the models so far
 /end     end the conversation
-/quit    leave it; it can be resumed (Ctrl-D does the same)"""
+/quit    leave it open, to be resumed later (or press Ctrl-D)"""
 
 
 class Talk(Progress):
-    """Shows what an agent says as it arrives, and a line for each call."""
+    """Shows replies of an agent as they arrive, and a line for each call."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.shown: list[str] = []
-        """What was said since the person's last message, in pieces."""
+        """The text shown since the user's last message, in pieces."""
         self._active: dict[str, str] = {}
         """Address of a conversation → the agent whose turn was last."""
         self._open: set[str] = set()
         self.told: set[str] = set()
         """Ids of the questions that came, after all that led to them."""
         self._failed: str | None = None
-        """A line about a turn without a reply: the person is told in the question, or reads it."""
+        """A line about a turn without a reply, for the case that no question reports it."""
         self._came: dict[str, Update] = {}
-        """What came of environments that are opened in the background, by name, until shown."""
+        """Results of opening environments in the background, by name, until they are shown."""
         self._replies = Arriving(self._write, self._end_line, self._broke_off)
 
     def __exit__(self, *_: object) -> None:
@@ -82,15 +82,15 @@ class Talk(Progress):
             self.told.add(update.data["id"])
 
     def environment(self, update: Update) -> None:
-        """Show nothing now: `came` is told too."""
+        """Do nothing, because `came` receives the update too."""
 
     def came(self, update: Update) -> None:
-        """Take an update at any time, from any thread; it is shown between other lines."""
+        """Accept an update at any time, from any thread, to show it between other lines."""
         if update.kind == "environment":
             self._came[update.data["name"]] = update
 
     def catch_up(self) -> None:
-        """Show what came of environments that are opened in the background."""
+        """Show the results of opening environments in the background."""
         for name in self._open.intersection([*self._came]):
             update = self._came.pop(name)
             if update.data["state"] == "failed":
@@ -99,10 +99,10 @@ class Talk(Progress):
                 self.line(paint(f"  {clean(name)}  ready", "dim"))
 
     def head(self, execution: str) -> None:
-        """Name nothing: there is one conversation."""
+        """Do nothing, because there is only one conversation."""
 
     def _step(self, execution: str, step: Observation) -> None:
-        """Show calls, handoffs and what went wrong; what is said is shown as it arrives."""
+        """Show calls, handoffs and errors. Replies are shown as they arrive."""
         if step.status != "running":
             self._replies.ended(step.address)
         spec = self._flow(execution).compiled["steps"][step.step]
@@ -129,14 +129,14 @@ class Talk(Progress):
             self.line(paint(f"  {clean(spec['id'])}  {one_line(told, 100)}", "dim"))
 
     def _taken_over(self, conversation: str, agent: Mapping[str, Any]) -> None:
-        """Show to whom a conversation was handed over, when it is that agent's turn."""
+        """Show a handoff when it is the new agent's turn."""
         before = self._active.get(conversation)
         self._active[conversation] = agent["name"]
         if before not in (None, agent["name"]):
             self.line(paint(f"→ {clean(agent.get('called', agent['name']))}", "dim"))
 
     def _opened(self, spec: StepSpec) -> None:
-        """Say once which environments are open from the start, or are being opened."""
+        """Report once the environments that are open from the start, or are being opened."""
         named: Any = spec["input"]
         later: Any = spec["task"].get("background", ())
         for name in named[1]["environments"][1]:
@@ -168,22 +168,22 @@ class Talk(Progress):
         self.line(paint("  this is taken back, and the reply starts again", "yellow"))
 
     def _wait(self, execution: str, wait: WaitInfo) -> None:
-        """Say nothing: it is asked."""
+        """Do nothing, because the dialogue asks the question."""
 
     def told_failure(self) -> None:
-        """Note that the person has read why there is no reply."""
+        """Note that the user has read why the reply is missing."""
         self._failed = None
 
 
 class Chat(Dialogue):
-    """Asks for the next message, and for approvals, until the person leaves."""
+    """Asks for the next message, and for approvals, until the user leaves."""
 
     def __init__(self, session: Session, talk: Talk) -> None:
         super().__init__(session)
         self.talk = talk
         self._at_terminal = is_terminal(sys.stdin)
         self._driven_since: str | None = None
-        """Since when steps are driven beside the questions; None: all that they said was shown."""
+        """Since when steps are driven beside the questions. None: all their output was shown."""
 
     @contextmanager
     def beside(self, progress: Progress) -> Iterator[None]:
@@ -194,7 +194,7 @@ class Chat(Dialogue):
             self._driven_since = None
 
     def _may_ask(self, wait: WaitInfo) -> bool:
-        """Return whether all has been shown that led to a question.
+        """Return whether everything that precedes a question has been shown.
 
         The store has a question before the last pieces of the reply are shown that it ends: asked
         then, it would show the reply once more.
@@ -203,7 +203,7 @@ class Chat(Dialogue):
         return since is None or wait["id"] in self.talk.told or str(wait["since"]) < since
 
     def _ask(self, wait: WaitInfo) -> bool:
-        """Ask for the next message; anything else as every command asks it."""
+        """Ask for the next message, and for other decisions as every command does."""
         if not wait.get("chat"):
             return super()._ask(wait)
         title = str(wait.get("title", ""))
@@ -225,20 +225,20 @@ class Chat(Dialogue):
         form = {"answer": "" if said == "/end" else said}
         try:
             self._session.engine.decide(wait["id"], "answer", form=form, resume=False)
-        except (Conflict, NotFound) as error:  # somebody else was first
+        except (Conflict, NotFound) as error:  # it was decided elsewhere
             show_error(error)
             return False
         return True
 
     def _message(self) -> str:
-        """Return what is typed or pasted; a backslash at the end of a line continues it."""
+        """Return the typed or pasted text. A backslash at the end of a line continues it."""
         text = self._read("> ")
         while text.endswith("\\"):
             text = f"{text[:-1]}\n{self._read('… ')}"
         return text
 
     def _show(self, text: str) -> None:
-        """Show an answer, unless it was read along; or why there is none."""
+        """Show an answer that was not streamed, or why it is missing."""
         if _is_failure(text):
             self.talk.told_failure()
             for line in text.split("\n"):
@@ -255,7 +255,7 @@ class Chat(Dialogue):
         elif said == "/cost":
             err(clean(cost(self._session, execution)))
         elif said == RETRY:
-            err("the last message has an answer: say what comes next")
+            err("the last message has an answer: type the next message")
         else:
             err(HELP)
 
@@ -270,7 +270,7 @@ class Chat(Dialogue):
 
 
 def _is_failure(title: str) -> bool:
-    """Return whether a question tells the person that a model did not answer."""
+    """Return whether a question reports that a model did not answer."""
     return title.endswith(FAILED)
 
 
@@ -288,7 +288,7 @@ def _tools(session: Session, execution: str) -> list[str]:
 
 
 def cost(session: Session, execution: str) -> str:
-    """Return what the models of an execution have used, in a line."""
+    """Return the token usage and cost of an execution, in a line."""
     from flowengine.agents.usage_totals import total_usage
 
     total = total_usage(session.engine.events(execution))

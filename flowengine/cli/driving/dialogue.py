@@ -1,4 +1,4 @@
-"""Asks the user at the terminal what an execution waits for."""
+"""Prompts the user at the terminal for the decisions that an execution waits for."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def drive_and_ask(
     dialogue: Dialogue | None = None,
     progress: Progress | None = None,
 ) -> ExecutionResult | None:
-    """Drive an execution, and ask what it waits for and the user may answer.
+    """Drive an execution, and prompt for the pending decisions that the user may make.
 
     Args:
         call: Drives it.
-        dialogue: Asks; None: as every command does.
+        dialogue: Prompts the user. None: the default dialogue.
         progress: As of `watch`.
 
     Returns:
-        Its state when everything is answered or left open; None: it is not driven here.
+        Its state when everything is answered or left open. None: it is not driven here.
 
     Raises:
         Interrupted: The user has stopped it.
@@ -76,10 +76,10 @@ class Dialogue:
         self._answered = False
         self._ended = False
         self._ear: int | None = None
-        """Tells a thread that waits for the user that the answer is no longer needed."""
+        """Signals a thread that waits for the user that the answer is no longer needed."""
 
     def has_answer(self, execution: str) -> bool:
-        """Return whether something was answered since it was driven; if not, ask now."""
+        """Return whether a question was answered since it was driven. If not, ask now."""
         return self._answered or self._ask_next(execution)
 
     @contextmanager
@@ -87,7 +87,7 @@ class Dialogue:
         """Ask open questions in a thread while other steps run.
 
         Args:
-            progress: Progress of these steps; it is held back while a question is asked.
+            progress: Progress of these steps, held back while a question is asked.
 
         Yields:
             Once.
@@ -119,7 +119,7 @@ class Dialogue:
                     self._ask_next(progress.execution)
 
     def _ask_next(self, execution: str) -> bool:
-        """Ask until something is answered, or nothing is left; return whether it was."""
+        """Ask until a question is answered or none is left, and return whether one was."""
         while not self._ended and (wait := self._next(execution)) is not None:
             self._asked.add(wait["id"])
             try:
@@ -151,7 +151,7 @@ class Dialogue:
         return None
 
     def _may_ask(self, wait: WaitInfo) -> bool:
-        """Return whether a question can be asked now; if not, it is looked at again."""
+        """Return whether a question can be asked now. If not, this is called again."""
         return True
 
     def _has_ended(self, execution: str | None) -> bool:
@@ -163,7 +163,7 @@ class Dialogue:
     # One question
 
     def _ask(self, wait: WaitInfo) -> bool:
-        """Ask until there is a valid answer; False if somebody else was first."""
+        """Ask until there is a valid answer. Return False if it was decided elsewhere first."""
         err()
         for line in details(self._session, wait):
             err(line)
@@ -204,7 +204,7 @@ class Dialogue:
             err(f"  type {' or '.join(names)} as a whole word")
 
     def _filled(self, wait: WaitInfo, choice: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask for what belongs to a choice: edits, the form, a result, a comment."""
+        """Ask for the data of a choice: edits, the form, a result, a comment."""
         answer: dict[str, Any] = {}
         approves = choice.get("counts_as") == "approve"
         if approves and wait.get("edit"):
@@ -223,7 +223,7 @@ class Dialogue:
         return answer
 
     def _edits(self, wait: WaitInfo) -> dict[str, Any]:
-        """Ask for the new value of each editable field; Enter keeps the old one."""
+        """Ask for the new value of each editable field. Enter keeps the old one."""
         subject, allowed = wait.get("subject"), wait["edit"]
         if allowed is True:
             allowed = list(subject) if isinstance(subject, dict) else []
@@ -249,17 +249,17 @@ class Dialogue:
         return form
 
     def _field(self, name: str, about: str, *, required: bool) -> str:
-        """Ask for the text of one field; a required field is asked for until it has a value."""
+        """Ask for the text of one field, repeatedly if it is required."""
         note = about or ("" if required else "Enter: none")
         prompt = f"{clean(name)}{f' ({note})' if note else ''}: "
         while True:
             said = self._read(prompt).strip()
             if said or not required:
                 return said
-            err(f"  {clean(name)} is required; Ctrl-D leaves it open")
+            err(f"  {clean(name)} is required (Ctrl-D leaves the question open)")
 
     def _read(self, prompt: str) -> str:
-        """Return what is typed at the terminal once the prompt is shown.
+        """Return the text typed at the terminal after a prompt.
 
         Raises:
             EOFError: The user wants no further questions.

@@ -1,4 +1,4 @@
-"""What `run`, `resume`, `retry`, `fork` and `signal` do with an execution: drive it to its end."""
+"""Drives an execution for `run`, `resume`, `retry`, `fork` and `signal`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def drive(
     session: Session, call: Callable[[], ExecutionResult | None], *, ask: bool = False
 ) -> int:
-    """Drive an execution and show it. Ask what it waits for, if a person is there.
+    """Drive an execution and show its progress. At a terminal, prompt for pending decisions.
 
     Args:
-        call: Drives it, and returns how it stands; None: it is not driven here.
+        call: Drives it, and returns its state. None: it is not driven here.
         ask: Ask for approvals, if this is a terminal.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Progress on a terminal: lines for what has ended, and the running steps below them."""
+"""Progress at a terminal: lines for ended steps, and the running steps below them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 0.3
 """Seconds after which a step is shown as running: most steps have ended by then, and loading Rich
 would take longer than they do."""
 MOST = 8
-"""Steps that are shown as running; the others are counted."""
+"""Maximum number of steps that are shown as running. The others are counted."""
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -33,7 +33,7 @@ class LiveProgress(Progress):
         super().__init__(session)
         self._running: dict[str, float] = {}
         self._of_running = threading.Lock()
-        """For what runs: Rich asks for the picture with a lock that `line` waits for while it holds
+        """Lock of the running steps: Rich renders with a lock that `line` waits for while it holds
         `_lock`, so that one cannot be taken for it."""
         self._lock = threading.RLock()
         self._live: Live | None = None
@@ -83,7 +83,7 @@ class LiveProgress(Progress):
                     self.line(line)
 
     def text(self, text: str) -> None:
-        """Show what a step prints."""
+        """Show text that a step prints."""
         with self._lock:
             if is_terminal(results()):
                 for line in text.split("\n"):
@@ -92,7 +92,7 @@ class LiveProgress(Progress):
                 super().text(text)
 
     def begin(self, address: str, at: int) -> None:
-        """Note that a step runs; it is shown if it takes longer."""
+        """Note that a step runs. It is shown if it takes longer."""
         with self._of_running:
             self._running.setdefault(address, monotonic())
         if self._watcher is None:

@@ -1,4 +1,4 @@
-"""Progress as lines on standard error: what ended, waits or failed, and how long it took."""
+"""Progress as lines on standard error: ended, waiting and failed steps, with durations."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 ADDRESS_WIDTH = 14
 WIDEST_ADDRESS = 48
-"""Maximum width of the address column; longer addresses push the rest of their line."""
+"""Maximum width of the address column. Longer addresses shift the rest of their line."""
 KEY_WIDTH = {False: 4, True: 14}
 """Width reserved for the number or key of an item, which is unknown before it runs."""
 STATUS_WIDTH = 11
 TOLD = frozenset({"succeeded", "failed", "skipped", "cancelled", "retrying"})
-"""Statuses that get a line of their own; a waiting step is reported with what it waits for."""
+"""Statuses that get a separate line. A waiting step is reported with its wait."""
 FAILED = frozenset({"failed", "retrying", *NOT_MADE.values()})
 """Statuses that are shown with the error."""
 
@@ -63,11 +63,11 @@ class Progress:
         self._evidence: dict[tuple[str, str], dict[str, Any]] = {}
         self._flows: dict[str, LoadedFlow] = {}
         self._waits: dict[str, str] = {}
-        """What was last shown of each wait: it is reported again when more is known of it."""
+        """The text last shown for each wait, which is reported again when it changes."""
         self._missed = 0
-        """How many pieces of a reply were left out, until that is said."""
+        """How many pieces of a reply were omitted, until this is reported."""
         self._said: dict[tuple[str, str], list[str]] = {}
-        """What a model has said of a line that it has not ended, in pieces."""
+        """The pieces of a reply's last line, which has not ended."""
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +122,7 @@ class Progress:
             self.line(f"{paint('warning:', 'yellow')} {told}")
 
     def text(self, text: str) -> None:
-        """Show what a step prints. It belongs to the results."""
+        """Show text that a step prints, as part of the results."""
         if self.session.arguments.json or self._events:
             for line in text.split("\n"):
                 self.line(line)
@@ -131,7 +131,7 @@ class Progress:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold back output while something else uses the terminal; it is shown afterwards."""
+        """Hold back output until another user of the terminal is done."""
         yield
 
     def begin(self, address: str, at: int) -> None:
@@ -194,7 +194,7 @@ class Progress:
                 self.line(line)
 
     def _is_left_out(self, execution: str, step: Observation) -> bool:
-        """Return whether a step only holds a generated flow together, and all is well with it."""
+        """Return whether a step only connects parts of a generated flow, and needs no attention."""
         if self._verbose:
             return False
         spec = self._flow(execution).compiled["steps"][step.step]
@@ -216,7 +216,7 @@ class Progress:
     def _detail(
         self, place: tuple[str, str], step: Observation, status: str, since: int | None
     ) -> str:
-        """Return what follows a status: who decided, what failed, how long it took."""
+        """Return the details of a status: the decision, the error, the duration."""
         if status in FAILED and step.error is not None:
             if step.status == "retrying":
                 self._since[place] = step.at
@@ -257,7 +257,7 @@ class Progress:
             self._line(address, stream, clean(line.rstrip("\r")))
 
     def _part(self, execution: str, part: Mapping[str, Any]) -> None:
-        """Show what a model says, by lines: several may speak at once."""
+        """Show the replies of models by lines, because several may arrive at once."""
         place = (execution, part["address"])
         said = self._said.setdefault(place, [])
         first, *rest = (part["text"] if part["part"] == "text" else "").split("\n")
@@ -305,7 +305,7 @@ def address_width(flow: Mapping[str, Any]) -> int:
 
 
 def what_for(session: Session, wait: WaitInfo) -> str:
-    """Return in a few words what a wait is for."""
+    """Return the reason of a wait in a few words."""
     kind = wait["kind"]
     if kind in ("approval", "ask", "question"):
         noun = "approval" if kind == "approval" else "question"

@@ -25,7 +25,7 @@ def resume_decided(session: Session, decisions: list[Decision]) -> Resumed:
     """Resume each execution that decisions were recorded for, once.
 
     Args:
-        decisions: What was recorded.
+        decisions: The recorded decisions.
 
     Returns:
         Their states, without those that had already moved on.
@@ -46,7 +46,7 @@ def resume_decided(session: Session, decisions: list[Decision]) -> Resumed:
 
 
 def leave_recorded(session: Session, executions: Iterable[str]) -> None:
-    """Only say how to resume the executions for which something was recorded.
+    """Report the commands that resume the executions for which a decision was recorded.
 
     Args:
         executions: Full ids.
@@ -55,22 +55,22 @@ def leave_recorded(session: Session, executions: Iterable[str]) -> None:
     if session.arguments.quiet or not open_:
         return
     if len(open_) == 1:
-        err(f"not resumed; to resume it: {session.command('resume', session.short(open_[0]))}")
+        err(f"not resumed, to resume it: {session.command('resume', session.short(open_[0]))}")
     else:
-        err(f"not resumed; to resume them: {session.command('resume', '--due')}")
+        err(f"not resumed, to resume them: {session.command('resume', '--due')}")
 
 
 def resume_due(session: Session) -> Resumed:
-    """Resume each execution that can move now.
+    """Resume each execution that can continue now.
 
     Returns:
-        Their states, without those that another process has taken meanwhile.
+        Their states, without those that another process resumed first.
     """
     resumed: Resumed = ([], [])
     for execution in session.engine.due():
         try:
             result, _ = _resume(session, execution)
-        except Conflict:  # somebody else was faster
+        except Conflict:  # another process was faster
             continue
         if result is not None:
             _finish(session, result, resumed)

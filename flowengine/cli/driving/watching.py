@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 Beside = Callable[[Progress], AbstractContextManager[None]]
 _FRAME = 0.01
-"""Seconds between two pieces of a reply on the screen: more of them cost time and show nothing."""
+"""Seconds between two pieces of a reply on the screen. Writing more often has no visible effect."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user has stopped the process. The message says what is saved, and where."""
+    """The user has stopped the process. The message reports where the execution is saved."""
 
 
 def watch(
@@ -35,11 +35,11 @@ def watch(
 
     Args:
         call: Drives it.
-        beside: What happens at the same time.
-        progress: Shows it, with what steps print; None: as the options of the command say.
+        beside: A context that is active at the same time.
+        progress: Shows it, with text that steps print. None: as the command's options require.
 
     Returns:
-        What the call returned, and what was seen.
+        The result of the call, and the progress.
 
     Raises:
         Interrupted: The user has stopped it.
@@ -66,13 +66,13 @@ def watch(
 
 
 def interrupted(session: Session, execution: str) -> Interrupted:
-    """Return the error that says that an execution was stopped, and where it is saved."""
+    """Return the error about an execution that was stopped, with the place where it is saved."""
     short = session.short(execution)
     return Interrupted(f"saved as {short}; to resume: {session.command('resume', short)}")
 
 
 def _log_agents(session: Session) -> Callable[[], object]:
-    """Log what agents do, if a level is given, and return what ends that."""
+    """Log the actions of agents, if a level is given, and return the function that ends it."""
     if session.arguments.log_level or os.environ.get("FLOWENGINE_LOG_LEVEL"):
         from flowengine.cli.driving.agent_logs import log_agents
 

@@ -45,7 +45,8 @@ def add_workdir(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--workdir",
         metavar="DIR",
-        help="working folder of its file tools, whoever resumes it; default: the current one",
+        help="working directory of its file tools, also when it is resumed (default: the current "
+        "directory)",
     )
 
 
@@ -55,31 +56,31 @@ def add_stay(parser: ArgumentParser) -> None:
         "--stay",
         metavar="DURATION",
         type=duration,
-        help="keep running for timers due within this time; default: 1m",
+        help="keep running for timers due within this time (default: 1m)",
     )
 
 
 def add_model(parser: ArgumentParser) -> None:
-    """Add `--model`, for commands that start executions; see `model_labels`, `model_named`."""
+    """Add `--model`, for commands that start executions. See `model_labels`, `model_named`."""
     parser.add_argument(
         "--model",
         metavar="PROVIDER/MODEL",
-        help="the model of all agents, whatever the file says; it is kept as the label 'model'",
+        help="the model of all agents, which overrides the file and is kept as the label 'model'",
     )
 
 
 def model_labels(model: str | None) -> dict[str, str]:
-    """Return the labels of an execution whose agents ask the model of `--model`.
+    """Return the labels of an execution whose agents use the model of `--model`.
 
     Args:
-        model: What was given; None: nothing.
+        model: The value of the option, or None.
     """
     return {} if model is None else {"model": model}
 
 
 @contextmanager
 def model_named(model: str | None) -> Iterator[None]:
-    """Tell the check of files, which asks for a model, that `--model` names one.
+    """Let files pass the check for a model, because `--model` names one.
 
     Args:
         model: As for `model_labels`.
@@ -150,7 +151,7 @@ def moment(text: str) -> int:
         Milliseconds since 1970.
 
     Raises:
-        ArgumentTypeError: It is neither.
+        ArgumentTypeError: It is in another format.
     """
     from flowengine.kernel.notation.times import parse_duration, parse_time
 
@@ -162,7 +163,7 @@ def moment(text: str) -> int:
         return parse_time(text)
     except ValueError:
         example = "write how long ago, such as 1d or 2h30m, or a time such as 2026-11-20T09:00:00Z"
-        raise ArgumentTypeError(f"{text!r} is not a valid time; {example}") from None
+        raise ArgumentTypeError(f"{text!r} is not a valid time: {example}") from None
 
 
 def user(text: str) -> str:
@@ -185,11 +186,11 @@ def count(text: str) -> int:
 
 
 def by_type(schema: Any, text: str, what: str, field: str) -> Any:
-    """Read a value by its declared type: text as it is, everything else as JSON.
+    """Read a value by its declared type: text unchanged, everything else as JSON.
 
     Args:
-        schema: JSON Schema of the value; `{}` if nothing is declared.
-        what: What the value is, for messages: `input 'amount'`.
+        schema: JSON Schema of the value, `{}` if it is not declared.
+        what: Its description in messages: `input 'amount'`.
         field: Its name.
 
     Returns:
@@ -215,7 +216,7 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
 
 
 def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
-    """Read the new value of a field that an approval lets people edit.
+    """Read the new value of an editable field of an approval.
 
     Args:
         wait: The approval.
@@ -243,7 +244,7 @@ def assigned(
     Args:
         schemas: Name → JSON Schema.
         given: Names and texts.
-        noun: What the names stand for, in messages: `input`.
+        noun: Their description in messages: `input`.
 
     Returns:
         Name → value.
@@ -260,7 +261,7 @@ def assigned(
 
 
 def inputs(schemas: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
-    """Read all `-i` of a command line; single ones take precedence over those of a file.
+    """Read all `-i` of a command line. Single ones take precedence over those of a file.
 
     Args:
         schemas: Input name → JSON Schema.
@@ -312,7 +313,7 @@ def read_file(path: str) -> str:
         Its text.
 
     Raises:
-        NotFound: There is no such file, or it cannot be read.
+        NotFound: The file does not exist, or cannot be read.
         InputError: It is not UTF-8.
     """
     try:
@@ -336,7 +337,7 @@ def _bounded(file: TextIO, name: str) -> str:
 
 
 def read_json(text: str, what: str, field: str) -> Any:
-    """Read JSON; `NaN` and infinities are refused.
+    """Read JSON without `NaN` and infinities.
 
     Args:
         text: JSON.

@@ -1,4 +1,4 @@
-"""The commands there are, and where each one is.
+"""The commands and their modules.
 
 A command is a module of `flowengine.cli.commands` with `HELP` (one line), `EXAMPLE` (lines to
 paste), `configure(parser)` and `run(arguments) -> exit code`.
@@ -51,7 +51,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "envs reap": "envs_reap",
         "envs doctor": "envs_doctor",
     },
-    "Authoring": {"init": "init", "check": "check", "test": "test", "schema": "schema"},
+    "Authoring": {
+        "init": "init",
+        "check": "check",
+        "explain": "explain",
+        "test": "test",
+        "schema": "schema",
+    },
     "Maintenance": {"prune": "prune", "completion": "completion"},
 }
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
@@ -61,10 +67,10 @@ FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
 
 
 class Command(Protocol):
-    """What the module of a command offers."""
+    """The interface of a command's module."""
 
     HELP: str
-    """What it does, in one line."""
+    """Its effect, in one line."""
     EXAMPLE: str
     """Lines to paste."""
 
@@ -72,7 +78,7 @@ class Command(Protocol):
         """Add its arguments."""
 
     def run(self, arguments: Namespace) -> int:
-        """Do it, and return the exit code."""
+        """Run the command, and return the exit code."""
 
 
 def load(words: str) -> Command:

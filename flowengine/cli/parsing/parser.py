@@ -53,7 +53,7 @@ class Parser(ArgumentParser):
 
 
 def parsed(parser: ArgumentParser, words: list[str]) -> Namespace:
-    """Return the arguments of a command, whose files or ids may stand before and after options."""
+    """Return the arguments of a command, whose files or ids may precede or follow options."""
     several = any(one.nargs in ("*", "+") for one in parser._get_positional_actions())
     return (parser.parse_intermixed_args if several else parser.parse_args)(words)
 
@@ -76,7 +76,7 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
 
     Args:
         parser: Where to.
-        default: Replaces the defaults: `SUPPRESS` leaves out what is not given.
+        default: Replaces the defaults. `SUPPRESS` leaves out options that are not given.
     """
     group = parser.add_argument_group("options of every command")
     no = False if default is None else default
@@ -84,19 +84,19 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         "--store",
         metavar="PATH",
         default=default,
-        help="folder of the store; default: $FLOWENGINE_STORE, else .flowengine in this folder "
-        "or the nearest one above",
+        help="directory of the store (default: $FLOWENGINE_STORE, else the nearest .flowengine in "
+        "the current directory or above it)",
     )
     group.add_argument(
         "--durability",
         choices=["power", "process", "none"],
         default=default,
-        help="what a finished step survives: a power cut (default), a killed process, nothing",
+        help="finished steps survive a power cut (default), a killed process, or nothing",
     )
     group.add_argument(
         "--json", action="store_true", default=no, help="print only JSON on standard output"
     )
-    group.add_argument("--no-color", action="store_true", default=no, help="use no colours")
+    group.add_argument("--no-color", action="store_true", default=no, help="use no colors")
     loud = group.add_mutually_exclusive_group()
     loud.add_argument(
         "-q", "--quiet", action="store_true", default=no, help="show no progress, only results"
@@ -106,24 +106,24 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         "--verbose",
         action="store_true",
         default=no,
-        help="show starts, inputs, outputs and what steps print",
+        help="show starts, inputs, outputs and printed text of steps",
     )
     group.add_argument(
         "--log-level",
         metavar="LEVEL",
         choices=["debug", "info", "warning", "error"],
         default=default,
-        help="show what steps and agents log from this level on: debug, info, warning, error",
+        help="minimum level of log records that are shown: debug, info, warning, error",
     )
 
 
 def help_of_program() -> str:
-    """Return the help of the program: every command with what it does."""
+    """Return the help of the program: every command with its help line."""
     width = max(map(len, COMMANDS)) + 2
     lines = [
         "usage: flowengine [OPTIONS] COMMAND ...",
         "",
-        "Durable flows: run a flow file, wait for people, crash, resume.",
+        "Durable agent flows: run a flow file, wait for approvals, survive crashes, resume.",
     ]
     for group, commands in GROUPS.items():
         lines += ["", f"{group}:"]
@@ -156,7 +156,7 @@ def _examples(text: str) -> str:
 
 
 def _width() -> int:
-    """Return how many columns help may take."""
+    """Return the maximum number of columns of help."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal():
         return min(int(columns), WIDEST) - 2
@@ -167,7 +167,7 @@ def _width() -> int:
 
 
 def closest_option(word: str, known: list[str]) -> str | None:
-    """Return the known option that was probably meant; the dashes say nothing about it."""
+    """Return the known option that is closest to a word, ignoring dashes."""
     names = {each.lstrip("-"): each for each in known}
     from flowengine.sdk.near_words import nearest
 

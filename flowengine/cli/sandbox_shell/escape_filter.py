@@ -1,6 +1,6 @@
-"""What programs in a sandbox may do to the terminal of their user: only write and draw.
+"""Limits the terminal sequences of programs in a sandbox to writing and drawing.
 
-A terminal obeys what is written to it. It puts text on the clipboard, prints, renames its window,
+A terminal obeys control sequences. It puts text on the clipboard, prints, renames its window,
 and answers queries as if the answer had been typed, perhaps when the user's shell is reading. So
 only sequences that draw are let through.
 """
@@ -23,14 +23,14 @@ _BEGUN = re.compile(r"\x1b(?:\[[<=>?]?[0-9:;]*[ -/]*|[()*+])?\Z")
 _LONGEST = 200
 """Maximum length of an incomplete sequence."""
 _END = re.compile("[\x07\x18\x1a\x9c]|\x1b\\\\?")
-"""What ends a text that is meant for the terminal itself."""
+"""The end of a text that is meant for the terminal itself."""
 _DRAWS = frozenset("@ABCDEFGHIJKLMPSTXZ`abdefghlmrsu")
-"""Final letters: move, erase, insert, scroll, colour, and the modes below."""
+"""Final letters: move, erase, insert, scroll, color, and the modes below."""
 _MODES = {
     "": frozenset({"4"}),
     "?": frozenset({"1", "5", "6", "7", "12", "25", "47", "1047", "1048", "1049"}),
 }
-"""Modes of keys, the cursor, wrapping and the second screen; none that reports anything."""
+"""Modes of keys, the cursor, wrapping and the second screen, but none that reports anything."""
 _SHORT = frozenset("78=>DEHM")
 _KEPT = "\n\r\t\b\a\x0e\x0f"
 _SIGNS = {code: shown for code, shown in HARMFUL.items() if chr(code) not in _KEPT}
@@ -52,7 +52,7 @@ class EscapeFilter:
             data: The piece.
 
         Returns:
-            Text and sequences that draw; an unfinished one is kept for the next piece.
+            Text and sequences that draw. An unfinished one is kept for the next piece.
         """
         text, self._rest = self._rest + self._decoder.decode(data), ""
         shown: list[str] = []
@@ -97,4 +97,4 @@ def _draws(found: re.Match[str]) -> bool:
 
 
 AT_THE_END = b"\x0f\x1b[0m\x1b[?25h"
-"""Resets what a program may leave behind: line-drawing characters, colours, a hidden cursor."""
+"""Resets modes that a program may leave behind: line-drawing characters, colors, cursor."""

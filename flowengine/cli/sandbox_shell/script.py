@@ -11,7 +11,7 @@ from flowengine.cli.sandbox_shell.escape_filter import EscapeFilter
 from flowengine.cli.terminal.output import err, out_json
 
 _UNFINISHED = ("unexpected end of file", "unexpected EOF", "here-document at line")
-"""What bash says about a command that continues on the next line."""
+"""Messages of bash about a command that continues on the next line."""
 _PATIENCE = 0.5
 """Seconds after which the output of a running command is shown."""
 _MUCH = 4_000_000
@@ -25,7 +25,7 @@ _MESSAGES = {
 
 
 def run_lines(shell: Any, *, as_json: bool) -> int:
-    """Run every line as a command, several where they belong together.
+    """Run every line as a command, and several lines together where they form one command.
 
     A command that waits for input gets the next line.
 
@@ -63,7 +63,7 @@ class Shown:
         self._filter = EscapeFilter() if sys.stdout.isatty() else None
 
     def __call__(self, text: str) -> None:
-        """Write what is new in the output of a command."""
+        """Write the new part of a command's output."""
         known = self._text
         if not text.startswith(known):  # its last line was written over
             known = known[: known.rfind("\n") + 1]
@@ -91,7 +91,7 @@ def told_of(result: Any) -> str | None:
 
 
 def code_of(result: Any) -> int:
-    """Return the exit code that a result stands for."""
+    """Return the exit code of a result."""
     if result.status == "timeout":
         return 124
     return 1 if result.exit_code is None else int(result.exit_code)

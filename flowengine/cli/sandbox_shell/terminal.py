@@ -29,8 +29,8 @@ _NOTICED = 0.2
 def talk(shell: Any, name: str) -> int:
     """Read commands at a prompt and run them until the input or the shell ends.
 
-    Ctrl-C withdraws the line, Ctrl-D ends the conversation; while a command runs both go to it, as
-    all other keys do.
+    At the prompt, Ctrl-C discards the line and Ctrl-D ends the session. While a command runs, it
+    receives all keys.
 
     Args:
         shell: The open shell.
@@ -42,7 +42,7 @@ def talk(shell: Any, name: str) -> int:
     with suppress(ImportError):
         import readline  # noqa: F401 - lines are edited, earlier ones come back
 
-    err(paint(f"a shell in '{name}'; Ctrl-D ends it and everything in it", "dim"))
+    err(paint(f"a shell in '{name}' (Ctrl-D ends it and all its processes)", "dim"))
     size = _Size(shell)
     code, text, cwd = 0, "", ""
     while True:
@@ -101,7 +101,7 @@ class _Size:
         self._size: os.terminal_size | None = None
 
     def follow(self) -> None:
-        """Tell the shell if this terminal has another size than before."""
+        """Pass a change of this terminal's size to the shell."""
         with suppress(OSError):  # the terminal was closed
             size = os.get_terminal_size(sys.stdout.fileno())
             if size != self._size and size.columns and size.lines:
@@ -110,7 +110,7 @@ class _Size:
 
 
 def _run(shell: Any, command: str, size: _Size) -> Any:
-    """Run a command; what it draws goes to the terminal, keys go to it."""
+    """Run a command, connected to the terminal and its keys."""
     shown, escapes = 0, EscapeFilter()
     decoder = getincrementaldecoder("utf-8")("replace")
     size.follow()
@@ -136,7 +136,7 @@ def _run(shell: Any, command: str, size: _Size) -> Any:
 
 
 def _show(raw: bytes, shown: int, escapes: EscapeFilter) -> int:
-    """Write what is new in the output of a command, and return its length."""
+    """Write the new part of a command's output, and return the output's length."""
     new = raw[shown:] if len(raw) >= shown else b""
     if new:
         _write(escapes.of(new))
@@ -151,7 +151,7 @@ def _write(data: bytes) -> None:
 
 @contextmanager
 def _raw() -> Iterator[None]:
-    """Read every key at once and unchanged, without echo, in the meantime."""
+    """Let every key be read immediately and unchanged, without echo."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     try:

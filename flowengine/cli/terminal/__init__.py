@@ -1,1 +1,1 @@
-"""Standard output and standard error: results, messages, colours, logs."""
+"""Standard output and standard error: results, messages, colors, logs."""

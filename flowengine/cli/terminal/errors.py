@@ -1,4 +1,4 @@
-"""Error messages, for people and as JSON."""
+"""Error messages, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def report(error: FlowEngineError, *, as_json: bool) -> int:
 
 
 def show_error(error: FlowEngineError) -> None:
-    """Write an error for people."""
+    """Write an error as text."""
     first, *more = error.message.split("\n")
     err(f"{paint('error:', 'red')} {first}")
     for line in [*more, *(error.hint or "").splitlines()]:

@@ -1,4 +1,4 @@
-"""What steps and the engine log, as lines on standard error."""
+"""Log records of steps and the engine, as lines on standard error."""
 
 from __future__ import annotations
 

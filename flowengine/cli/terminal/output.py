@@ -1,7 +1,7 @@
-"""What is printed: results on standard output, everything else on standard error.
+"""Printing: results on standard output, everything else on standard error.
 
 Every line goes through `rendered`, because it may contain text from flows, inputs and steps, which
-must neither control the terminal nor look like a separate line. Colours are used on terminals only.
+must not control the terminal or look like a separate line. Colors are used on terminals only.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ STATUS_COLOURS = {
     "uncertain": "red",
 }
 _PEN = f"<{os.urandom(8).hex()}>"
-"""Marks where a colour starts or ends until the line is written. Foreign text cannot contain it."""
+"""Marks where a color starts or ends until the line is written. Foreign text cannot contain it."""
 
 
 class Colours:
-    """Whether colours may be used at all; other streams than terminals never get any."""
+    """Whether colors are enabled. Streams other than terminals never receive any."""
 
     allowed = True
 
 
 class OutputLost(FlowEngineError):
-    """The results cannot be written. What was committed is saved."""
+    """The results cannot be written. Committed work is saved."""
 
     exit_code = 74
 
@@ -106,7 +106,7 @@ def out_json_line(value: Any) -> None:
 
 
 def as_json(value: Any) -> str:
-    """Return a value as JSON on one line; bytes as base64 text."""
+    """Return a value as JSON on one line, with bytes as base64 text."""
     import json
 
     ascii_only = (results().encoding or "").lower().replace("-", "") != "utf8"
@@ -119,10 +119,10 @@ def as_json(value: Any) -> str:
 def err(text: str = "") -> None:
     """Write a line that is not a result: progress, a hint, an error.
 
-    It may be lost: no command fails because nobody reads this. Results before it are written
-    first, so that a log of both streams has them in order.
+    It may be lost, because no command fails if standard error has no reader. Earlier results are
+    written first, so that a log of both streams has them in order.
     """
-    with suppress(OSError, ValueError):  # told when the results end
+    with suppress(OSError, ValueError):  # reported when the results end
         results().flush()
     try:
         sys.stderr.write(f"{rendered(text)}\n")
@@ -145,7 +145,7 @@ def ask(prompt: str) -> None:
 
 
 def rendered(line: str) -> str:
-    """Return a line as it is written: foreign text made harmless, our own colours inserted."""
+    """Return a line in its written form: foreign text made harmless, our colors inserted."""
     return printable(line).replace(_PEN, "\x1b[")
 
 
@@ -154,7 +154,7 @@ def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
 
     Args:
         text: Ends with a line feed.
-        path: The file; None: standard output.
+        path: The file. None: standard output.
         quiet: Do not report where it was written.
 
     Returns:
@@ -187,18 +187,18 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def colourful(stream: TextIO) -> bool:
-    """Return whether colours may be written to a stream."""
+    """Return whether colors may be written to a stream."""
     if not Colours.allowed or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return is_terminal(stream)
 
 
 def paint(text: str, colour: str | None, stream: TextIO | None = None) -> str:
-    """Return a text in a colour, if the stream takes colours.
+    """Return a text in a color, if the stream accepts colors.
 
     Args:
-        text: What to show.
-        colour: Name of a colour used here; None: unchanged.
+        text: The text to show.
+        colour: Name of a color used here. None: unchanged.
         stream: Where it will be written. Default: standard error.
     """
     if colour is None or not colourful(stream or sys.stderr):
@@ -221,7 +221,7 @@ def one_line(text: object, longest: int = 200) -> str:
 
 
 def error_text(error: Any, place: str | None = None) -> str:
-    """Return the type of an error, where it came from, and its message, if that says more."""
+    """Return the type of an error, its place, and its message, if that differs from the type."""
     what = error["type"] + (f" at {place}" if place else "")
     message = error["message"].strip()
     said = message in ("", error["type"].rpartition(".")[2])

@@ -1,4 +1,4 @@
-"""Keeps standard output for results: what steps print by themselves goes to standard error.
+"""Keeps standard output for results: text printed by steps goes to standard error.
 
 Functions of steps run in this process, and may print in any way: `print`, a C library, a child
 process. So the file descriptor itself is redirected while a command runs, and results are written
@@ -32,7 +32,7 @@ def results_apart(*, restore: bool) -> Iterator[None]:
 
     Args:
         restore: Whether to restore standard output afterwards. Not needed by a process that ends
-            now; then threads that are still running cannot write after the results.
+            now: then threads that are still running cannot write after the results.
     """
     stdout = sys.stdout
     if not isinstance(stdout, TextIOWrapper) or not _is_real(stdout):
@@ -74,7 +74,7 @@ def _as_results(stream: TextIO) -> Iterator[None]:
 
 
 def _turn(to: int) -> None:
-    """Make standard output a copy of another descriptor; do nothing if that is closed."""
+    """Make standard output a copy of another descriptor, unless that is closed."""
     try:
         os.dup2(to, _STDOUT)
     except OSError:

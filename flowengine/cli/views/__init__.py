@@ -1,1 +1,1 @@
-"""How executions, waits, failures and environments are shown to people."""
+"""Executions, waits, failures and environments in readable form."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import WaitInfo
 
 KINDS = ("approval", "ask", "question")
-"""Kinds of waits that people answer."""
+"""Kinds of waits that end by a decision."""
 WIDTH = 11
 LONGEST = 500
 """Characters of a value that are shown."""
@@ -27,7 +27,7 @@ def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
 
     Args:
         session: Shortens ids.
-        waits: What to show.
+        waits: The waits to show.
     """
     head = ["ID", "EXECUTION", "FLOW", "SINCE", "EXPIRES", "TITLE"]
     decided = any("decision" in wait for wait in waits)
@@ -60,7 +60,7 @@ def _due(wait: WaitInfo) -> str:
 
 
 def standing(wait: WaitInfo) -> str:
-    """Return the state of a wait: pending, or what was decided by whom."""
+    """Return the state of a wait: pending, or the decision and its author."""
     from flowengine.engines.people.approvals import participle
 
     decision = wait.get("decision")
@@ -79,7 +79,7 @@ def _then(wait: WaitInfo) -> str:
 
 
 def details(session: Session, wait: WaitInfo) -> Iterator[str]:
-    """Yield everything that a decider has to know.
+    """Yield the information that an approver needs.
 
     Args:
         session: Shortens ids.
@@ -102,7 +102,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
     if "claimed_by" in wait:
         yield _fact("claimed by", wait["claimed_by"])
     elif wait.get("claim") and wait.get("status") != "closed":
-        yield _fact("claimed by", "nobody; it must be claimed before it is decided")
+        yield _fact("claimed by", "(not claimed yet: it must be claimed before it is decided)")
     for link in wait.get("handed", []):
         why = f": {one_line(link['comment'])}" if link.get("comment") else ""
         yield _fact("history", f"{link_text(link)} via {link.get('via', 'time')}{why}")
@@ -200,7 +200,7 @@ def _subject(wait: WaitInfo) -> Iterator[str]:
 
 
 def _about(wait: WaitInfo) -> Iterator[str]:
-    """Yield what was said before an agent's call: by the user, and by the model with the call."""
+    """Yield the texts that led to an agent's call: of the user, and of the model with the call."""
     for name, label in (("user", "user said"), ("model", "model says")):
         text = wait.get("about", {}).get(name)
         if text:
@@ -227,23 +227,23 @@ def _editable(wait: WaitInfo) -> list[str]:
 
 
 def _preview(wait: WaitInfo) -> Iterator[str]:
-    """Yield what the tool says that a call would do."""
+    """Yield the tool's preview of a call."""
     if "note" in wait:
         yield _fact("preview", wait["note"])
     if "preview" in wait:
-        yield _fact("preview", "what the call would do, according to the tool")
+        yield _fact("preview", "the effect of the call, according to the tool")
         yield from _quoted(wait["preview"])
 
 
 def _quoted(text: str) -> Iterator[str]:
-    """Yield a text of several lines, set off from what is around it."""
+    """Yield a multi-line text, set off from its surroundings."""
     yield ""
     yield from (f"  | {line}".rstrip() for line in str(text).rstrip().split("\n"))
     yield ""
 
 
 def _shown(value: Any) -> str:
-    """Return a value on one line; of a long one beginning, end, size and digest."""
+    """Return a value on one line, or the beginning, end, size and digest of a long one."""
     text = clean(inline(value))
     if len(text) <= LONGEST:
         return text

@@ -18,7 +18,7 @@ MISSING = "missing"
 """State of an environment for which an execution is stalled."""
 
 
-NAME = "name or id, as `envs list` shows them; a prefix of the id is enough"
+NAME = "name or id (or a prefix of the id), as shown by `envs list`"
 """Help text of the argument that names an environment."""
 
 
@@ -118,7 +118,7 @@ def details(one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def examined(found: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield what this machine can provide, what is missing, and how limits and rules are enforced.
+    """Yield the machine's capabilities, missing ones, and how limits and rules are enforced.
 
     Args:
         found: The result of `EnvironmentManager.examine`.

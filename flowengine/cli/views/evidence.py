@@ -1,4 +1,4 @@
-"""Why a step failed, in readable form: the traceback, and the end of what it printed."""
+"""Evidence of a failure in readable form: the traceback, and the end of the printed text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flowengine.cli.session import Session
 
 LINES = 10
-"""Number of printed lines that are shown at the end of a run; `show --step` shows more."""
+"""Number of printed lines that are shown at the end of a run. `show --step` shows more."""
 
 
 def evidence_lines(
@@ -23,8 +23,8 @@ def evidence_lines(
     Args:
         evidence: As it was journaled with the failure.
         indent: Before each line.
-        most: Lines of each stream; None: all that is kept.
-        step: Address of the step that it is of, where that has to be said.
+        most: Lines of each stream. None: all lines that are kept.
+        step: Address of the failed step, if it must be shown.
 
     Yields:
         Lines.
@@ -50,7 +50,7 @@ def evidence_of(
         error: The error of the execution.
 
     Returns:
-        The address of the step that failed, and the evidence; empty if there is none.
+        The address of the step that failed, and the evidence. Both are empty without evidence.
     """
     for address in _addresses(error):
         try:
@@ -64,7 +64,7 @@ def evidence_of(
 
 
 def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that say which steps were not undone, and how to try again.
+    """Yield the steps that were not undone, and the command that tries again.
 
     Args:
         failed: The failed execution, with `command` and `not_undone`.

@@ -1,4 +1,4 @@
-"""The state of an execution after a command: on standard error for people, or as JSON."""
+"""The state of an execution after a command: as text on standard error, or as JSON."""
 
 from __future__ import annotations
 

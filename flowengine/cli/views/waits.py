@@ -1,4 +1,4 @@
-"""What an execution waits for, with the command lines that answer it."""
+"""The waits of an execution, with the command lines that answer them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NOUNS = {
     "state": "condition",
 }
 DOES = {"signal": "send", "why": "look", "resume": "resume"}
-"""What a command is for."""
+"""Command → its label."""
 MOST = 20
-"""How many waits are shown; the others are counted."""
+"""How many waits are shown. The others are counted."""
 
 
 def say_waits(session: Session, result: ExecutionResult) -> None:
-    """Say on standard error what an execution waits for, how to answer, and where it is saved."""
+    """Report on standard error an execution's waits, how to answer, and where it is saved."""
     short = session.short(result.execution)
     head = "stalled: needs" if result.status == "stalled" else "waiting for"
     if result.waits:
@@ -49,7 +49,7 @@ def say_waits(session: Session, result: ExecutionResult) -> None:
 
 
 def _no_waits(session: Session, result: ExecutionResult) -> list[Reason]:
-    """Say what an execution waits for if no step waits: messages that trigger steps."""
+    """Report and return the reasons of an execution to wait if no step waits, such as triggers."""
     if result.waits or result.status != "waiting":
         return []
     reasons = session.engine.why(result.execution)
@@ -59,7 +59,7 @@ def _no_waits(session: Session, result: ExecutionResult) -> list[Reason]:
 
 
 def _say_locks(session: Session, result: ExecutionResult) -> None:
-    """Say which steps wait for locks that other executions hold."""
+    """Report steps that wait for locks of other executions."""
     if result.waits and result.status == "waiting":
         for reason in session.engine.why(result.execution, waits=False):
             if "lock" in reason:
@@ -67,7 +67,7 @@ def _say_locks(session: Session, result: ExecutionResult) -> None:
 
 
 def _say(session: Session, reason: Reason) -> None:
-    """Say what a step waits for, and which command helps."""
+    """Report the reason of a waiting step, and the command that helps."""
     from shlex import split
 
     err(when(clean(f"  {reason['address'] or 'flow'}: {reason['what']}")))
@@ -142,7 +142,7 @@ def undelivered(sent: dict[str, Any]) -> str:
 
 
 def answering(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
-    """Return the words after `flowengine` that make a choice, with what it requires."""
+    """Return the words after `flowengine` that make a choice, with its required options."""
     return [*_deciding(wait, choice, short), *_filled(wait, choice)]
 
 
@@ -156,7 +156,7 @@ def _deciding(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
 
 
 def _filled(wait: WaitInfo, choice: dict[str, Any]) -> list[str]:
-    """Return what is required with a choice."""
+    """Return the required options of a choice."""
     words = []
     if choice.get("counts_as") == "approve" or wait["kind"] == "ask":
         required: Sequence[str] = wait.get("form", {}).get("required", ())
@@ -201,7 +201,7 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
 
 
 def arguments(wait: WaitInfo) -> str:
-    """Return the arguments of a call that people are asked about, on a line; empty: none."""
+    """Return the arguments of a call that needs an approval, on a line. Empty: it is no call."""
     if not wait.get("tool") or not wait.get("subject"):
         return ""
     from flowengine.cli.views.yaml_text import inline
@@ -218,7 +218,7 @@ def times(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     if "due" in wait:
         due = when(wait["due"])
         if is_overdue(wait["due"]):
-            yield "overdue", f"since {due}; it takes effect when the execution is resumed"
+            yield "overdue", f"since {due}, takes effect when the execution is resumed"
         else:
             yield "expires", due
     for timer in wait.get("timers", []):
@@ -249,7 +249,7 @@ def _noun(wait: WaitInfo) -> str:
 
 
 def _what_next(session: Session, result: ExecutionResult, short: str, due: list[str]) -> str:
-    """Say who resumes it and when."""
+    """Return how and when the execution is resumed."""
     timed = due + [
         wait["due"]
         for wait in result.waits
@@ -258,5 +258,5 @@ def _what_next(session: Session, result: ExecutionResult, short: str, due: list[
     if timed:
         return f"to resume after {when(min(timed))}: {session.command('resume', short)}"
     if result.waits and not any(wait.get("ran") == "no" for wait in result.waits):
-        return "nothing runs in the meantime"
+        return "nothing runs while it waits"
     return f"to resume: {session.command('resume', short)}"

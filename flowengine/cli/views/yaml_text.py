@@ -17,7 +17,7 @@ def inline(value: Any, *, nested: bool = False) -> str:
 
     Args:
         value: Plain data.
-        nested: It stands inside `[…]` or `{…}`.
+        nested: The value is inside `[…]` or `{…}`.
 
     Returns:
         YAML that reads back as the value.
@@ -27,7 +27,7 @@ def inline(value: Any, *, nested: bool = False) -> str:
     if isinstance(value, list):
         return f"[{', '.join([inline(item, nested=True) for item in value])}]"
     if isinstance(value, dict):
-        # Keys are text but in damaged data.
+        # Keys are text, except in damaged data.
         items = [f"{inline(k, nested=True)}: {inline(v, nested=True)}" for k, v in value.items()]
         return f"{{{', '.join(items)}}}"
     if value is None:
@@ -69,7 +69,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """Return text in double quotes; what JSON escapes, YAML reads the same way."""
+    """Return text in double quotes. YAML reads the escapes of JSON in the same way."""
     import json
 
     escaped = json.dumps(text, ensure_ascii=False)

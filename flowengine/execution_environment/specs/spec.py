@@ -26,7 +26,7 @@ Text = Annotated[str, Field(max_length=500)]
 
 
 class Asking(Config):
-    """Who is asked before the environment is opened."""
+    """Whether opening the environment needs an approval."""
 
     handler: Text | None = None
     """Name of the handler; default: the configured one."""
@@ -35,7 +35,7 @@ class Asking(Config):
 
 
 class EnvironmentSpec(Config):
-    """Spec of an environment; `kind` alone is enough."""
+    """Spec of an environment. Only `kind` is required."""
 
     kind: Text
     """What it is: `python`, `sqlite`, ..."""

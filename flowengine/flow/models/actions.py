@@ -50,22 +50,22 @@ class Occasion(Part):
     )
     key: Template | None = Field(
         default=None,
-        description="Instead of the key declared with the signal.",
+        description="Replaces the key declared with the signal.",
         examples=["${{ inputs.order }}"],
     )
     match: Condition | None = Field(
         default=None,
-        description="A condition on `signal`; other messages are left alone.",
+        description="A condition on `signal`. Other messages are not taken.",
         examples=["${{ signal.data.amount >= inputs.total }}"],
     )
     count: PositiveOrExpression | None = Field(
         default=None,
-        description="How many messages to collect; the output is then a list.",
+        description="How many messages to collect. The output is then a list.",
         examples=[3],
     )
     transient: bool = Field(
         default=False,
-        description="Whether only messages that arrive while waiting count.",
+        description="Whether to ignore messages that arrived before the wait began.",
         examples=[True],
     )
     when: Condition | None = Field(
@@ -83,7 +83,7 @@ class Occasion(Part):
 
 
 class Alternative(Occasion):
-    """One of several things that a step waits for; its id is the step's outcome."""
+    """An alternative that a step waits for. Its id is the step's outcome."""
 
     NOUN = "an alternative"
     RULES = (OneOf(OCCASIONS),)
@@ -101,34 +101,37 @@ class Wait(Occasion):
     first: list[Alternative] | None = Field(
         default=None,
         min_length=1,
-        description="The first that occurs wins; the others are cancelled.",
+        description="The first that occurs wins, and the others are cancelled.",
         examples=[[{"id": "paid", "signal": "payment"}, {"id": "late", "for": "3d"}]],
     )
     all: list[Alternative] | None = Field(
         default=None,
         min_length=1,
-        description="All of them have to occur.",
+        description="All of them must occur.",
         examples=[[{"id": "paid", "signal": "payment"}, {"id": "sent", "signal": "parcel"}]],
     )
 
 
 class Choice(Part):
-    """A choice of an approval; its id is the step's outcome."""
+    """A choice of an approval. Its id is the step's outcome."""
 
     NOUN = "a choice"
     MAIN = "id"
 
     id: Outcome = Field(description="The outcome of the step.", examples=["approve"])
     label: Template | None = Field(
-        default=None, description="What people see.", examples=["Send back"]
+        default=None, description="The display name.", examples=["Send back"]
     )
     counts_as: Literal["approve", "reject", "other"] | None = Field(
         default=None,
-        description="What it counts as. Default: by the id, `other` for other ids.",
+        description="Whether it counts as `approve`, `reject` or `other`. Default: by the id, "
+        "`other` for other ids.",
         examples=["reject"],
     )
     comment: Literal["none", "optional", "required"] = Field(
-        default="optional", description="Whether it takes a comment.", examples=["required"]
+        default="optional",
+        description="Whether a comment is accepted or required.",
+        examples=["required"],
     )
 
 
@@ -137,12 +140,14 @@ RESPOND = "respond"
 
 
 class Reminder(Part):
-    """How often those asked are reminded."""
+    """The interval of reminders to the assignees."""
 
     NOUN = "'remind'"
     MAIN = "every"
 
-    every: DurationOrExpression = Field(description="The time between two.", examples=["8h"])
+    every: DurationOrExpression = Field(
+        description="The time between two reminders.", examples=["8h"]
+    )
 
 
 def _people(value: Any) -> list[str] | str:
@@ -177,12 +182,12 @@ People = Annotated[
 
 
 class Escalation(Part):
-    """Who is asked in addition when nobody has answered."""
+    """Further assignees after a time without a decision."""
 
     NOUN = "an entry of 'escalate'"
 
     after: DurationOrExpression = Field(description="How long after the start.", examples=["24h"])
-    to: People = Field(description="Who is asked then.", examples=[["user:cfo"]])
+    to: People = Field(description="The further assignees.", examples=[["user:cfo"]])
     replace: bool = Field(
         default=False, description="Whether they replace the others.", examples=[True]
     )
@@ -201,25 +206,29 @@ class Asking(Part):
     RULES_AS_SCHEMA = ({"dependentRequired": {"on_expire": ["expires"]}},)
 
     body: Template | None = Field(
-        default=None, description="Markdown for people.", examples=["${{ inputs.reason }}"]
+        default=None,
+        description="A text for the approvers, as Markdown.",
+        examples=["${{ inputs.reason }}"],
     )
     form: Schema | None = Field(
         default=None,
-        description="JSON Schema of what to fill in; required for choices that approve.",
+        description="JSON Schema of a form, which must be filled in for choices that approve.",
         examples=[{"properties": {"cost_center": {"type": "string"}}}],
     )
     choices: list[Choice] = Field(
         default_factory=lambda: [Choice(id="approve"), Choice(id="reject")],
         min_length=1,
-        description="What can be chosen. Default: `approve` and `reject`.",
+        description="The choices. Default: `approve` and `reject`.",
         examples=[["approve", {"id": "reject", "comment": "required"}]],
     )
     assignees: People | None = Field(
-        default=None, description="Who may decide. Default: anyone.", examples=[["group:finance"]]
+        default=None,
+        description="The users and groups that may decide. Default: anyone.",
+        examples=[["group:finance"]],
     )
     exclude: People | None = Field(
         default=None,
-        description="Who may not; takes precedence over `assignees`.",
+        description="The users and groups that must not decide. Takes precedence over `assignees`.",
         examples=[["${{ execution.started_by }}"]],
     )
     need: PositiveOrExpression = Field(
@@ -240,11 +249,11 @@ class Asking(Part):
         default=None, description="The choice that expiry takes instead.", examples=["reject"]
     )
     remind: Reminder | None = Field(
-        default=None, description="How often those asked are reminded.", examples=["8h"]
+        default=None, description="The interval of reminders to the assignees.", examples=["8h"]
     )
     escalate: list[Escalation] = Field(
         default_factory=list,
-        description="Who is asked in addition when nobody has answered.",
+        description="Further assignees after a time without a decision.",
         examples=[[{"after": "24h", "to": ["user:cfo"]}]],
     )
     notify: list[ToolName] = Field(
@@ -254,7 +263,8 @@ class Asking(Part):
     )
     batch: Template | None = Field(
         default=None,
-        description="Key for listing and deciding several together. Default: the step's id.",
+        description="The key for listing and deciding several approvals together. Default: the "
+        "step's id.",
         examples=["invoices"],
     )
     attachments: Value = Field(
@@ -273,7 +283,7 @@ class Asking(Part):
 
 
 class Approval(Asking):
-    """Waits for people to decide."""
+    """Waits for a decision by approvers."""
 
     NOUN = "an approval"
     MAIN = "title"
@@ -283,7 +293,7 @@ class Approval(Asking):
     )
     subject: Value = Field(
         default=None,
-        description="The data being decided on; shown, and stored with its digest.",
+        description="The data to decide on, which is shown, and stored with its digest.",
         examples=[{"amount": "${{ inputs.amount }}"}],
     )
     edit: Annotated[
@@ -300,26 +310,26 @@ class Approval(Asking):
         ),
     ] = Field(
         default=False,
-        description="Fields of `subject` the decider may change, or `true` for all.",
+        description="Fields of `subject` that the approver may change, or `true` for all.",
         examples=[["amount"], True],
     )
 
 
 class AskFirst(Asking):
-    """Asks people before something is done, each time or on a condition."""
+    """Requires an approval before an action, each time or on a condition."""
 
     NOUN = "an 'approval'"
     SHORT = ({"enum": ["none", "ask", "required"]}, {"$ref": "#/$defs/Expression"})
 
     when: ConditionOrBoolean = Field(
-        default=True, description="Whether they are asked.", examples=["${{ args.open }}"]
+        default=True, description="Whether an approval is required.", examples=["${{ args.open }}"]
     )
     required: bool = Field(
-        default=False, description="Whether only people may answer, not a policy.", examples=[True]
+        default=False, description="Whether a human must decide, not a policy.", examples=[True]
     )
     title: Template | None = Field(
         default=None,
-        description="The question. Default: asks about what would be opened.",
+        description="The question. Default: a question about opening the environment.",
         examples=["May it go online?"],
     )
 
@@ -340,18 +350,18 @@ def _editable_arguments(value: Any) -> bool | list[str]:
 
 
 class AskBeforeCall(AskFirst):
-    """Asks people before a tool is called."""
+    """Requires an approval before a tool is called."""
 
     choices: list[Choice] = Field(
         default_factory=lambda: [Choice(id=id) for id in ("approve", "reject", RESPOND)],
         min_length=1,
-        description="What can be chosen. Default: `approve`, `reject`, and `respond`, which gives "
-        "the result instead of the call.",
+        description="The choices. Default: `approve`, `reject`, and `respond`, which supplies the "
+        "result without a call.",
         examples=[["approve", {"id": "reject", "comment": "required"}]],
     )
     title: Template | None = Field(
         default=None,
-        description="The question. Default: asks about the call.",
+        description="The question. Default: a question about the call.",
         examples=["May ${{ args.amount }} be sent?"],
     )
     edit: Annotated[
@@ -360,7 +370,7 @@ class AskBeforeCall(AskFirst):
         AsSchema({"anyOf": [{"type": "boolean"}, {"type": "array", "items": {"type": "string"}}]}),
     ] = Field(
         default=False,
-        description="Arguments that the decider may change, or `true` for all.",
+        description="Arguments that the approver may change, or `true` for all.",
         examples=[["amount"], True],
     )
 
@@ -446,5 +456,5 @@ class Cancel(Part):
         examples=["succeeded"],
     )
     reason: Template | None = Field(
-        default=None, description="Why; for people.", examples=["No longer needed"]
+        default=None, description="The reason, for the history.", examples=["No longer needed"]
     )

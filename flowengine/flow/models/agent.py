@@ -86,7 +86,7 @@ ModelName = Annotated[
 
 
 class Instructions(Part):
-    """What an agent is told before anything else."""
+    """The instructions of an agent, the first message to its model."""
 
     NOUN = "'instructions'"
     MAIN = "text"
@@ -94,12 +94,13 @@ class Instructions(Part):
 
     text: Template | None = Field(
         default=None,
-        description="The text; sees `inputs`, `state`, `execution` and `now`.",
+        description="The text. Expressions can use `inputs`, `state`, `execution` and `now`.",
         examples=["Answer questions about ${{ inputs.product }}."],
     )
     file: Text | None = Field(
         default=None,
-        description="A file with the text, relative to the flow file; it holds no expressions.",
+        description="A file with the text, relative to the flow file. It is used without "
+        "evaluating expressions.",
         examples=["prompts/researcher.md"],
     )
     python: FunctionName | None = Field(
@@ -122,77 +123,80 @@ class ToolUse(Part):
     as_: CalledTool | None = Field(
         default=None,
         alias="as",
-        description="The name by which the model calls it, and rules and approvals name it.",
+        description="The name of the tool for the model, rules and approvals.",
         examples=["find_order"],
     )
 
 
 class MaxTurns(Part):
-    """How often an agent's models may be called in one step."""
+    """Maximum number of model calls of an agent in one step."""
 
     NOUN = "'max_turns'"
     MAIN = "count"
 
-    count: Positive = Field(default=30, description="Calls of a model.", examples=[10])
+    count: Positive = Field(default=30, description="Model calls.", examples=[10])
     last: Literal["fail", "answer"] = Field(
         default="fail",
-        description="The last call: like the others, or without tools, so that it is an answer.",
+        description="The last call: like the others, or without tools, so that the model must "
+        "answer.",
         examples=["answer"],
     )
 
 
 class ContextWindow(Part):
-    """What happens when a conversation outgrows its model."""
+    """How a conversation that exceeds the context window is reduced."""
 
     NOUN = "'context'"
     MAIN = "reduce"
 
     max_tokens: Positive | None = Field(
         default=None,
-        description="Tokens that a request may have, estimated; as many as fit the model.",
+        description="Maximum number of tokens of a request, estimated. Default: the model's "
+        "context window.",
         examples=[50_000],
     )
     reduce: Text = Field(
         default="drop",
-        description="What is done about the oldest messages: `drop` leaves them out, `summarize` "
-        "has the model summarize them, or the name of a tool that does.",
+        description="How the oldest messages are reduced: `drop` omits them, `summarize` lets the "
+        "model summarize them, or the name of a tool that summarizes them.",
         examples=["summarize"],
     )
 
 
 class Check(Part):
-    """A tool that checks what an agent is asked, or its answer, and raises what is wrong."""
+    """A tool that checks an agent's prompt or answer, and raises an error to reject it."""
 
     NOUN = "a check"
     RULES = (OneOf(("before", "after")),)
 
     before: Text | None = Field(
         default=None,
-        description="The tool that checks what the agent is asked: it gets `prompt`.",
+        description="The tool that checks the prompt. It receives `prompt`.",
         examples=["on_topic"],
     )
     after: Text | None = Field(
         default=None,
-        description="The tool that checks the answer: it gets `answer` and, if it takes one, "
-        "`prompt`.",
+        description="The tool that checks the answer. It receives `answer` and, if it has this "
+        "parameter, `prompt`.",
         examples=["cites_sources"],
     )
     then: Literal["tell", "end"] | None = Field(
         default=None,
-        description="What is done with what it raises: `tell` the model, or `end` the step as "
+        description="How its error is handled: `tell` the model, or `end` the step as "
         "`not_resolved`. Default: `end` before, `tell` after.",
         examples=["end"],
     )
 
 
 class AgentLimits(Part):
-    """Bounds of what an agent does."""
+    """Limits of an agent."""
 
     NOUN = "'limits' of an agent"
 
     calls: Positive | None = Field(
         default=None,
-        description="How many calls of tools it may make in an execution, by all steps together.",
+        description="Maximum number of tool calls that it may make in an execution, across all "
+        "steps.",
         examples=[20],
     )
 
@@ -204,21 +208,21 @@ class Agent(Part):
 
     model: ModelName | None = Field(
         default=None,
-        description="The model; `defaults.model`, else `FLOWENGINE_MODEL`.",
+        description="The model. Default: `defaults.model`, else `FLOWENGINE_MODEL`.",
         examples=["openai/gpt-4o"],
     )
     instructions: Instructions = Field(
-        description="What it is told before anything else.",
+        description="Its instructions, the first message to the model.",
         examples=["You find sources."],
     )
     title: Text | None = Field(
         default=None,
-        description="What people and functions call it. Default: its name here.",
+        description="Its display name. Default: its name in the file.",
         examples=["Tax expert"],
     )
     description: Text | None = Field(
         default=None,
-        description="What it is for, told to agents that may call it or hand over to it.",
+        description="Its purpose, for agents that may call it or hand off to it.",
         examples=["Finds sources"],
     )
     tools: list[ToolUse] = Field(
@@ -228,45 +232,47 @@ class Agent(Part):
     )
     skills: list[Text] = Field(
         default_factory=list,
-        description="Folders with a `SKILL.md`, as paths or globs relative to the flow file. It is "
-        "told their names and descriptions, and reads the rest when it needs it.",
+        description="Directories with a `SKILL.md`, as paths or globs relative to the flow file. "
+        "The agent receives their names and descriptions, and reads the rest on "
+        "demand.",
         examples=[["./skills/*"]],
     )
     handoffs: list[AgentName] = Field(
         default_factory=list,
-        description="Agents that it may hand the conversation over to.",
+        description="Agents that it may hand off to.",
         examples=[["writer"]],
     )
     tool_handoffs: list[AgentName] = Field(
         default_factory=list,
-        description="Agents that its tools may hand the conversation over to, by returning one; "
-        "`handoffs` gives it a tool for each.",
+        description="Agents that its tools may hand off to, by returning one. It has no handoff "
+        "tools for them, unlike for `handoffs`.",
         examples=[["billing"]],
     )
     returns: Schema | None = Field(
         default=None,
-        description="JSON Schema of the final answer; text.",
+        description="JSON Schema of the final answer. Default: text.",
         examples=[{"type": "object", "properties": {"title": {"type": "string"}}}],
     )
     max_turns: MaxTurns = Field(
         default_factory=MaxTurns,
-        description="How often models may be called in one step, handoffs included.",
+        description="Maximum number of model calls in one step, including those after handoffs.",
         examples=[10],
     )
     repeats: NotNegative = Field(
         default=3,
         description="How many times in a row the same call may fail in the same way before the "
-        "agent is told; if the agent calls it again, its work ends. 0: no limit.",
+        "agent receives a warning. If it makes the call again, its work ends. 0: no "
+        "limit.",
         examples=[5],
     )
     fallbacks: list[ModelName] = Field(
         default_factory=list,
-        description="Models that are tried in order when one cannot answer.",
+        description="Fallback models, tried in order.",
         examples=[["openai/gpt-4o-mini"]],
     )
     retry: Retry | None = Field(
         default=None,
-        description="Of one call of a model; 3 attempts with pauses of 4 to 10 seconds.",
+        description="Retries of a model call. Default: 3 attempts with pauses of 4 to 10 seconds.",
         examples=[5],
     )
     tool_choice: Text | None = Field(
@@ -275,41 +281,42 @@ class Agent(Part):
         examples=["required"],
     )
     parallel_tool_calls: bool = Field(
-        default=True, description="Whether one reply may hold several calls.", examples=[False]
+        default=True, description="Whether one reply may contain several calls.", examples=[False]
     )
     function_calling: Literal["native", "text"] | None = Field(
         default=None,
-        description="How the model is offered tools; by what is known of it.",
+        description="How tools are offered to the model. Default: depends on the model.",
         examples=["text"],
     )
     settings: dict[str, Value] = Field(
         default_factory=dict,
-        description="Passed to the provider; may name secrets.",
+        description="Settings for the provider, which may refer to secrets.",
         examples=[{"temperature": 0, "api_key": "${{ secrets.KEY }}"}],
     )
     context: ContextWindow | None = Field(
         default=None,
-        description="What happens when the conversation no longer fits the model; it fails.",
+        description="How a conversation that exceeds the context window is reduced. Default: it "
+        "fails.",
         examples=[{"max_tokens": 50_000, "reduce": "summarize"}],
     )
     checks: list[Check] = Field(
         default_factory=list,
-        description="Tools that check what the agent is asked, and its answer, in this order.",
+        description="Tools that check the agent's prompts and answers, in this order.",
         examples=[[{"before": "on_topic"}, {"after": "cites_sources"}]],
     )
     limits: AgentLimits | None = Field(
-        default=None, description="Bounds of its calls.", examples=[{"calls": 20}]
+        default=None, description="Limits of its calls.", examples=[{"calls": 20}]
     )
     finish: Literal["answer", "tools"] = Field(
         default="answer",
-        description="What ends the step: a reply without calls, or one of the tools "
-        "`case_resolved` and `case_not_resolved`, which the agent is then given.",
+        description="How the step ends: with a reply without calls, or with a call of "
+        "`case_resolved` or `case_not_resolved`, tools that the agent then has.",
         examples=["tools"],
     )
 
     environments: EnvironmentUses = Field(
         default=None,
-        description="Environments that its tools get; no model sees them.",
+        description="Environments for its tools, hidden from the model.",
         examples=[["sandbox"], {"db": "orders"}],
     )
 
@@ -323,20 +330,20 @@ class Agent(Part):
 
 
 class InlineAgent(Agent):
-    """An agent that is declared where a step or tool runs it."""
+    """An agent that is declared in the step or tool that runs it."""
 
     instructions: Instructions | None = Field(  # type: ignore[assignment]
         default=None,
-        description="What it is told before anything else; nothing.",
+        description="Its instructions, the first message to the model. Default: none.",
         examples=["You find sources."],
     )
     prompt: Value = Field(
         default=None,
-        description="What it is asked, in place of `with.prompt`.",
+        description="The prompt, instead of `with.prompt`.",
         examples=["Summarize ${{ inputs.text }}"],
     )
     chat: bool | None = Field(
         default=None,
-        description="Each answer is shown to a person, who says what comes next.",
+        description="Each answer is shown to the user, who writes the next message.",
         examples=[True],
     )

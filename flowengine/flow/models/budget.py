@@ -60,7 +60,7 @@ Percent = Annotated[int, Checked(_percent), AsSchema({"type": "string", "pattern
 
 
 class Budget(Part):
-    """What all calls of a flow together may use, in what it runs too."""
+    """The budget of all calls of a flow, including those of its subflows."""
 
     NOUN = "'budget'"
     RULES_AS_SCHEMA = (
@@ -77,30 +77,36 @@ class Budget(Part):
 
     tool_calls: Positive | None = Field(
         default=None,
-        description="How often steps may call tools or run programs, each attempt.",
+        description="Maximum number of attempts that call tools or run programs.",
         examples=[300],
     )
     wall_time: PositiveDuration | None = Field(
-        default=None, description="How long it may run, not counting waits.", examples=["2h"]
+        default=None, description="Maximum running time, without waits.", examples=["2h"]
     )
     tokens: Positive | None = Field(
-        default=None, description="Tokens of all models together.", examples=[200000]
+        default=None,
+        description="Maximum number of tokens of all models together.",
+        examples=[200000],
     )
     cost_usd: Amount | None = Field(
-        default=None, description="What all models together may cost, in US dollars.", examples=[5]
+        default=None,
+        description="Maximum cost of all models together, in US dollars.",
+        examples=[5],
     )
     fallback_at: Percent | None = Field(
         default=None,
-        description="From this part of `tokens` or `cost_usd` on, cheaper models are used.",
+        description="The fraction of `tokens` or `cost_usd` from which cheaper models are used.",
         examples=["80%"],
     )
     then: Literal["stop", "ask"] = Field(
         default="stop",
-        description="What happens when it is used up: `BudgetExceeded`, or people are asked.",
+        description="What happens when it is exhausted: `BudgetExceeded`, or an approval.",
         examples=["ask"],
     )
     assignees: Assignees | None = Field(
-        default=None, description="Who may raise it. Default: anyone.", examples=[["group:finance"]]
+        default=None,
+        description="The users and groups that may raise it. Default: anyone.",
+        examples=[["group:finance"]],
     )
 
     @classmethod

@@ -56,20 +56,20 @@ class Raised(Part):
     message: Words | None = Field(
         default=None, description="Its message.", examples=["no answer in 30s"]
     )
-    data: Value = Field(default=None, description="For handlers.", examples=[{"status": 503}])
+    data: Value = Field(default=None, description="Data for handlers.", examples=[{"status": 503}])
     retryable: bool | None = Field(
         default=None,
-        description="Whether it may be tried again; by default what its type says.",
+        description="Whether a retry may help. Default: depends on the type.",
         examples=[False],
     )
     retry_after: Duration | None = Field(
-        default=None, description="How long the other side asks to wait.", examples=["30s"]
+        default=None, description="The waiting time that the service requests.", examples=["30s"]
     )
     cause: Value = Field(default=None, description="The error behind it.", examples=[None])
 
 
 class Answer(Part):
-    """What one call of a step or tool gives."""
+    """The scripted result of one call of a step or tool."""
 
     NOUN = "an answer"
     RULES = (OneOf(("return", "raise", "crash", "never")),)
@@ -85,20 +85,20 @@ class Answer(Part):
     )
     never: Yes | None = Field(
         default=None,
-        description="No answer ever comes: the call lasts until it is cancelled.",
+        description="The call has no result, and lasts until it is cancelled.",
         examples=[True],
     )
     after: Duration = Field(default="0s", description="How long the call lasts.", examples=["2s"])
     with_: Value = Field(
         default=None,
         alias="with",
-        description="The arguments that the call must get; others fail the case.",
+        description="The arguments that the call must receive. Others fail the case.",
         examples=[{"to": "ana@example.com"}],
     )
 
 
 class Script(Answer):
-    """What the calls of a step or tool give: one answer for all of them, or a list in order."""
+    """Results of a step's or tool's calls: one for all of them, or a list in order."""
 
     NOUN = "a script"
     MAIN = "calls"
@@ -106,7 +106,7 @@ class Script(Answer):
 
     calls: list[Answer] | None = Field(
         default=None,
-        description="The answers in order, one for each call; no more calls and no fewer.",
+        description="The answers in order, exactly one for each call.",
         examples=[[{"return": 1}]],
     )
 
@@ -120,14 +120,16 @@ class RepliedCall(Part):
     name: Words = Field(description="The tool.", examples=["search"])
     arguments: Value = Field(
         default=None,
-        description="Its arguments; a text is taken as it was sent, be it JSON or not.",
+        description="Its arguments. A text is sent unchanged, even if it is not valid JSON.",
         examples=[{"query": "cranes"}],
     )
-    id: Words | None = Field(default=None, description="Its id; one is made up.", examples=["c1"])
+    id: Words | None = Field(
+        default=None, description="Its id. Default: generated.", examples=["c1"]
+    )
 
 
 class Reply(Answer):
-    """What a model replies once, or what becomes of the attempt to ask it."""
+    """One reply of a model, or the failure of its call."""
 
     NOUN = "a reply"
     MAIN = "text"
@@ -136,34 +138,36 @@ class Reply(Answer):
     with_: Value = Field(
         default=None,
         alias="with",
-        description="What the model must be asked: what is new in `instructions`, `tools` and "
-        "`messages` since the turn before. Anything else fails the case.",
+        description="The expected request: the new part of `instructions`, `tools` and `messages` "
+        "since the previous turn. Anything else fails the case.",
         examples=[{"messages": [{"role": "user", "content": "Hello."}]}],
     )
-    text: str = Field(default="", description="What it says.", examples=["There are 12."])
+    text: str = Field(default="", description="The text of the reply.", examples=["There are 12."])
     calls: list[RepliedCall] = Field(
         default_factory=list,
-        description="The tools that it calls.",
+        description="The tool calls of the reply.",
         examples=[[{"name": "search", "arguments": {"query": "cranes"}}]],
     )
-    reasoning: str = Field(default="", description="What it thought.", examples=["Let me see."])
+    reasoning: str = Field(
+        default="", description="The reasoning of the model.", examples=["Let me see."]
+    )
     finish: Literal["stop", "length", "filtered"] = Field(
         default="stop", description="Why the reply ends.", examples=["length"]
     )
     usage: dict[str, Value] = Field(
         default_factory=dict,
-        description="What it used: `input_tokens`, `output_tokens`, `cost_usd`, …",
+        description="Its usage: `input_tokens`, `output_tokens`, `cost_usd`, …",
         examples=[{"input_tokens": 120, "output_tokens": 8}],
     )
     provider_parts: dict[str, Value] = Field(
         default_factory=dict,
-        description="What only its provider understands; of recorded replies.",
+        description="Provider-specific data of a recorded reply.",
         examples=[{}],
     )
 
 
 class Replies(Part):
-    """What the models of an agent reply, in order."""
+    """Replies of an agent's models, in order."""
 
     NOUN = "the replies of a model"
     MAIN = "in_order"
@@ -171,34 +175,34 @@ class Replies(Part):
 
     in_order: list[Reply] = Field(
         default_factory=list,
-        description="The replies, one for each request; no more requests and no fewer.",
+        description="The replies, exactly one for each request.",
         examples=[[{"text": "There are 12."}]],
     )
 
 
 class Decided(Part):
-    """What a person decides on an approval, a question or an uncertain step."""
+    """A decision on an approval, a question or an uncertain step."""
 
     NOUN = "a decision"
 
     after: Duration = Field(
-        default="0s", description="How long after it was asked for.", examples=["2d"]
+        default="0s", description="The time after the request.", examples=["2d"]
     )
     by: User | None = Field(
         default=None,
-        description="Who decides. Default: the first who is allowed to.",
+        description="The approver. Default: the first permitted user.",
         examples=["user:ben"],
     )
     choice: Words | None = Field(
         default=None,
-        description="Id of the choice; may be left out if there is only one.",
+        description="Id of the choice. Optional if only one exists.",
         examples=["approve"],
     )
     edit: dict[str, Value] | None = Field(
         default=None, description="Changes to the subject.", examples=[{"amount": 1200}]
     )
     form: Value = Field(
-        default=None, description="The form, filled in.", examples=[{"cost_center": "4711"}]
+        default=None, description="The values of the form.", examples=[{"cost_center": "4711"}]
     )
     comment: Words | None = Field(default=None, description="Why.", examples=["too expensive"])
     value: Value = Field(
@@ -207,24 +211,24 @@ class Decided(Part):
         examples=[{"id": 7}],
     )
     attach: list[Words] = Field(
-        default_factory=list, description="Files that come with it.", examples=[["quote.pdf"]]
+        default_factory=list, description="Attached files.", examples=[["quote.pdf"]]
     )
     refused: Yes | None = Field(
         default=None,
-        description="The decision must be refused: the person may not decide, or not in this way.",
+        description="The decision must be refused.",
         examples=[True],
     )
 
 
 class Decisions(Decided):
-    """What people decide at a step: one decision for every time it asks, or a list in order."""
+    """The decisions at a step: one for all requests, or a list in order."""
 
     NOUN = "a decision"
     MAIN = "in_order"
 
     in_order: list[Decided] | None = Field(
         default=None,
-        description="The decisions in order, each made once.",
+        description="The decisions in order, each used once.",
         examples=[[{"choice": "approve"}]],
     )
 
@@ -238,13 +242,13 @@ class Sending(Part):
     at: Duration = Field(
         default="0s", description="How long after the start of the execution.", examples=["1h"]
     )
-    data: Value = Field(default=None, description="What it carries.", examples=[{"amount": 3}])
-    key: Value = Field(default=None, description="For whom it is.", examples=["order-7"])
-    by: User | None = Field(default=None, description="Who sends it.", examples=["user:ana"])
+    data: Value = Field(default=None, description="Its data.", examples=[{"amount": 3}])
+    key: Value = Field(default=None, description="Its key.", examples=["order-7"])
+    by: User | None = Field(default=None, description="The sender.", examples=["user:ana"])
 
 
 class Cancelling(Part):
-    """Somebody cancels the execution."""
+    """The execution is cancelled."""
 
     NOUN = "'cancel'"
     MAIN = "at"
@@ -260,7 +264,7 @@ class Cancelling(Part):
 
 
 class Operating(Part):
-    """An operator begins a step anew, as `retry` and `fork` do."""
+    """An operator starts a step again, as with `retry` and `fork`."""
 
     NOUN = "an intervention"
     RULES = (OneOf(("retry", "fork"), required=False),)
@@ -273,7 +277,7 @@ class Operating(Part):
     )
     fork: Words | None = Field(
         default=None,
-        description="Address of the step that is held until then, and begins.",
+        description="Address of the step that is held until then, and then begins.",
         examples=["book"],
     )
     set: dict[str, Value] = Field(
@@ -283,7 +287,7 @@ class Operating(Part):
 
 
 class ExpectedError(Part):
-    """The error with which the execution fails; what is left out may be anything."""
+    """The error with which the execution fails. Omitted keys accept any value."""
 
     NOUN = "an error"
     MAIN = "type"
@@ -293,13 +297,13 @@ class ExpectedError(Part):
         default=None, description="A part of its message.", examples=["was rejected"]
     )
     step: Words | None = Field(
-        default=None, description="Address of the step it comes from.", examples=["book"]
+        default=None, description="Address of the step that raised it.", examples=["book"]
     )
     data: Value = Field(default=None, description="Its data.", examples=[{"status": 503}])
 
 
 class Expected(Part):
-    """What must come of a case; what is left out may be anything."""
+    """The expected result of a case. Omitted keys accept any value."""
 
     NOUN = "'expect'"
 
@@ -314,8 +318,9 @@ class Expected(Part):
     path: list[Words] | None = Field(
         default=None,
         description=(
-            "The steps in the order in which they start: those of the flow itself, or with an"
-            " address such as `each[a]/check` among them all. Skipped ones are left out."
+            "The steps in the order in which they start: those of the flow itself, or all inner "
+            "ones too, if an address such as `each[a]/check` is listed. Skipped steps are "
+            "omitted."
         ),
         examples=[["route", "book"]],
     )
@@ -334,22 +339,22 @@ class Expected(Part):
 
 
 class Case(Part):
-    """One execution of the flow, with all that the world answers."""
+    """One execution of the flow, with all scripted results."""
 
     NOUN = "a case"
     NAMED = "name"
 
-    name: Words = Field(description="What it shows.", examples=["edited and approved"])
+    name: Words = Field(description="The purpose of the case.", examples=["edited and approved"])
     groups: dict[str, list[User]] = Field(
         default_factory=dict,
-        description="Who is in which group, in addition to what the file says.",
+        description="The members of groups, in addition to those of the file.",
         examples=[{"managers": ["user:ben"]}],
     )
     inputs: dict[str, Value] = Field(
         default_factory=dict, description="Inputs of the flow.", examples=[{"name": "Ada"}]
     )
     by: User = Field(
-        default="user:test", description="Who starts the execution.", examples=["user:ana"]
+        default="user:test", description="The user who starts the execution.", examples=["user:ana"]
     )
     id: Words | None = Field(default=None, description="Id of the execution.", examples=["order-7"])
     at: Time = Field(
@@ -363,33 +368,33 @@ class Case(Part):
     tools: dict[str, Script] = Field(
         default_factory=dict,
         description=(
-            "What calls return, by the name of the tool, the id of the step, its address, or"
-            " `STEP/compensate`; the most exact one counts."
+            "Results of calls, by the name of the tool, the id of the step, its address, or "
+            "`STEP/compensate`. The most specific key applies."
         ),
         examples=[{"mail": {"return": None}}],
     )
     agents: dict[str, Replies] = Field(
         default_factory=dict,
         description=(
-            "What the models of agents reply, in order, by the name of the agent or the address of"
-            " its turns. No more requests and no fewer."
+            "Replies of the models, in order, by the name of the agent or the address of its "
+            "turns. Their number must be that of the requests."
         ),
         examples=[{"researcher": [{"calls": [{"name": "search"}]}, {"text": "There are 12."}]}],
     )
     approvals: dict[str, Decisions] = Field(
         default_factory=dict,
-        description="What people decide, by the id of the step or its address.",
+        description="Decisions, by the id of the step or its address.",
         examples=[{"manager": {"choice": "approve"}}],
     )
     signals: list[Sending] = Field(
         default_factory=list, description="Signals from outside.", examples=[[{"name": "paid"}]]
     )
     cancel: Cancelling | None = Field(
-        default=None, description="Somebody cancels the execution.", examples=["1h"]
+        default=None, description="The execution is cancelled.", examples=["1h"]
     )
     operator: list[Operating] = Field(
         default_factory=list,
-        description="What an operator does to the execution.",
+        description="Actions of an operator.",
         examples=[[{"at": "1h", "retry": "book"}]],
     )
     until: Duration | None = Field(
@@ -399,7 +404,7 @@ class Case(Part):
     )
     expect: Expected = Field(
         default_factory=lambda: Expected.model_validate({}),
-        description="What must result. Default: it succeeds.",
+        description="The expected result. Default: it succeeds.",
         examples=[{"path": ["route", "book"]}],
     )
 
@@ -416,7 +421,7 @@ class CaseFile(Part):
     )
     groups: dict[str, list[User]] = Field(
         default_factory=dict,
-        description="Who is in which group, as in the settings of the host.",
+        description="The members of groups, as in the settings of the host.",
         examples=[{"managers": ["user:ben"]}],
     )
     cases: Annotated[list[Case], Field(min_length=1)] = Field(

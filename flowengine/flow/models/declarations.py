@@ -27,7 +27,7 @@ from flowengine.flow.models.types import (
 
 
 class Output(Part):
-    """A typed result of the execution; keys besides `value` are its JSON Schema."""
+    """A typed result of the execution. Keys besides `value` are its JSON Schema."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -46,16 +46,16 @@ class Output(Part):
 
 
 class Secret(Part):
-    """Where the value of a secret comes from; never the value."""
+    """The source of a secret's value, never the value."""
 
     NOUN = "a secret"
     RULES = (OneOf(("env", "file", "keyring", "vault")),)
 
     env: Text | None = Field(
-        default=None, description="A variable of the process.", examples=["API_KEY"]
+        default=None, description="An environment variable of the process.", examples=["API_KEY"]
     )
     file: Text | None = Field(
-        default=None, description="A file that holds it.", examples=["/run/secrets/cert"]
+        default=None, description="A file that contains it.", examples=["/run/secrets/cert"]
     )
     keyring: Text | None = Field(
         default=None, description="An entry of the system's keyring.", examples=["app/db"]
@@ -65,7 +65,8 @@ class Secret(Part):
     )
     in_files: Literal["mask"] | None = Field(
         default=None,
-        description="Files that are kept and hold it are masked; by default they are refused.",
+        description="Mask the secret in kept files that contain it. By default, such files are "
+        "refused.",
         examples=["mask"],
     )
 
@@ -77,7 +78,7 @@ class Signal(Part):
 
     key: Template | None = Field(
         default=None,
-        description="The text by which this flow's waits are found.",
+        description="The key by which messages find this flow's waits.",
         examples=["${{ inputs.order }}"],
     )
     data: Schema | None = Field(
@@ -88,7 +89,7 @@ class Signal(Part):
 
 
 class Defaults(Part):
-    """Defaults for steps that do not say otherwise."""
+    """Defaults for steps without these keys."""
 
     NOUN = "'defaults'"
 
@@ -99,65 +100,70 @@ class Defaults(Part):
         default=None, alias="in", description="The environment of `run`.", examples=["host"]
     )
     map_concurrency: PositiveOrExpression | None = Field(
-        default=None, description="How many items of a map run at once; 8.", examples=[4]
+        default=None, description="How many items of a map run at once. Default: 8.", examples=[4]
     )
     effect: Effect | None = Field(
-        default=None, description="Instead of the default by action.", examples=["idempotent"]
+        default=None, description="Replaces the default of each action.", examples=["idempotent"]
     )
     on_crash: OnCrash | None = Field(
-        default=None, description="What happens to uncertain steps; `ask`.", examples=["retry"]
+        default=None,
+        description="How uncertain steps are handled. Default: `ask`.",
+        examples=["retry"],
     )
     retry: Retry | None = Field(
         default=None,
-        description="For actions that call out, where the effect is not `once`.",
+        description="For actions that make calls, unless the effect is `once`.",
         examples=[{"attempts": 5}],
     )
     timeout: DurationOrExpression | None = Field(
-        default=None, description="For actions that call out.", examples=["1m"]
+        default=None, description="For actions that make calls.", examples=["1m"]
     )
 
 
 class Concurrency(Part):
-    """How many executions of the flow there are at once."""
+    """Limits the number of open executions of the flow."""
 
     NOUN = "'concurrency'"
 
     key: Template | None = Field(
         default=None,
-        description="Which of them count together; all, if it is absent.",
+        description="Executions with the same key count together. Default: all.",
         examples=["${{ inputs.repo }}"],
     )
     max: Positive = Field(
-        default=1, description="How many may be open, waiting ones included.", examples=[3]
+        default=1,
+        description="Maximum number of open executions, waiting ones included.",
+        examples=[3],
     )
     then: Literal["queue", "reject", "cancel"] = Field(
         default="queue",
-        description="What happens to one more: it waits, is refused, or the oldest is cancelled.",
+        description="What happens to a further one: it waits, is refused, or the oldest is "
+        "cancelled.",
         examples=["reject"],
     )
 
 
 class Start(Part):
-    """A signal that begins an execution where none is open that takes it."""
+    """A signal that starts an execution if no open one takes it."""
 
     NOUN = "an entry of 'start'"
     RULES = (OneOf(("signal", "schedule")),)
 
     signal: SignalName | None = Field(
         default=None,
-        description="A message starts an execution if none with its key is open.",
+        description="A message of this signal starts an execution if none with its key is open.",
         examples=["placed"],
     )
     with_: dict[Id, Value] = Field(
         default_factory=dict,
         alias="with",
-        description="The inputs; sees `signal`, `now` and `execution`.",
+        description="The inputs. Expressions can use `signal`, `now` and `execution`.",
         examples=[{"order": "${{ signal.key }}"}],
     )
 
 
 class Limits(Part):
-    """Bounds of an execution."""
+    """Limits of an execution."""
 
     NOUN = "'limits'"
 
@@ -172,12 +178,14 @@ class Limits(Part):
         examples=[500],
     )
     duration: DurationOrNone = Field(
-        default="none", description="How long it may take.", examples=["30d"]
+        default="none", description="Maximum duration.", examples=["30d"]
     )
-    depth: Depth = Field(default=8, description="How deeply subflows may be nested.", examples=[3])
+    depth: Depth = Field(default=8, description="Maximum nesting depth of subflows.", examples=[3])
     finally_: Duration = Field(
-        default="5m", alias="finally", description="How long `finally` may take.", examples=["1m"]
+        default="5m", alias="finally", description="Maximum duration of `finally`.", examples=["1m"]
     )
     idle: Duration = Field(
-        default="0s", description="How long triggers keep it open.", examples=["1h"]
+        default="0s",
+        description="How long triggers keep the execution open without activity.",
+        examples=["1h"],
     )

@@ -25,20 +25,22 @@ class Environment(Part):
 
     NOUN = "an environment"
 
-    kind: Text = Field(description="What it is.", examples=["python", "sqlite"])
+    kind: Text = Field(description="The kind of environment.", examples=["python", "sqlite"])
     scope: Literal["step", "region", "execution", "session"] | None = Field(
         default=None,
-        description="How far it is shared. Default: `execution`; `step` if only tools name it.",
+        description="The scope in which it is shared. Default: `execution`, or `step` if only "
+        "tools refer to it.",
         examples=["region"],
     )
     key: Template | None = Field(
         default=None,
-        description="Who shares it, for the scope `session`.",
+        description="The key of the session, for the scope `session`.",
         examples=["${{ inputs.customer }}"],
     )
     args: Schema | None = Field(
         default=None,
-        description="JSON Schema of the arguments that users pass; `config` sees `args`.",
+        description="JSON Schema of the arguments that callers pass. Expressions in `config` can "
+        "use `args`.",
         examples=[{"type": "object", "properties": {"python": {"type": "string"}}}],
     )
     config: dict[str, Value] = Field(
@@ -48,31 +50,31 @@ class Environment(Part):
     )
     policy: dict[str, Value] = Field(
         default_factory=dict,
-        description="What it may do; it can only narrow what the host allows.",
+        description="Its permissions, which can only narrow those of the host.",
         examples=[{"network": "none"}],
     )
     limits: dict[str, Value] = Field(
         default_factory=dict,
-        description="How much it may use: cpus, memory, processes, disk, time, output.",
+        description="Its limits: cpus, memory, processes, disk, time, output.",
         examples=[{"memory": "2GiB", "cpus": 2}],
     )
     requires: dict[str, Value] = Field(
         default_factory=dict,
-        description="What must be provable on the machine; otherwise it is refused.",
+        description="Guarantees that the machine must provide. Otherwise it is refused.",
         examples=[{"isolation": "container"}],
     )
     approval: AskFirst | None = Field(
         default=None,
-        description="Whether people are asked before it is opened. Default: `none`.",
+        description="Whether opening it needs an approval. Default: `none`.",
         examples=["required", {"assignees": ["group:ops"], "expires": "1d"}],
     )
     on_wait: Literal["keep", "release"] | None = Field(
         default=None,
-        description="What happens while the execution waits. Default: by the kind.",
+        description="What happens to it while the execution waits. Default: depends on the kind.",
         examples=["keep"],
     )
     keep_for: Duration = Field(
-        default="1h", description="How long `keep` keeps it.", examples=["10m"]
+        default="1h", description="How long it is kept with `keep`.", examples=["10m"]
     )
     eager: Annotated[
         bool | str,
@@ -80,12 +82,14 @@ class Environment(Part):
         AsSchema({"enum": [True, False, BACKGROUND]}),
     ] = Field(
         default=False,
-        description="Whether it is opened at the start; `background`: the steps begin meanwhile.",
+        description="Whether it is opened at the start. With `background`, the steps begin at the "
+        "same time.",
         examples=[True, BACKGROUND],
     )
     provider: Text | list[Text] | None = Field(
         default=None,
-        description="The implementation, or several in order of preference. Default: by the kind.",
+        description="The implementation, or several in order of preference. Default: depends on "
+        "the kind.",
         examples=["docker", ["docker", "namespace"]],
     )
 

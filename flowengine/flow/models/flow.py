@@ -57,7 +57,7 @@ StateKeys = Annotated[
     dict[Id, StateSchema],
     Field(
         default_factory=dict,
-        description="Values that live as long as the flow runs, each a JSON Schema.",
+        description="Variables of the flow, each a JSON Schema.",
         examples=[{"notes": {"type": "array", "default": [], "reducer": "append"}}],
     ),
 ]
@@ -69,7 +69,7 @@ BudgetOrNone = Annotated[
     Budget | None,
     Field(
         default=None,
-        description="What all its calls together may use, including what it runs.",
+        description="The budget of all its calls, including those of its subflows.",
         examples=[{"tool_calls": 300, "wall_time": "2h", "then": "ask"}],
     ),
 ]
@@ -77,7 +77,7 @@ Handlers = Annotated[
     OnError,
     Field(
         default="fail",
-        description="What to do when the flow failed.",
+        description="Handlers for a failed flow.",
         examples=["compensate"],
     ),
 ]
@@ -86,14 +86,14 @@ Cleanup = Annotated[
     Field(
         default_factory=list,
         alias="finally",
-        description="Steps that run however the flow ended.",
+        description="Steps that always run when the flow has ended.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     ),
 ]
 
 
 class FlowBody(Part):
-    """A flow beside that of the file, for steps to run."""
+    """A further flow of the file, which steps can run."""
 
     NOUN = "a flow"
 
@@ -138,17 +138,17 @@ class FlowModel(Part):
     flowengine: Literal[1] = Field(description="The version of the language.", examples=[1])
     id: FlowId = Field(description="The flow's name.", examples=["expense"])
     version: Text = Field(
-        default="0", description="The author's version; free text.", examples=["3"]
+        default="0", description="The author's version, as free text.", examples=["3"]
     )
     title: Text | None = Field(
-        default=None, description="What people see.", examples=["Expense reimbursement"]
+        default=None, description="The display name.", examples=["Expense reimbursement"]
     )
     description: Text | None = Field(
-        default=None, description="What the flow is for.", examples=["Books what people spent."]
+        default=None, description="The purpose of the flow.", examples=["Books what people spent."]
     )
     imports: dict[Alias, FlowPath] = Field(
         default_factory=dict,
-        description="Other files, whose tools and flows are used as `alias.name`.",
+        description="Other files, whose tools, flows and agents are used as `alias.name`.",
         examples=[{"lib": "./lib.yaml"}],
     )
     inputs: Inputs
@@ -156,7 +156,7 @@ class FlowModel(Part):
     state: StateKeys
     secrets: dict[SecretName, Secret] = Field(
         default_factory=dict,
-        description="Where secret values come from.",
+        description="The sources of secret values.",
         examples=[{"API_KEY": {"env": "API_KEY"}}],
     )
     signals: dict[Id, Signal] = Field(
@@ -171,12 +171,12 @@ class FlowModel(Part):
     )
     tools: dict[ToolId, Tool] = Field(
         default_factory=dict,
-        description="What steps can call.",
+        description="Tools that steps and agents can call.",
         examples=[{"search": {"python": "research:search"}}],
     )
     policies: list[Policy] = Field(
         default_factory=list,
-        description="Rules that allow, ask about or deny calls of tools.",
+        description="Rules that allow, deny or require an approval for tool calls.",
         examples=[[{"deny": "shell:*"}, {"allow": "github.get_*"}, {"ask": "github.*"}]],
     )
     environments: dict[EnvironmentName, Environment] = Field(
@@ -186,22 +186,22 @@ class FlowModel(Part):
     )
     defaults: Defaults = Field(
         default_factory=Defaults,
-        description="Defaults for steps that do not say otherwise.",
+        description="Defaults for steps without these keys.",
         examples=[{"retry": 5}],
     )
     flows: dict[FlowId, FlowBody] = Field(
         default_factory=dict,
-        description="Further flows, which steps run by their names.",
+        description="Further flows, which steps run by name.",
         examples=[{"child": {"steps": [{"id": "greet", "output": "Hello!"}]}}],
     )
     concurrency: Concurrency | None = Field(
         default=None,
-        description="Bounds how many executions are open at once.",
+        description="Limits the number of open executions.",
         examples=[{"key": "${{ inputs.repo }}", "max": 1}],
     )
     start: list[Start] = Field(
         default_factory=list,
-        description="What starts executions besides people.",
+        description="Signals that start executions.",
         examples=[[{"signal": "placed", "with": {"order": "${{ signal.key }}"}}]],
     )
     limits: Bounds
@@ -209,7 +209,7 @@ class FlowModel(Part):
     steps: list[Step] = Field(
         default_factory=list,
         min_length=1,
-        description="The graph; a file without is a library.",
+        description="The graph. A file without steps is a library.",
         examples=[[{"id": "greet", "output": "Hello!"}]],
     )
     on_error: Handlers

@@ -51,7 +51,7 @@ def _need_schema(words: tuple[str, ...]) -> AsSchema:
 
 
 class Join(Part):
-    """How incoming tokens meet."""
+    """How incoming tokens are joined."""
 
     NOUN = "'join'"
     MAIN = "need"
@@ -70,20 +70,20 @@ class Join(Part):
         _need_schema(("each", "all", "active")),
     ] = Field(
         description=(
-            "When the step is activated: for `each` arrival, when one has arrived on `all` edges,"
-            " when no other token can still come (`active`), or at the N-th arrival."
+            "When the step is activated: for `each` arrival, when one has arrived on `all` edges, "
+            "when no other token can still arrive (`active`), or at the N-th arrival."
         ),
         examples=["all", 2],
     )
     late: Literal["ignore", "cancel", "queue"] = Field(
         default="ignore",
-        description="What happens to tokens that come after the N-th; only with a number.",
+        description="What happens to tokens after the N-th. Only with a number.",
         examples=["cancel"],
     )
     from_: list[StepName] | None = Field(
         default=None,
         alias="from",
-        description="The steps that lead here; changes nothing, the checker verifies it.",
+        description="The steps that lead here. It has no effect, but the checker verifies it.",
         examples=[["left", "right"]],
     )
 
@@ -113,7 +113,7 @@ class MapJoin(Part):
     )
     late: Literal["ignore", "cancel"] = Field(
         default="ignore",
-        description="What happens to the items that are still running then.",
+        description="What happens to items that are still running then.",
         examples=["cancel"],
     )
 
@@ -158,7 +158,7 @@ class Map(Part):
     as_: BareName = Field(
         default="item",
         alias="as",
-        description="What an item is called in expressions.",
+        description="The name of the item in expressions.",
         examples=["file"],
     )
     key: Template | None = Field(
@@ -174,14 +174,15 @@ class Map(Part):
     on_item_error: Literal["stop", "wait", "continue"] = Field(
         default="stop",
         description=(
-            "When an item fails: cancel the others and fail, let them end and then fail, or"
-            " succeed with what there is."
+            "When an item fails: cancel the others and fail, let the others end and then fail, or "
+            "succeed with the successful items."
         ),
         examples=["continue"],
     )
     max_failures: Failures | None = Field(
         default=None,
-        description="How many failures `wait` and `continue` tolerate; one more stops the map.",
+        description="How many failures `wait` and `continue` tolerate. A further one stops the "
+        "map.",
         examples=[3, "10%"],
     )
     join: MapJoin | None = Field(
@@ -191,7 +192,7 @@ class Map(Part):
     )
     more: SignalName | None = Field(
         default=None,
-        description="A signal; each message adds its data as an item while the map runs.",
+        description="A signal. Each message adds its data as an item while the map runs.",
         examples=["extra_item"],
     )
 
@@ -233,7 +234,8 @@ class Loop(Part):
         examples=["${{ state.open > 0 }}"],
     )
     max: PositiveOrExpression = Field(
-        description="The maximum number of rounds; one more raises LoopLimit.", examples=[5]
+        description="The maximum number of rounds. A further round raises `LoopLimit`.",
+        examples=[5],
     )
     every: Every | None = Field(
         default=None, description="The pause between rounds. Default: none.", examples=["10s"]
@@ -258,17 +260,17 @@ class Lock(Part):
         },
     )
 
-    key: Template = Field(description="What is locked.", examples=["printer"])
+    key: Template = Field(description="The key of the lock.", examples=["printer"])
     scope: Literal["run", "execution", "flow", "global"] = Field(
         default="execution",
-        description="Who has it together: this run of the flow, the execution, all executions of "
-        "the flow, or all.",
+        description="The scope of the key: this run of the flow, the execution, all executions of "
+        "the flow, or all executions.",
         examples=["run"],
     )
-    permits: Positive = Field(default=1, description="How many may hold it at once.", examples=[2])
+    permits: Positive = Field(default=1, description="Maximum number of holders.", examples=[2])
     shared: ConditionOrBoolean = Field(
         default=False,
-        description="Whether it may be held together with others that share it.",
+        description="Whether it can be held together with other shared holders.",
         examples=["${{ call.parallel }}"],
     )
     hold: bool = Field(
@@ -302,7 +304,7 @@ class Retry(Part):
     MAIN = "attempts"
 
     attempts: Positive = Field(
-        default=1, description="All attempts, including the first.", examples=[5]
+        default=1, description="Maximum number of attempts, including the first.", examples=[5]
     )
     delay: Duration = Field(
         default="1s", description="The pause before the second attempt.", examples=["2s"]
@@ -315,7 +317,7 @@ class Retry(Part):
     max_delay: Duration = Field(default="1m", description="The longest pause.", examples=["5m"])
     jitter: Jitter = Field(
         default="full",
-        description="How much of a pause is random: all, none, or a fraction.",
+        description="The random part of a pause: all, none, or a fraction.",
         examples=["none"],
     )
     only: ErrorTypes | None = Field(
@@ -345,7 +347,7 @@ class Emit(Part):
 
     signal: SignalName = Field(description="The declared signal.", examples=["page_ready"])
     key: Template | None = Field(
-        default=None, description="Instead of the declared key.", examples=["${{ inputs.order }}"]
+        default=None, description="Replaces the declared key.", examples=["${{ inputs.order }}"]
     )
     data: Value = Field(default=None, description="The message.", examples=[{"url": "${{ url }}"}])
     to: Template = Field(
@@ -370,17 +372,13 @@ class Fail(Part):
         AsSchema({"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_.]*$"}),
     ] = Field(default="Failed", description="The name of the error.", examples=["OutOfStock"])
     message: Template = Field(
-        default="", description="What happened, for people.", examples=["No ${{ item }} left"]
+        default="", description="The error message.", examples=["No ${{ item }} left"]
     )
-    data: Value = Field(
-        default=None, description="What handlers may need to know.", examples=[{"left": 0}]
-    )
-    retryable: bool = Field(
-        default=False, description="Whether trying again may help.", examples=[True]
-    )
+    data: Value = Field(default=None, description="Data for handlers.", examples=[{"left": 0}])
+    retryable: bool = Field(default=False, description="Whether a retry may help.", examples=[True])
     error: Expression | None = Field(
         default=None,
-        description="An error that was caught; it is raised again unchanged.",
+        description="A caught error, which is raised again unchanged.",
         examples=["${{ error }}"],
     )
 
@@ -400,7 +398,7 @@ class Fail(Part):
 
 
 class Handler(Part):
-    """What to do when a step has failed in a certain way."""
+    """A handler for errors of a step."""
 
     NOUN = "a handler"
     RULES = (OneOf(("next", "output", "fail"), required=False),)
@@ -426,7 +424,7 @@ class Handler(Part):
         examples=["${{ error.data.status == 404 }}"],
     )
     compensate: bool = Field(
-        default=False, description="First undoes what completed.", examples=[True]
+        default=False, description="Whether completed steps are compensated first.", examples=[True]
     )
     set: dict[str, Value] = Field(
         default_factory=dict, description="Writes to state.", examples=[{"failed": True}]
@@ -435,7 +433,9 @@ class Handler(Part):
         default_factory=list, description="Signals to send.", examples=["gave_up"]
     )
     next: Target | None = Field(
-        default=None, description="Continues there; the step stays failed.", examples=["tell"]
+        default=None,
+        description="Continues at this step. The failed step stays failed.",
+        examples=["tell"],
     )
     output: Value = Field(
         default=None, description="Continues as if the step had returned this.", examples=[{}]
@@ -465,7 +465,7 @@ OnError = Annotated[
 
 
 class Entry(Part):
-    """One way out of a split."""
+    """One edge of a split."""
 
     NOUN: ClassVar[str] = "an entry of 'next'"
     MAIN: ClassVar[str | None] = "to"
@@ -474,7 +474,7 @@ class Entry(Part):
         {"not": {"required": ["else", "when"]}},
     )
 
-    to: Target | None = Field(default=None, description="Where to.", examples=["approve"])
+    to: Target | None = Field(default=None, description="The target.", examples=["approve"])
     when: Condition | None = Field(
         default=None, description="Whether this edge is taken.", examples=["${{ output.ok }}"]
     )
@@ -495,7 +495,7 @@ class Entry(Part):
 
 
 class FirstEntry(Entry):
-    """One way out of an exclusive split; an `Entry` with a condition, or the `else`."""
+    """One edge of an exclusive split: an `Entry` with a condition, or the `else`."""
 
     NOUN = "an entry of 'first'"
     MAIN: ClassVar[str | None] = None
@@ -531,23 +531,23 @@ class Next(Part):
         },
     )
 
-    to: Target | None = Field(default=None, description="One way.", examples=["end"])
+    to: Target | None = Field(default=None, description="One target.", examples=["end"])
     all: list[Entry] | None = Field(
         default=None,
         min_length=1,
-        description="A token along every entry that holds.",
+        description="Sends a token along every entry whose condition holds.",
         examples=[["left", "right"]],
     )
     first: list[FirstEntry] | None = Field(
         default=None,
         min_length=1,
-        description="Along the first entry that holds.",
+        description="Sends the token along the first entry whose condition holds.",
         examples=[[{"when": "${{ output.ok }}", "to": "go_on"}, {"else": "end"}]],
     )
     outcome: dict[RoutedOutcome, Target] | None = Field(
         default=None,
         min_length=1,
-        description="By the outcome of the action; `else` takes every outcome not named.",
+        description="By the outcome of the action. `else` matches every other outcome.",
         examples=[{"approve": "book", "reject": "end"}],
     )
 

@@ -7,34 +7,36 @@ from flowengine.flow.models.types import Condition, Effect, Text
 
 
 class Policy(Part):
-    """A rule about calls of tools."""
+    """A rule about tool calls."""
 
     NOUN = "a policy"
     RULES = (OneOf(("allow", "ask", "deny")),)
 
     allow: Text | None = Field(
         default=None,
-        description="Tools that are called unasked: a glob.",
+        description="Tools that may be called without an approval: a glob.",
         examples=["github.get_*"],
     )
     ask: Text | None = Field(
-        default=None, description="Tools that people are asked about.", examples=["github.*"]
+        default=None,
+        description="Tools whose calls need an approval: a glob.",
+        examples=["github.*"],
     )
     deny: Text | None = Field(
-        default=None, description="Tools that are not called.", examples=["shell:*"]
+        default=None, description="Tools that must not be called: a glob.", examples=["shell:*"]
     )
     agent: Text | None = Field(
-        default=None, description="Only for calls of this agent: a glob.", examples=["triage"]
+        default=None, description="Only for calls by this agent: a glob.", examples=["triage"]
     )
     effect: Effect | None = Field(
         default=None, description="Only for calls with this effect.", examples=["once"]
     )
     environment: Text | None = Field(
-        default=None, description="Only for calls that get this environment.", examples=["prod_*"]
+        default=None, description="Only for calls with this environment.", examples=["prod_*"]
     )
     when: Condition | None = Field(
         default=None,
-        description="Only where this holds of the arguments.",
+        description="Only if this condition on the arguments holds.",
         examples=["${{ args.amount > 100 }}"],
     )
 

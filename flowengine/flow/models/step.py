@@ -70,21 +70,21 @@ class Pluggable(Part):
 
 
 class Compensation(Pluggable):
-    """How a step is undone: one action with its arguments."""
+    """The compensation of a step: one action with its arguments."""
 
     NOUN = "'compensate'"
     OWN_ACTIONS = ("call", "flow")
 
     call: ToolName | None = Field(
-        default=None, description="The tool that undoes the step.", examples=["release_hotel"]
+        default=None, description="The tool that compensates the step.", examples=["release_hotel"]
     )
     flow: FlowName | None = Field(
-        default=None, description="The flow that undoes the step.", examples=["release_all"]
+        default=None, description="The flow that compensates the step.", examples=["release_all"]
     )
     with_: Arguments = Field(
         default_factory=dict,
         alias="with",
-        description="Its arguments; sees the step's `output` and the `error`.",
+        description="Its arguments. Expressions can use the step's `output` and the `error`.",
         examples=[{"id": "${{ output.id }}"}, "${{ output }}"],
     )
     in_: EnvironmentUse = Field(
@@ -131,7 +131,7 @@ class Trigger(Part):
         examples=["${{ signal.data.lang == 'en' }}"],
     )
     transient: bool = Field(
-        default=False, description="Whether kept messages are left out.", examples=[True]
+        default=False, description="Whether to ignore kept messages.", examples=[True]
     )
     any: list[SignalName] | None = Field(
         default=None,
@@ -188,25 +188,25 @@ class Step(Pluggable):
     )
     detach: bool = Field(
         default=False,
-        description="Whether the flow runs as an execution of its own, not waited for.",
+        description="Whether the flow runs as a separate execution, without waiting for it.",
         examples=[True],
     )
     wait: Wait | None = Field(
         default=None, description="Waits for time or a signal.", examples=["15m"]
     )
     approval: Approval | None = Field(
-        default=None, description="Waits for people to decide.", examples=["Publish this?"]
+        default=None, description="Waits for a decision by approvers.", examples=["Publish this?"]
     )
     group: list["Step"] | None = Field(
         default=None,
         min_length=1,
-        description="A scope with steps of its own.",
+        description="A scope with inner steps.",
         examples=[[{"id": "inner", "output": 1}]],
     )
     parallel: list["ParallelStep"] | None = Field(
         default=None,
         min_length=1,
-        description="Steps that all start at once; the output is a map by their ids.",
+        description="Steps that all start at once. The output is a map by their ids.",
         examples=[[{"id": "left", "output": 1}, {"id": "right", "output": 2}]],
     )
     fail: Fail | None = Field(
@@ -218,7 +218,8 @@ class Step(Pluggable):
     with_: Arguments = Field(
         default_factory=dict,
         alias="with",
-        description="The arguments of the action: by name, or one expression that gives a map.",
+        description="The arguments of the action: by name, or one expression with a map as its "
+        "value.",
         examples=[{"q": "${{ inputs.q }}"}, "${{ steps.plan.output.args }}"],
     )
     in_: EnvironmentUse = Field(
@@ -229,18 +230,18 @@ class Step(Pluggable):
     )
     environments: EnvironmentUses = Field(
         default=None,
-        description="Environments that the action gets, by the names it uses for them.",
+        description="Environments for the action, by the names that it uses for them.",
         examples=[["sandbox"], {"db": "orders"}],
     )
     join: Join | None = Field(
-        default=None, description="How incoming tokens meet.", examples=["all", 2]
+        default=None, description="How incoming tokens are joined.", examples=["all", 2]
     )
     trigger: Trigger | None = Field(
         default=None, description="A signal that starts a token here.", examples=["page_ready"]
     )
     when: Condition | None = Field(
         default=None,
-        description="The step runs only if true; otherwise it is skipped.",
+        description="The step runs only if true. Otherwise it is skipped.",
         examples=["${{ inputs.amount > 50 }}"],
     )
     map: Map | None = Field(
@@ -259,7 +260,7 @@ class Step(Pluggable):
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
     timeout: DurationOrExpression | None = Field(
         default=None,
-        description="The time limit of one attempt; of a wait: of waiting.",
+        description="The time limit of one attempt, or of a wait.",
         examples=["30s"],
     )
     deadline: DurationOrExpression | None = Field(
@@ -267,17 +268,18 @@ class Step(Pluggable):
     )
     effect: Effect | None = Field(
         default=None,
-        description="What may be repeated after a crash in the middle. Default: by the action.",
+        description="Whether an attempt may be repeated after a crash. Default: depends on the "
+        "action.",
         examples=["idempotent"],
     )
     on_crash: OnCrash | None = Field(
         default=None,
-        description="What happens if a crash leaves the step uncertain. Default: `ask`.",
+        description="How the step is handled if a crash leaves it uncertain. Default: `ask`.",
         examples=["retry"],
     )
     output: Value = Field(
         default=None,
-        description="Replaces the result; sees `result`.",
+        description="Replaces the result. Expressions can use `result`.",
         examples=["${{ result.subject }}"],
     )
     set: dict[Id, Value] = Field(
@@ -290,23 +292,23 @@ class Step(Pluggable):
     )
     on_error: OnError = Field(
         default="fail",
-        description="What to do when it failed.",
+        description="Handlers for its errors.",
         examples=["continue", [{"type": "Timeout", "next": "ask"}]],
     )
     compensate: Compensation | None = Field(
         default=None,
-        description="How to undo it.",
+        description="Its compensation.",
         examples=[{"call": "release", "with": {"id": "${{ output.id }}"}}],
     )
     finally_: list["Step"] = Field(
         default_factory=list,
         alias="finally",
-        description="Steps that run however a group ended.",
+        description="Steps that always run when a group has ended.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     )
     next: Next | None = Field(
         default=None,
-        description="Where to go. Default: to the next step in the list.",
+        description="The next steps. Default: the next step in the list.",
         examples=["end"],
     )
 
@@ -339,7 +341,7 @@ class Step(Pluggable):
 
 
 class ParallelStep(Step):
-    """A step of `parallel`: starts with a token of its own, and ends there."""
+    """A step of `parallel`. It starts with a separate token, which ends there."""
 
     NOUN = "a step of 'parallel'"
     RULES_AS_SCHEMA = (

@@ -65,73 +65,80 @@ class Server(NamedTuple):
 
 
 class ToolLimits(Part):
-    """Bounds of the calls of a tool."""
+    """Limits of a tool's calls."""
 
     NOUN = "'limits' of a tool"
 
     output: Size | None = Field(
         default=None,
-        description="How large a result may be. A larger one is kept as a file: an agent is shown "
-        "its beginning and end, a step fails.",
+        description="Maximum size of a result. A larger one is kept as a file: an agent receives "
+        "its beginning and end, and a step fails.",
         examples=["64KiB"],
     )
     calls: Positive | None = Field(
         default=None,
-        description="How often it may be called in an execution, by all steps and agents together.",
+        description="Maximum number of calls in an execution, by all steps and agents together.",
         examples=[3],
     )
 
 
 class Tool(Pluggable):
-    """Something that steps can call."""
+    """A tool that steps can call."""
 
     NOUN = "a tool"
     PLACE = "tool"
     OWN_ACTIONS = ("flow",)
 
     flow: FlowName | None = Field(
-        default=None, description="Runs a flow; its inputs are the arguments.", examples=["triage"]
+        default=None,
+        description="Runs a flow, whose inputs are the arguments.",
+        examples=["triage"],
     )
     description: Text | None = Field(
-        default=None, description="What it does; derived where it can be.", examples=["Search"]
+        default=None,
+        description="Its description. Default: derived, if possible.",
+        examples=["Search"],
     )
     args: Schema | None = Field(
         default=None,
-        description="JSON Schema of the arguments; derived where it can be.",
+        description="JSON Schema of the arguments. Default: derived, if possible.",
         examples=[{"type": "object", "properties": {"q": {"type": "string"}}}],
     )
     returns: Schema | None = Field(
         default=None,
-        description="JSON Schema of the result; derived where it can be.",
+        description="JSON Schema of the result. Default: derived, if possible.",
         examples=[{"type": "string"}],
     )
     bind: dict[str, Value] = Field(
         default_factory=dict,
-        description="Arguments that the flow fixes, including secrets; callers do not see them.",
+        description="Arguments that the flow fixes, including secrets. They are hidden from "
+        "callers.",
         examples=[{"key": "${{ secrets.KEY }}"}],
     )
     effect: Effect | None = Field(
-        default=None, description="What may be repeated.", examples=["idempotent"]
+        default=None,
+        description="Whether a call may be repeated after a crash.",
+        examples=["idempotent"],
     )
     on_crash: OnCrash | None = Field(
         default=None,
-        description="What happens if a crash leaves a call uncertain, where the step that calls "
-        "says nothing else.",
+        description="How a call is handled if a crash leaves it uncertain, unless the calling "
+        "step declares it.",
         examples=["fail"],
     )
     idempotency_key: Template | None = Field(
         default=None,
-        description="Under which key it is repeated; from execution and address.",
+        description="The idempotency key. Default: derived from execution and address.",
         examples=["${{ args.order }}"],
     )
     approval: AskBeforeCall | None = Field(
         default=None,
-        description="Whether people are asked before it is called. Default: `none`.",
+        description="Whether a call needs an approval. Default: `none`.",
         examples=["ask", {"when": "${{ args.amount > 100 }}", "assignees": ["group:finance"]}],
     )
     environments: EnvironmentUses = Field(
         default=None,
-        description="Environments that it gets, by the names it knows them by.",
+        description="Environments for the tool, by the names that it uses for them.",
         examples=[["sandbox"], {"db": "orders"}],
     )
     timeout: Duration | None = Field(
@@ -141,11 +148,11 @@ class Tool(Pluggable):
     preview: Text | None = Field(
         default=None,
         description="A Python function, `module:function`, that takes the arguments as a dict and "
-        "says what a call would do, for people who are asked about it.",
+        "returns a description of the call's effect, for its approvers.",
         examples=["changes:diff"],
     )
     limits: ToolLimits | None = Field(
-        default=None, description="Bounds of each call.", examples=[{"output": "64KiB"}]
+        default=None, description="Limits of each call.", examples=[{"output": "64KiB"}]
     )
     parallel: bool = Field(
         default=False,

@@ -429,7 +429,7 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
             {"type": "integer", "minimum": 1, "maximum": LARGEST},
             {"type": "string", "pattern": r"^\d+(\.\d+)?\s?([kMGT]B|[KMGT]iB|B)?$"},
         ],
-        "description": "Bytes: a number, perhaps with a unit.",
+        "description": "Bytes: a number, optionally with a unit.",
         "examples": ["64KiB", "2MB"],
     },
     "Id": _id_schema(),

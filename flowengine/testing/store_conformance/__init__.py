@@ -1,4 +1,4 @@
-"""What every store must do: one suite for the built-in ones and for yours.
+"""The conformance suite for stores: for the built-in ones and for yours.
 
 Each check takes a function that makes an empty store, and raises `AssertionError` if the store
 breaks the rule that the check's docstring states. With pytest:
@@ -37,7 +37,7 @@ def check_store(make: MakeStore) -> None:
     """Run all checks.
 
     Args:
-        make: Makes an empty store; called once for each check.
+        make: Makes an empty store. It is called once for each check.
     """
     for check in CHECKS:
         check(make)

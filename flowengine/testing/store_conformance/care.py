@@ -1,4 +1,4 @@
-"""Artifacts, and what `prune` removes."""
+"""Artifacts, and pruning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_artifacts_are_kept_by_content(store: Store) -> None:
-    """Bytes and files are kept, once for each content, under names that are safe."""
+    """Bytes and files are kept, once for each content, under safe names."""
     new_execution(store, "e1")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.txt")
@@ -54,7 +54,7 @@ def check_artifacts_are_kept_by_content(store: Store) -> None:
 
 @checks
 def check_prune_removes_what_ended_long_ago(store: Store) -> None:
-    """Pruned are executions that ended by a time with a status, never open ones."""
+    """Executions that ended by a time with a status are pruned, but never open ones."""
     for id, status, at in (
         ("old", "succeeded", 100),
         ("young", "succeeded", 101),
@@ -76,7 +76,7 @@ def check_prune_removes_what_ended_long_ago(store: Store) -> None:
     raises(NotFound, lambda: store.wait(wait_id("old", 0)), "its wait")
     (outcome,) = store.commit([Append("old", 1, 3, [(3, b"late")])])
     same(type(outcome), LeaseLost, "a late writer")
-    raises(UsageError, lambda: store.prune(100, ["waiting"]), "pruning what is open")
+    raises(UsageError, lambda: store.prune(100, ["waiting"]), "pruning open executions")
     same(store.prune(1000).executions, 2, "all that ended")
     same(listed_ids(store, ExecutionFilter()), ["open"], "left in the end")
     same(len(store.events("open")), 3, "its journal")
@@ -84,7 +84,7 @@ def check_prune_removes_what_ended_long_ago(store: Store) -> None:
 
 @checks
 def check_pruned_ids_are_free(store: Store) -> None:
-    """An id can be used again after its execution was pruned; nothing of the old one is left."""
+    """An id can be used again after its execution was pruned, without remains of the old one."""
     new_execution(store, "e1")
     store.send("e1", b"x", 1, "m")
     append_event(store, "e1", 1, head=Head("succeeded", 100), opened=[approval(0)])
@@ -100,7 +100,7 @@ def check_pruned_ids_are_free(store: Store) -> None:
 
 @checks
 def check_a_message_may_begin_what_was_pruned_anew(store: Store) -> None:
-    """What writes to an id means the execution that has it now, not the one that was pruned."""
+    """A write to an id affects the execution that has it now, not the one that was pruned."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, head=Head("succeeded", 100))
     store.prune(100)
@@ -135,7 +135,7 @@ def check_prune_collects_what_nothing_refers_to(store: Store) -> None:
 
 @checks
 def check_an_execution_has_the_artifacts_that_it_refers_to(store: Store) -> None:
-    """Its own, those of its origin, and those that others hand to it; `prune` keeps them."""
+    """An execution has its artifacts, its origin's and those passed to it, also after `prune`."""
     new_execution(store, "e1")
     kept = store.put_artifact("e1", b"kept", "a").sha256
     later = store.put_artifact("e1", b"later", "b").sha256
@@ -146,10 +146,10 @@ def check_an_execution_has_the_artifacts_that_it_refers_to(store: Store) -> None
     for nobody in ("e2", "e9"):
         raises(NotFound, lambda id=nobody: store.artifact(kept, id), "that of another one")  # type: ignore[misc]
     append_event(store, "e2", 1, files=[(kept, "e9"), (later, None), ("0" * 64, None)])
-    raises(NotFound, lambda: store.artifact(kept, "e2"), "handed over by who does not have it")
-    raises(NotFound, lambda: store.artifact("0" * 64, "e2"), "one that nobody keeps")
-    same(store.artifact(later, "e2").read_bytes(), b"later", "handed over by a person")
+    raises(NotFound, lambda: store.artifact(kept, "e2"), "passed on without having it")
+    raises(NotFound, lambda: store.artifact("0" * 64, "e2"), "an artifact of no execution")
+    same(store.artifact(later, "e2").read_bytes(), b"later", "passed on by a user")
     append_event(store, "e2", 2, files=[(kept, "e1")])
     append_event(store, "e1", 1, head=Head("cancelled", 100))
     same(store.prune(100).artifacts, 0, "files that went with the origin")
-    same(store.artifact(kept, "e2").read_bytes(), b"kept", "handed over by its keeper")
+    same(store.artifact(kept, "e2").read_bytes(), b"kept", "passed on by its owner")

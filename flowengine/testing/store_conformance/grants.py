@@ -20,7 +20,7 @@ from flowengine.testing.store_conformance.making import (
 
 
 def _ask(store: Store, execution: str, *waits: int) -> list[str]:
-    """Begin an execution that asks, and return the ids of its waits."""
+    """Begin an execution with waits, and return the ids of the waits."""
     new_execution(store, execution)
     append_event(store, execution, 1, opened=[approval(number) for number in waits])
     return [wait_id(execution, number) for number in waits]
@@ -39,7 +39,7 @@ def _by(grant: str, at: int = 30, by: str = "user:ana") -> Vote:
 
 @checks
 def check_a_grant_comes_with_the_decision_that_settles_a_wait(store: Store) -> None:
-    """It is kept if the decision is; not if another one was first, or the decision is a no."""
+    """A grant is kept with an accepted approval, but not with a later decision or a rejection."""
     id = _give(store, "e1", uses=2, until=99)
     [grant] = store.grants()
     told = grant.id, grant.flow, grant.tool, grant.version, grant.by, grant.at, grant.body
@@ -59,7 +59,7 @@ def check_a_grant_comes_with_the_decision_that_settles_a_wait(store: Store) -> N
 
 @checks
 def check_a_grant_is_used_once_by_each_decision_that_counts(store: Store) -> None:
-    """A use counts with the vote; a vote that is not accepted uses nothing; then it is used up."""
+    """A use counts with an accepted vote, until the grant is used up."""
     grant = _give(store, "e1", uses=2)
     first, second, third = _ask(store, "e2", 0, 1, 2)
     stands = store.decide(first, _by(grant))
@@ -94,7 +94,7 @@ def check_a_grant_holds_until_its_time_and_its_revocation(store: Store) -> None:
 
 @checks
 def check_a_grant_outlives_the_execution_that_asked(store: Store) -> None:
-    """Pruning removes the execution, not what was granted to later ones."""
+    """Pruning removes the execution, but not its grants to later ones."""
     grant = _give(store, "e1")
     append_event(store, "e1", 2, head=Head("succeeded", 40))
     store.prune(40)

@@ -1,4 +1,4 @@
-"""Flows and journals: what was committed is there, in order, whole."""
+"""Flows and journals: committed data is there, complete and in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_flows_are_kept_by_hash(store: Store) -> None:
-    """A flow is there once it was put; putting it again changes nothing."""
+    """A flow is there once it was put, and putting it again changes nothing."""
     store.put_flow("a", b"one")
     store.put_flow("a", b"one")
 
@@ -30,7 +30,7 @@ def check_flows_are_kept_by_hash(store: Store) -> None:
 
 @checks
 def check_sources_are_remembered(store: Store) -> None:
-    """What a file compiled to is found by its key, the newest answer only."""
+    """The compiled form of a file is found by its key, the newest one only."""
     same(store.find_source("x"), None, "an unknown source")
 
     store.remember_source("x", FLOW, [("a.yaml", "1"), ("b.py", "2")], b"warnings")
@@ -41,7 +41,7 @@ def check_sources_are_remembered(store: Store) -> None:
 
 @checks
 def check_new_executions_are_found(store: Store) -> None:
-    """An execution is created with its first append, running, with all that was said of it."""
+    """An execution is created with its first append, as running, with all given fields."""
     new_execution(
         store,
         "e1",
@@ -54,18 +54,18 @@ def check_new_executions_are_found(store: Store) -> None:
 
     record = store.execution("e1")
     said = record.flow, record.version, record.hash, record.created_at, record.labels
-    same(said, ("orders", None, FLOW, 10, {"team": "a"}), "what was said")
+    same(said, ("orders", None, FLOW, 10, {"team": "a"}), "the given fields")
     more = record.started_by, record.parent, record.forked_from
-    same(more, ("user:ana", "p", "o at x"), "what more was said")
+    same(more, ("user:ana", "p", "o at x"), "further given fields")
     became = record.status, record.changed_at, record.due, record.ended_at
-    same(became, ("running", 10, None, None), "what it became")
+    same(became, ("running", 10, None, None), "its status and times")
     same((record.outputs, record.error), (None, None), "its results")
     raises(NotFound, lambda: store.execution("e"), "the beginning of an id")
 
 
 @checks
 def check_ids_are_taken_once(store: Store) -> None:
-    """A second execution of the same id is refused, and gets the first; its neighbours are kept."""
+    """A second execution with the same id is refused alone, and its caller receives the first."""
     new_execution(store, "e1", started_by="first")
     new = NewExecution("other", None, FLOW, 99, owner="ben")
     appends = [Append(id, 1, 0, [(99, b"second")], new=new) for id in ("e0", "e1", "e2")]
@@ -75,7 +75,7 @@ def check_ids_are_taken_once(store: Store) -> None:
     same([type(outcome) for outcome in outcomes], [type(None), Conflict, type(None)], "outcomes")
     conflict = outcomes[1]
     assert conflict is not None
-    same(conflict.standing, store.execution("e1"), "what stands")
+    same(conflict.standing, store.execution("e1"), "the first execution")
     same(store.execution("e1").started_by, "first", "the execution")
     same(store.events("e1"), [Entry(0, 10, b"started")], "its journal")
     same(store.events("e2"), [Entry(0, 99, b"second")], "its neighbour's journal")
@@ -94,7 +94,7 @@ def check_flows_come_before_executions(store: Store) -> None:
 
 @checks
 def check_journals_keep_order_and_part(store: Store) -> None:
-    """Events come back as they were written, from any place on, of one execution only."""
+    """Events are returned as written, from any position, of one execution only."""
     for id in ("e1", "e2", "e3"):
         new_execution(store, id)
     for seq in range(1, 6):
@@ -113,7 +113,7 @@ def check_journals_keep_order_and_part(store: Store) -> None:
 
 @checks
 def check_loads_start_at_the_snapshot(store: Store) -> None:
-    """Loading gives the newest snapshot and only the events after it."""
+    """Loading returns the newest snapshot and only the events after it."""
     new_execution(store, "e1")
     same(store.load("e1").snapshot, None, "before the first snapshot")
     append_event(store, "e1", 1, snapshot=(1, b"before the event"))
@@ -133,7 +133,7 @@ def check_loads_start_at_the_snapshot(store: Store) -> None:
 
 @checks
 def check_lists_belong_to_the_snapshot(store: Store) -> None:
-    """What snapshots leave out is kept in parts; a part of another beginning replaces the list."""
+    """Growing lists are kept in parts. A part with another beginning replaces the list."""
     new_execution(store, "e1")
     new_execution(store, "e2")
     a, b, more = ListPart("a", 0, b"1"), ListPart("b", 0, b"2"), ListPart("a", 3, b"345")
@@ -159,7 +159,7 @@ def check_lists_belong_to_the_snapshot(store: Store) -> None:
 
 @checks
 def check_entries_are_never_written_over(store: Store) -> None:
-    """A second event of the same number is an error, and nothing of its whole commit is kept."""
+    """A second event of the same number is an error, and its whole commit is discarded."""
     new_execution(store, "e1")
     new_execution(store, "e2")
     for events in ([(1, b"again")], [(1, b"again"), (2, b"and more")]):
@@ -172,7 +172,7 @@ def check_entries_are_never_written_over(store: Store) -> None:
 
 @checks
 def check_what_cannot_be_stored_leaves_no_trace(store: Store) -> None:
-    """A record that is no plain data is refused, with all of its commit."""
+    """A record that is not plain data is refused, with its whole commit."""
     new_execution(store, "e1")
     bad = Append("e1", 1, 1, [(1, b"event")], opened=[approval(0, subject=object())])
     new_execution(store, "e2")
@@ -186,7 +186,7 @@ def check_what_cannot_be_stored_leaves_no_trace(store: Store) -> None:
 
 @checks
 def check_heads_show_how_it_stands(store: Store) -> None:
-    """Status, due time and results are shown; an ended execution is due no more and can go on."""
+    """Status, due time and results are listed. An ended execution is not due, and can continue."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, head=Head("waiting", 50, due=70))
     record = store.execution("e1")
@@ -206,7 +206,7 @@ def check_heads_show_how_it_stands(store: Store) -> None:
 
 @checks
 def check_executions_move_to_another_flow(store: Store) -> None:
-    """A moved execution is shown with its new flow; the one before is kept as long as it is."""
+    """A moved execution is listed with its new flow, and the flow before is kept with it."""
     for hash in ("before", "after"):
         store.put_flow(hash, b"compiled")
     new_execution(store, "e1", hash="before")

@@ -20,7 +20,7 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_stale_writers_are_refused_alone(store: Store) -> None:
-    """An append under an old epoch writes nothing at all; those beside it are kept."""
+    """An append under an old epoch writes nothing, while the other appends are kept."""
     for id in ("e1", "e2", "e3"):
         new_execution(store, id)
     epoch = store.acquire("e2", "ben", now=2000)
@@ -64,11 +64,11 @@ def check_writers_that_guess_are_refused(store: Store) -> None:
 
 @checks
 def check_leases_are_held_until_their_time(store: Store) -> None:
-    """A holder keeps others out until it is overdue, and is named to them; renewing prolongs."""
+    """Others are refused, with the holder's name, until a lease is overdue. Renewing extends it."""
     new_execution(store, "e1")
     conflict = raises(Conflict, lambda: store.acquire("e1", "ben", now=999), "held")
     same(conflict.standing, ANA, "who holds it")
-    same((store.holder("e1", 999), store.holder("e1", 1000)), (ANA, None), "who is told")
+    same((store.holder("e1", 999), store.holder("e1", 1000)), (ANA, None), "the reported holder")
     store.renew(ANA, 3000)
     raises(Conflict, lambda: store.acquire("e1", "ben", now=2999), "held for longer")
 
@@ -80,7 +80,7 @@ def check_leases_are_held_until_their_time(store: Store) -> None:
 
 @checks
 def check_leases_of_the_same_owner_begin_anew(store: Store) -> None:
-    """An owner may acquire again what it holds; what it held under the old epoch is void."""
+    """An owner may acquire a held lease again, which invalidates the old epoch."""
     new_execution(store, "e1")
 
     epoch = store.acquire("e1", "ana", now=0)
@@ -91,7 +91,7 @@ def check_leases_of_the_same_owner_begin_anew(store: Store) -> None:
 
 
 def check_leases_of_the_dead_are_free(make: MakeStore) -> None:
-    """A holder that is certainly dead holds nothing, whatever its time."""
+    """A holder that is certainly dead holds nothing, at any time."""
     dead: set[str] = set()
     with opened(make, lambda owner: owner.id in dead) as store:
         new_execution(store, "e1")
@@ -106,7 +106,7 @@ def check_leases_of_the_dead_are_free(make: MakeStore) -> None:
 
 @checks
 def check_leases_are_given_back(store: Store) -> None:
-    """A lease can be given back alone, with an append, or with all of an owner; then it is void."""
+    """A lease can be released alone, with an append, or with all of an owner's leases."""
     for id in ("e1", "e2", "e3"):
         new_execution(store, id)
 
@@ -125,7 +125,7 @@ def check_leases_are_given_back(store: Store) -> None:
 
 @checks
 def check_executions_can_begin_without_holder(store: Store) -> None:
-    """An execution that nobody holds is free to be acquired by the first."""
+    """An execution without a holder can be acquired by the first caller."""
     new_execution(store, "e1", owner=None)
 
     epoch = store.acquire("e1", "ben", now=0)

@@ -25,10 +25,10 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_executions_are_listed_newest_first(store: Store) -> None:
-    """Pages of any size hold what fits the filter, newest first, each once."""
+    """Pages of any size contain the matching executions, newest first, each once."""
     for n in range(12):
         labels = {"team": "ab"[n % 2], "n": str(n % 3)}
-        # Times are those of a clock that jumps; what is of one time goes by order of creation.
+        # Times are those of a clock that jumps. Equal times are ordered by creation.
         new_execution(store, f"e{n}", flow=f"flow{n % 2}", labels=labels, created_at=100 - n // 4)
         head = Head(("waiting", "failed")[n // 6], 200, due=None if n % 4 else 300 + n)
         append_event(store, f"e{n}", 1, head=head)
@@ -58,7 +58,7 @@ def check_executions_are_listed_newest_first(store: Store) -> None:
 
 @checks
 def check_pages_hold_while_others_write(store: Store) -> None:
-    """What is created or decided between two pages makes no other row appear twice or never."""
+    """Rows created or decided between two pages make no other row appear twice or never."""
     for n in range(6):
         new_execution(store, f"e{n}", created_at=n)
         append_event(store, f"e{n}", 1, opened=[approval(0, since=n)])
@@ -77,7 +77,7 @@ def check_pages_hold_while_others_write(store: Store) -> None:
 
 @checks
 def check_waits_are_listed_oldest_first(store: Store) -> None:
-    """Pages of any size hold what fits the filter, oldest first, each once."""
+    """Pages of any size contain the matching waits, oldest first, each once."""
     teams: list[list[str]] = [
         [],
         ["user:ana"],
@@ -144,7 +144,7 @@ def check_waits_are_listed_oldest_first(store: Store) -> None:
 
 @checks
 def check_ids_are_found_by_their_beginning(store: Store) -> None:
-    """A beginning that only one id has finds it; short forms are such beginnings."""
+    """A prefix that only one id has finds it, and short forms are such prefixes."""
     for id in ("01abcdefgh1", "01abcdefgh2", "01abcdzz", "01abcdefgh"):
         new_execution(store, id)
     append_event(store, "01abcdzz", 1, opened=[approval(n) for n in range(40)])

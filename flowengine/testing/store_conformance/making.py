@@ -1,4 +1,4 @@
-"""What checks are made of: a store, executions, waits, and what is told of a broken rule."""
+"""Parts of checks: a store, executions, waits, and comparisons that report a broken rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flowengine.journal.records import (
 from flowengine.journal.store import Store
 
 MakeStore = Callable[[IsDead], Store]
-"""Makes an empty store that asks the function given whether an owner is certainly dead."""
+"""Makes an empty store that calls the given function to determine whether an owner is dead."""
 Check = Callable[[MakeStore], None]
 
 FLOW = "f" * 64
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def checks(function: Callable[[Store], None]) -> Check:
-    """Make a check of a function that takes an empty store in which nobody is dead."""
+    """Make a check of a function that takes an empty store whose owners are all alive."""
 
     def check(make: MakeStore) -> None:
         with opened(make, lambda owner: False) as store:
@@ -41,7 +41,7 @@ def checks(function: Callable[[Store], None]) -> Check:
 
 @contextmanager
 def opened(make: MakeStore, is_dead: IsDead) -> Iterator[Store]:
-    """Make an empty store with a flow and two owners; it is closed in the end."""
+    """Make an empty store with a flow and two owners, and close it at the end."""
     store = make(is_dead)
     try:
         store.put_flow(FLOW, b"compiled")
@@ -53,13 +53,13 @@ def opened(make: MakeStore, is_dead: IsDead) -> Iterator[Store]:
 
 
 def same(actual: T, expected: T, what: str) -> None:
-    """Say what is not as expected."""
+    """Fail if a value is not the expected one."""
     if actual != expected:
         raise AssertionError(f"{what}: expected {expected!r}, got {actual!r}")
 
 
 def raises(kind: type[T], call: Callable[[], Any], what: str) -> T:
-    """Return the error that a call raises; say so if it is not of this kind."""
+    """Return the error that a call raises, and fail if it is of another type."""
     try:
         result = call()
     except Exception as error:

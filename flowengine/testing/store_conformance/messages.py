@@ -1,4 +1,4 @@
-"""Messages: to an execution, by key, to others; what begins on them."""
+"""Messages: to an execution, by key, to others, and those that start executions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_messages_are_kept_until_taken(store: Store) -> None:
     other = store.send("e2", b"two", 41, "m1")
     third = store.send("e1", b"three", 42, "m3")
 
-    same((first.first, first.execution, other.first), (True, "e1", True), "what was sent")
+    same((first.first, first.execution, other.first), (True, "e1", True), "the sent message")
     inbox = [(m.execution, m.at, m.event) for m in store.inbox("e1")]
     same(inbox, [("e1", 40, b"one"), ("e1", 42, b"three")], "the inbox")
     same([m.event for m in store.arrived(0)], [b"one", b"two", b"three"], "all that arrived")
@@ -49,7 +49,7 @@ def check_messages_are_kept_until_taken(store: Store) -> None:
 
 @checks
 def check_messages_are_stored_once(store: Store) -> None:
-    """A second message of the same id to one execution is the first one, taken or not, for ever."""
+    """A second message with the same id to an execution is always the first one."""
     new_execution(store, "e1")
     sent = store.send("e1", b"one", 40, "m1")
     same(store.send("e1", b"other", 50, "m1"), sent._replace(first=False), "sent again")
@@ -65,7 +65,7 @@ def check_messages_are_stored_once(store: Store) -> None:
 
 @checks
 def check_ended_executions_take_no_messages(store: Store) -> None:
-    """A message to an execution that has ended, or to none, is refused and told so."""
+    """A message to an execution that has ended or does not exist is refused."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, head=Head("cancelled", 60))
 
@@ -76,7 +76,7 @@ def check_ended_executions_take_no_messages(store: Store) -> None:
 
 @checks
 def check_keys_find_the_oldest_open_execution(store: Store) -> None:
-    """A keyed signal goes to the oldest open execution that has the key; others do not see it."""
+    """A keyed signal goes only to the oldest open execution that has the key."""
     for number, id in enumerate(("e2", "e1", "e3"), 1):
         new_execution(store, id)
         append_event(store, id, 1, keys=[("paid", "7"), ("paid", id), ("left", "7")])
@@ -93,8 +93,8 @@ def check_keys_find_the_oldest_open_execution(store: Store) -> None:
     same((again.execution, again.first), ("e2", False), "the same message again")
     again = store.send_keyed("paid", "7", b"other", 42, "m")
     same((again.first, again.event), (False, b"one"), "another message of its id")
-    same(store.find_key("paid", "7"), "e1", "who would get it")
-    raises(NotFound, lambda: store.find_key("paid", "8"), "who would get another key")
+    same(store.find_key("paid", "7"), "e1", "its receiver")
+    raises(NotFound, lambda: store.find_key("paid", "8"), "the receiver of another key")
     raises(NotFound, lambda: store.send_keyed("paid", "8", b"", 1, "m3"), "another key")
     raises(NotFound, lambda: store.send_keyed("sold", "7", b"", 1, "m3"), "another signal")
     raises(NotFound, lambda: store.send_keyed("paid", "e2", b"", 1, "m3"), "an ended one's key")
@@ -102,7 +102,7 @@ def check_keys_find_the_oldest_open_execution(store: Store) -> None:
 
 @checks
 def check_a_message_begins_an_execution_where_none_is_open(store: Store) -> None:
-    """One execution begins, with the message in its inbox; a second message goes to it."""
+    """One execution begins, with the message in its inbox, and receives a second message."""
     new = NewExecution("f", "1", FLOW, 40)
 
     def send(id: str, message: str) -> Sent:
@@ -115,11 +115,11 @@ def check_a_message_begins_an_execution_where_none_is_open(store: Store) -> None
     same((second.execution, second.first, second.began), ("e1", True, False), "the second one")
     again = send("e3", "m1")
     same((again.execution, again.first, again.began), ("e1", False, False), "the first again")
-    same([one.event for one in (began, again)], [b"started e1"] * 2, "what it was stored as")
+    same([one.event for one in (began, again)], [b"started e1"] * 2, "the stored event")
     events = [message.event for message in store.inbox("e1")]
     same(events, [b"started e1", b"sent"], "its inbox")
     same(store.execution("e1").status, "running", "its status")
-    same(store.find_key("paid", "7"), "e1", "who has its other key")
+    same(store.find_key("paid", "7"), "e1", "the owner of its other key")
     raises(NotFound, lambda: store.execution("e2"), "the one that was not needed")
 
     ended = Append("e1", 0, 0, [(1, b"started e1")], head=Head("succeeded", 60))
@@ -138,7 +138,7 @@ def send_other(store: Store, new: NewExecution) -> None:
 
 @checks
 def check_what_is_sent_to_others_stays_until_it_is_settled(store: Store) -> None:
-    """It is in the outbox with the commit; what nobody could take stays with its sender."""
+    """A message is in the outbox with the commit. An undeliverable one stays with its sender."""
     new_execution(store, "e1")
     sent = [Outgoing(0, "", to, 40, event) for to, event in (("e2", b"a"), ("all", b"b"))]
     append_event(store, "e1", 1, sent=sent)
@@ -149,21 +149,21 @@ def check_what_is_sent_to_others_stays_until_it_is_settled(store: Store) -> None
     same([type(one) for one in refused], [LeaseLost], "a late writer")
     same(store.outbox(), [first, second], "after a commit that was refused")
 
-    store.settle(first.number, "nobody has it")
+    store.settle(first.number, "no receiver")
     store.settle(second.number, None)
     same(store.outbox(), [], "all settled")
-    same(store.undelivered("e1"), [first._replace(why="nobody has it")], "what is left")
+    same(store.undelivered("e1"), [first._replace(why="no receiver")], "undelivered")
     same(store.undelivered("e2"), [], "of another")
 
     append_event(store, "e1", 2, sent=sent[:1], head=Head("succeeded", 60))
     store.prune(60)
-    same([one.sender for one in store.outbox()], ["e1"], "what was on its way outlives its sender")
+    same([one.sender for one in store.outbox()], ["e1"], "a message on its way outlives its sender")
     same(store.undelivered("e1"), [], "of one that was removed")
 
 
 @checks
 def check_flows_begin_on_the_signals_they_said_last(store: Store) -> None:
-    """What a flow begins on is replaced as a whole, and keeps the flow."""
+    """The signals that start a flow are replaced as a whole, and keep the flow."""
     other = "e" * 64
     store.put_flow(other, b"other")
     store.put_starts("orders", FLOW, ["placed", "moved", "placed"])

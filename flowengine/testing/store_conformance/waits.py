@@ -22,7 +22,7 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_waits_are_shown_as_given(store: Store) -> None:
-    """A wait has an id of its own, its newest record, and how it ended."""
+    """A wait has an id, its newest record, and its end."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, opened=[approval(0, title="Sign?", need=2)])
     id = wait_id("e1", 0)
@@ -46,7 +46,7 @@ def check_waits_are_shown_as_given(store: Store) -> None:
 
 @checks
 def check_long_texts_come_back(store: Store) -> None:
-    """What waits, votes and messages say comes back, also where the journal says the same."""
+    """Long texts of waits, votes and messages are returned, even if the journal repeats them."""
     question, answer, other = ("why " * 100, "because " * 100, "else " * 100)
     new_execution(store, "e1")
     record = approval(0, title=question, body=other, need=2)
@@ -55,7 +55,7 @@ def check_long_texts_come_back(store: Store) -> None:
     same(store.wait(id).record, record, "the record")
     event = pack({"form": answer, "note": other})
     decided = store.decide(id, Vote("user:ana", 5, True, event))
-    same(decided.wait.record, record, "the record for who decides")
+    same(decided.wait.record, record, "the record for approvers")
     said = pack({"says": answer})
     sent = store.send("e1", said, 6, "m")
     taken = [message.number for message in store.inbox("e1")]
@@ -66,15 +66,15 @@ def check_long_texts_come_back(store: Store) -> None:
     append_event(store, "e1", 3, both, closed=[ClosedWait(0, "decided", 8, result)])
 
     wait = store.wait(id)
-    same((wait.record, wait.votes, wait.result), (record, [event], result), "what it says")
-    same(store.waits(WaitFilter(state="all")).items[0].record, record, "what lists show")
+    same((wait.record, wait.votes, wait.result), (record, [event], result), "its texts")
+    same(store.waits(WaitFilter(state="all")).items[0].record, record, "the record in lists")
     again = store.send("e1", b"x", 9, "m")
     same((again.first, again.number, again.event), (False, sent.number, said), "the message")
 
 
 @checks
 def check_the_first_decision_wins(store: Store) -> None:
-    """One decision is accepted; every later one is told which stands; the execution gets one."""
+    """One decision is accepted and sent to the execution. Every later one receives the first."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, opened=[approval(0)])
     id = wait_id("e1", 0)
@@ -94,7 +94,7 @@ def check_the_first_decision_wins(store: Store) -> None:
 
 @checks
 def check_votes_are_counted(store: Store) -> None:
-    """A wait that needs two approvals is settled by two people, or by the first who does not."""
+    """A wait that needs two approvals is settled by two approvers, or by the first rejection."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, opened=[approval(0, need=2), approval(1, need=2)])
     two, one = wait_id("e1", 0), wait_id("e1", 1)
@@ -116,7 +116,7 @@ def check_votes_are_counted(store: Store) -> None:
 
 @checks
 def check_votes_of_the_record_count(store: Store) -> None:
-    """A wait may open with votes, after a fork; who has voted so does not vote again."""
+    """A wait may open with votes, after a fork, and their voters do not vote again."""
     new_execution(store, "e1")
     votes = [{"by": "user:ana", "at": "2026-01-01T00:00:00Z"}]
     append_event(store, "e1", 1, opened=[approval(0, need=3, votes=votes)])
@@ -136,7 +136,7 @@ def check_votes_of_the_record_count(store: Store) -> None:
 
 @checks
 def check_closed_waits_take_no_decision(store: Store) -> None:
-    """A wait that expired or was withdrawn stands as it is."""
+    """A wait that expired or was withdrawn is not changed by a decision."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, opened=[approval(0)])
     append_event(store, "e1", 2, closed=[ClosedWait(0, "expired", 50, b"result")])
@@ -150,7 +150,7 @@ def check_closed_waits_take_no_decision(store: Store) -> None:
 
 @checks
 def check_decisions_come_before_expiry(store: Store) -> None:
-    """A wait cannot expire once a decision is recorded; the append is refused whole and alone."""
+    """A wait cannot expire once a decision is recorded. The whole append is refused, alone."""
     for id in ("e1", "e2"):
         new_execution(store, id)
         append_event(store, id, 1, opened=[approval(0), approval(1)])
@@ -174,7 +174,7 @@ def check_decisions_come_before_expiry(store: Store) -> None:
 
 @checks
 def check_waits_that_open_again_are_new(store: Store) -> None:
-    """After its execution went back, a closed wait asks anew, of the same people too."""
+    """After its execution went back, a closed wait opens again, for the same approvers too."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, opened=[approval(0)])
     id = wait_id("e1", 0)
@@ -190,7 +190,7 @@ def check_waits_that_open_again_are_new(store: Store) -> None:
     same(listed_waits(store, WaitFilter(kinds=["question"], since=50)), [("e1", 0)], "pending ones")
     same(store.inbox("e1"), [], "the inbox")
     again = store.decide(id, approve(event=b"once more"))
-    same((again.accepted, again.event), (True, b"once more"), "the same person's answer")
+    same((again.accepted, again.event), (True, b"once more"), "the same approver's decision")
     same([m.event for m in store.inbox("e1")], [b"once more"], "the inbox")
 
 

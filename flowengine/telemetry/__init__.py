@@ -1,0 +1,28 @@
+"""Traces of executions for OpenTelemetry.
+
+A trace follows from the journal: the ids of its spans are digests of the execution, the address of
+the step and the time at which it began. The spans that a running engine exports and those of
+`flowengine events --otel` are therefore the same, whichever processes drove the execution.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowengine.telemetry.export import export_traces
+    from flowengine.telemetry.recorded import recorded_spans
+    from flowengine.telemetry.spans import Span
+
+__all__ = ["Span", "export_traces", "recorded_spans"]
+
+_HOMES = {"Span": "spans", "export_traces": "export", "recorded_spans": "recorded"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import these only when they are used."""
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

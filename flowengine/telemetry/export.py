@@ -1,0 +1,110 @@
+"""Exporting the spans of running executions with the SDK of OpenTelemetry."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import UsageError
+from flowengine.telemetry.conventions import CAPTURE_CONTENT
+from flowengine.telemetry.spans import Span, Tracer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from flowengine.kernel.graph.specs import StepSpec
+    from flowengine.telemetry.source import Traced
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
+def export_if_wanted(engine: Traced) -> Callable[[], None]:
+    """Export traces if environment variables name a destination and the SDK is installed.
+
+    Returns:
+        A function that exports what is left and ends the export.
+    """
+    is_on = (
+        any(os.environ.get(name) for name in ENDPOINTS)
+        and os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp"
+        and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+    )
+    if not is_on or find_spec("opentelemetry.sdk") is None:
+        return lambda: None
+    return export_traces(engine)
+
+
+def export_traces(
+    engine: Traced, exporter: SpanExporter | None = None, *, content: bool | None = None
+) -> Callable[[], None]:
+    """Export a span for each execution, step, attempt and wait that ends.
+
+    Args:
+        engine: Its executions are traced.
+        exporter: Receives the spans, in batches on a separate thread; default: OTLP over HTTP, as
+            the variables `OTEL_EXPORTER_OTLP_…` configure it.
+        content: Whether spans include messages, arguments, results and error messages; default:
+            the variable `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`.
+
+    Returns:
+        A function that exports what is left and ends the export.
+
+    Raises:
+        UsageError: The packages of the extra `telemetry` are not installed.
+    """
+    try:
+        from flowengine.telemetry.sdk import Pipeline
+    except ImportError as error:
+        raise UsageError(
+            f"traces need the SDK of OpenTelemetry: {error}",
+            hint='install it: pip install "flowengine[telemetry]"',
+        ) from error
+    if content is None:
+        content = os.environ.get(CAPTURE_CONTENT, "").lower() == "true"
+    pipeline = Pipeline(exporter)
+    end = engine.subscribe(_Live(engine, pipeline.export, content=content))
+
+    def close() -> None:
+        end()
+        pipeline.close()
+
+    return close
+
+
+class _Live:
+    """Makes spans from the updates of an engine."""
+
+    def __init__(self, engine: Traced, export: Callable[[Span], None], *, content: bool) -> None:
+        self._engine = engine
+        self._export = export
+        self._content = content
+        self._tracers: dict[str, Tracer] = {}
+        self._steps: dict[str, list[StepSpec]] = {}
+        """The steps of their flows; a flow changes only while no process drives the execution."""
+
+    def __call__(self, update: Any) -> None:
+        if update.kind == "event":
+            self._begin(update.execution, update.data["seq"])
+        elif update.kind == "step" and update.step is not None:
+            spec = self._steps[update.execution][update.step.step]
+            for span in self._tracers[update.execution].take(update.step, spec):
+                self._export(span)
+        elif update.kind == "end":
+            tracer = self._tracers.pop(update.execution, None)
+            record = self._engine.store.execution(update.execution)
+            if tracer is not None and record.ended_at is not None:
+                self._export(tracer.end(record))
+
+    def _begin(self, execution: str, seq: int) -> None:
+        """Begin to trace an execution; another process may have driven its first steps."""
+        if execution in self._tracers:
+            return
+        self._steps[execution] = self._engine.flow_of(execution).compiled["steps"]
+        tracer = Tracer(self._engine.store.execution(execution), content=self._content)
+        self._tracers[execution] = tracer
+        for seen, spec in self._engine.observations(execution, until=seq) if seq else ():
+            for _ in tracer.take(seen, spec):
+                pass  # exported by the process that drove it

@@ -1,0 +1,100 @@
+"""Handing finished spans to the SDK of OpenTelemetry, with ids and times of their own."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from flowengine.telemetry.spans import Span
+
+KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
+TIMEOUTS = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+PATIENCE = 3.0
+"""Seconds for a batch, unless a variable sets them: a command ends only when its last batch was
+exported or has failed, and the default of the SDK is ten."""
+SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+
+class Pipeline:
+    """Exports finished spans in batches, on a thread of the SDK.
+
+    Args:
+        exporter: Receives them; None: OTLP over HTTP, as environment variables configure it.
+    """
+
+    def __init__(self, exporter: SpanExporter | None) -> None:
+        if exporter is None:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+            limited = any(name in os.environ for name in TIMEOUTS)
+            exporter = OTLPSpanExporter(timeout=None if limited else PATIENCE)
+        self._ids = _GivenIds()
+        resource = Resource.create({"service.name": "flowengine"})
+        self._provider = TracerProvider(
+            resource=resource, id_generator=self._ids, shutdown_on_exit=False
+        )
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("flowengine", version("flowengine"))
+
+    def export(self, span: Span) -> None:
+        """Queue a span; the SDK drops spans that a slow destination does not take in time."""
+        self._ids.next = int(span.trace, 16), int(span.id, 16)
+        found = self._tracer.start_span(
+            span.name,
+            _context(span),
+            KINDS[span.kind],
+            span.attributes,
+            [Link(_place(*link)) for link in span.links],
+            span.start * 1_000_000,
+            record_exception=False,
+        )
+        if span.error is not None:
+            found.set_status(Status(StatusCode.ERROR, span.error))
+        found.end(span.end * 1_000_000)
+
+    def close(self) -> None:
+        """Export what is queued, and end the thread."""
+        self._provider.shutdown()
+
+
+class _GivenIds(IdGenerator):
+    """Gives the next span the ids that were chosen for it."""
+
+    def __init__(self) -> None:
+        self.next = (0, 0)
+
+    def generate_trace_id(self) -> int:
+        return self.next[0]
+
+    def generate_span_id(self) -> int:
+        return self.next[1]
+
+
+def _context(span: Span) -> Context:
+    if span.parent is None:
+        return set_span_in_context(NonRecordingSpan(SpanContext(0, 0, is_remote=False)))
+    return set_span_in_context(NonRecordingSpan(_place(span.trace, span.parent)))
+
+
+def _place(trace: str, span: str) -> SpanContext:
+    return SpanContext(int(trace, 16), int(span, 16), is_remote=True, trace_flags=SAMPLED)

@@ -1,0 +1,274 @@
+"""Spans of an execution, made from the observations of its steps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from flowengine.telemetry import conventions as names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from flowengine.journal.records import ExecutionRecord
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.graph.specs import StepSpec
+
+OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
+WAITING = frozenset({"waiting", "uncertain"})
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+"""Header of W3C Trace Context: the ids of the trace and of the parent span."""
+LABEL = "traceparent"
+"""Label of an execution that continues the trace of its caller."""
+
+Value = str | int | float | bool
+
+
+class Span(NamedTuple):
+    """A finished span."""
+
+    trace: str
+    """32 hexadecimal digits."""
+    id: str
+    """16 hexadecimal digits."""
+    parent: str | None
+    name: str
+    kind: Literal["internal", "client"]
+    start: int
+    """Milliseconds since 1970-01-01T00:00Z."""
+    end: int
+    attributes: dict[str, Value]
+    error: str | None = None
+    """Type of the error that it ended with."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Trace and span that caused it without being its parent."""
+
+
+class _Open:
+    """An activation that has not ended."""
+
+    def __init__(self, start: int, spec: StepSpec, span: str, parent: str) -> None:
+        self.start = start
+        self.spec = spec
+        self.span = span
+        self.parent = parent
+        self.attempt: tuple[int, int, Any] | None = None
+        """Number, start and input of the attempt that runs."""
+        self.wait: int | None = None
+        """Start of the wait."""
+        self.agent = ""
+        """Name of the agent that took the first turn inside."""
+
+
+class Tracer:
+    """Makes the spans of one execution, each when it ends.
+
+    Args:
+        record: The execution.
+        content: Whether spans include messages, arguments, results and error messages.
+    """
+
+    def __init__(self, record: ExecutionRecord, *, content: bool = False) -> None:
+        self.record = record
+        self._content = content
+        self._open: dict[str, _Open] = {}
+        given = TRACEPARENT.fullmatch(record.labels.get(LABEL, ""))
+        self._parent = given[2] if given else None
+        self.trace, self.root = _ids_of(record.id)
+        if given:
+            self.trace = given[1]
+
+    def take(self, seen: Observation, spec: StepSpec) -> Iterator[Span]:
+        """Note what happened to an activation, and yield the spans that end with it.
+
+        Args:
+            seen: The observation.
+            spec: The step in the flow that the execution ran at that time.
+
+        Yields:
+            Attempts and waits before the step that contains them.
+        """
+        if spec.get("plumbing"):
+            return
+        whole = seen.address.rpartition("/")[2]
+        for sign in re.finditer(r"[\[@]", whole):  # a map has begun with its first item
+            at = len(seen.address) - len(whole) + sign.start()
+            self._begin(seen.address[:at], seen.at, spec)
+        step = self._begin(seen.address, seen.at, spec)
+        if seen.status not in WAITING and step.wait is not None:
+            yield self._wait(seen, step)
+        if seen.status == "running":
+            if step.attempt is None and spec["action"] == "task":
+                step.attempt = seen.attempt, seen.at, seen.input
+            if spec.get("kind") == "agent_turn":
+                self._name_agent(seen.address, spec["id"])
+        elif seen.status in WAITING and step.wait is None:
+            step.wait = seen.at
+        if (seen.status in OVER or seen.status == "retrying") and step.attempt is not None:
+            yield self._attempt(seen, step)
+        if seen.status in OVER:
+            del self._open[seen.address]
+            yield self._step(seen, step)
+
+    def end(self, record: ExecutionRecord) -> Span:
+        """Return the span of the whole execution, once it has ended."""
+        links = (_ids_of(other) for other in (record.parent, record.forked_from) if other)
+        attributes: dict[str, Value] = {
+            names.OPERATION: "invoke_workflow",
+            names.WORKFLOW: record.flow,
+            names.EXECUTION: record.id,
+            names.STATUS: record.status,
+        }
+        if record.version not in (None, "", "0"):
+            attributes[names.VERSION] = str(record.version)
+        return Span(
+            self.trace,
+            self.root,
+            self._parent,
+            f"invoke_workflow {record.flow}",
+            "internal",
+            record.created_at,
+            record.changed_at if record.ended_at is None else record.ended_at,
+            attributes,
+            record.status if record.status == "failed" else None,
+            tuple(links),
+        )
+
+    def _begin(self, address: str, at: int, spec: StepSpec) -> _Open:
+        step = self._open.get(address)
+        if step is None:
+            span = self._id("step", address, at)
+            step = self._open[address] = _Open(at, spec, span, self._span_around(address))
+        return step
+
+    def _span_around(self, address: str) -> str:
+        """Return the span of the innermost open activation that contains an address."""
+        cuts = [sign.start() for sign in re.finditer(r"[/\[@]", address)]
+        around = (self._open.get(address[:cut]) for cut in reversed(cuts))
+        return next((step.span for step in around if step is not None), self.root)
+
+    def _name_agent(self, address: str, agent: str) -> None:
+        for cut in [sign.start() for sign in re.finditer("/", address)][::-1]:
+            around = self._open.get(address[:cut])
+            if around is not None and around.spec.get("kind") == "agent":
+                around.agent = around.agent or agent
+                return
+
+    def _step(self, seen: Observation, step: _Open) -> Span:
+        spec = step.spec
+        attributes: dict[str, Value] = {
+            names.ADDRESS: seen.address,
+            names.KIND: spec.get("kind", spec["action"]),
+            names.STATUS: seen.status,
+        }
+        if seen.outcome not in (None, "ok"):
+            attributes[names.OUTCOME] = str(seen.outcome)
+        name = seen.address.rpartition("/")[2]
+        if spec.get("kind") == "agent":
+            name = f"invoke_agent {step.agent}".rstrip()
+            attributes |= {names.OPERATION: "invoke_agent", names.CONVERSATION: self.record.id}
+            if step.agent:
+                attributes[names.AGENT] = step.agent
+        failed = seen.status in ("failed", "cancelled")
+        return self._span(step.span, step.parent, name, step.start, seen, attributes, failed=failed)
+
+    def _attempt(self, seen: Observation, step: _Open) -> Span:
+        assert step.attempt is not None
+        number, start, given = step.attempt
+        step.attempt = None
+        attributes: dict[str, Value] = {names.ADDRESS: seen.address, names.ATTEMPT: number}
+        name, client = "attempt", False
+        if step.spec.get("kind") == "agent_turn":
+            name, client = self._model_call(seen, step.spec, attributes), True
+        elif "caller" in step.spec:
+            name = self._tool_call(seen, step.spec, given, attributes)
+        elif self._content:
+            attributes[names.INPUT] = _text(given)
+            attributes[names.OUTPUT] = _text(seen.output)
+        id = self._id("attempt", seen.address, start)
+        span = self._span(id, step.span, name, start, seen, attributes, failed=True)
+        return span._replace(kind="client") if client else span
+
+    def _model_call(self, seen: Observation, spec: StepSpec, attributes: dict[str, Value]) -> str:
+        output = seen.output if isinstance(seen.output, dict) else {}
+        model = str(output.get("model", ""))
+        attributes |= {
+            names.OPERATION: "chat",
+            names.AGENT: spec["id"],
+            names.CONVERSATION: self.record.id,
+        }
+        if model:
+            attributes[names.PROVIDER] = model.partition("/")[0]
+            attributes[names.REQUEST_MODEL] = model.partition("/")[2] or model
+        attributes |= _usage(output.get("usage") or {})
+        if self._content and output:
+            attributes[names.OUTPUT_MESSAGES] = _text([output.get("message")])
+        return f"chat {model}".rstrip()
+
+    def _tool_call(
+        self, seen: Observation, spec: StepSpec, given: Any, attributes: dict[str, Value]
+    ) -> str:
+        attributes |= {
+            names.OPERATION: "execute_tool",
+            names.TOOL: spec["id"],
+            names.AGENT: spec["caller"],
+        }
+        output = seen.output if isinstance(seen.output, dict) else {}
+        for message in output.get("messages", ())[:1]:
+            attributes[names.TOOL_CALL] = str(message.get("tool_call_id", ""))
+        if self._content:
+            attributes[names.TOOL_ARGUMENTS] = _text(given)
+            attributes[names.TOOL_RESULT] = _text(seen.output)
+        return f"execute_tool {spec['id']}"
+
+    def _wait(self, seen: Observation, step: _Open) -> Span:
+        assert step.wait is not None
+        start, step.wait = step.wait, None
+        id = self._id("wait", seen.address, start)
+        attributes: dict[str, Value] = {names.ADDRESS: seen.address}
+        return self._span(id, step.span, "wait", start, seen, attributes, failed=False)
+
+    def _span(
+        self,
+        id: str,
+        parent: str,
+        name: str,
+        start: int,
+        seen: Observation,
+        attributes: dict[str, Value],
+        *,
+        failed: bool,
+    ) -> Span:
+        error = None
+        if failed and seen.error is not None:
+            error = attributes[names.ERROR] = str(seen.error.get("type", "Error"))
+            if self._content:
+                attributes["exception.message"] = str(seen.error.get("message", ""))
+        return Span(self.trace, id, parent, name, "internal", start, seen.at, attributes, error)
+
+    def _id(self, what: str, address: str, at: int) -> str:
+        return _digest(f"{what} {self.record.id} {address} {at}")[:16]
+
+
+def _ids_of(execution: str) -> tuple[str, str]:
+    """Return the trace and the span of an execution that continues no other trace."""
+    return _digest(f"trace {execution}")[:32], _digest(f"execution {execution}")[:16]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _usage(usage: Mapping[str, Any]) -> dict[str, Value]:
+    found: dict[str, Value] = {
+        attribute: int(usage[key]) for key, attribute in names.TOKENS.items() if key in usage
+    }
+    if usage.get("cost_usd") is not None:
+        found[names.COST] = float(usage["cost_usd"])
+    return found
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=repr)

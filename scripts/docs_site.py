@@ -1,0 +1,136 @@
+"""What `mkdocs` adds to the pages in docs: error codes, the Python API, decisions, linked files.
+
+A hook of mkdocs: it calls the functions named `on_…`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]+)?\)")
+HOME = {"README.md": "index.md"}
+"""Files outside of docs that have a page."""
+API = (
+    "flowengine",
+    "flowengine.agents",
+    "flowengine.execution_environment",
+    "flowengine.metachain",
+    "flowengine.sdk",
+    "flowengine.sdk.environments",
+    "flowengine.sdk.programs",
+    "flowengine.telemetry",
+    "flowengine.testing",
+    "flowengine.tool_environment",
+    "flowengine_envs",
+)
+"""Packages whose public names are documented."""
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".md": "markdown", ".json": "json"}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add a page for each error code and for each file that a page links to, and the two lists."""
+    codes = sorted((ROOT / "flowengine" / "flow" / "codes").glob("*.md"))
+    pages = {f"codes/{path.name}": _text(path) for path in codes}
+    pages["codes/index.md"] = _listed("Error codes", codes)
+    decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    pages["decisions/index.md"] = _listed("Decisions", decisions)
+    pages |= _api()
+    for file in files.documentation_pages():
+        for target in _outside(file.src_uri, file.content_string):
+            pages[_page(target)] = _shown(target)
+    for uri, content in pages.items():
+        files.append(File.generated(config, uri, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links to files outside of docs to the pages that show them."""
+    here = page.file.src_uri
+
+    def moved(match: re.Match[str]) -> str:
+        target = _target(here, match[1])
+        if target is None:
+            return match[0]
+        return f"]({posixpath.relpath(_page(target), posixpath.dirname(here) or '.')})"
+
+    return LINK.sub(moved, markdown)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _listed(title: str, paths: list[Path]) -> str:
+    """Return a page of links to pages, by their titles."""
+    lines = [f"- [{_text(path).partition(chr(10))[0].lstrip('# ')}]({path.name})" for path in paths]
+    return f"# {title}\n\n" + "\n".join(lines) + "\n"
+
+
+def _api() -> dict[str, str]:
+    """Return a page of each public package, with the documentation of each of its names.
+
+    Raises:
+        PluginError: A public name has no docstring.
+    """
+    loader = griffe.GriffeLoader(search_paths=[ROOT, ROOT / "nodes", ROOT / "envs"])
+    for package in ("flowengine", "flowengine_envs"):
+        loader.load(package)
+    loader.resolve_aliases()
+    written: dict[str, str] = {}
+    pages = {
+        f"api/{name}.md": _package(name, loader.modules_collection[name], written) for name in API
+    }
+    lines = [f"- [{name}]({name}.md)" for name in API]
+    return pages | {"api/index.md": "# Python API\n\n" + "\n".join(lines) + "\n"}
+
+
+def _package(name: str, package: griffe.Module, written: dict[str, str]) -> str:
+    """Return the page of a package.
+
+    Args:
+        written: Where a name is defined → the page that documents it already. It is completed.
+    """
+    members = [package.members[str(member)] for member in package.exports or ()]
+    if missing := [one.path for one in members if not one.has_docstring]:
+        raise PluginError(f"public names without a docstring: {', '.join(missing)}")
+    homes = {one.canonical_path: one.name for one in members}
+    here = [home for home in sorted(homes) if written.setdefault(home, name) == name]
+    linked = [f"[{homes[one]}]({written[one]}.md#{one})" for one in homes if one not in here]
+    parts = [f"# {name}", package.docstring.value if package.docstring else ""]
+    if linked:
+        parts.append(f"Also exported here: {', '.join(linked)}.")
+    return "\n\n".join([*parts, *(f"::: {home}" for home in here)]) + "\n"
+
+
+def _outside(here: str, markdown: str) -> set[str]:
+    targets = {_target(here, match[1]) for match in LINK.finditer(markdown)}
+    return {target for target in targets if target is not None and target not in HOME}
+
+
+def _target(here: str, link: str) -> str | None:
+    """Return the path in the project that a link of a page leads to, if it is not in docs."""
+    path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(here), link))
+    return None if path.startswith("docs/") or not (ROOT / path).exists() else path
+
+
+def _page(target: str) -> str:
+    return HOME.get(target, f"files/{target}.md")
+
+
+def _shown(target: str) -> str:
+    """Return a page that shows a file, or the files of a directory."""
+    path = ROOT / target
+    if path.is_dir():
+        names = sorted(one.name for one in path.iterdir() if not one.name.startswith(("_", ".")))
+        return f"# {target}\n\n" + "\n".join(f"- `{name}`" for name in names) + "\n"
+    language = LANGUAGES.get(path.suffix, "text")
+    return f"# {target}\n\n`````{language}\n{_text(path)}`````\n"
