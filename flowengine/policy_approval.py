@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import IO, Any, NamedTuple
 
 from flowengine.errors import UsageError
+from flowengine.printable import printable
 
 SECONDS = 30.0
 """How long the default handler waits for an answer."""
@@ -298,4 +299,4 @@ def _text(question: Question) -> str:
         text += f" Policy: {'; '.join(rules)}."
     if question.reason:
         text += f" {question.reason.rstrip('.')}{'' if question.reason[-1] in '?!' else '.'}"
-    return "".join([char if char.isprintable() else "?" for char in text])
+    return printable(text)

@@ -28,6 +28,8 @@ _Plugin = TypeVar("_Plugin")
 _WHAT = {NODES: "step kind", ENVIRONMENTS: "kind of environment", SANDBOXES: "sandbox"}
 
 _points: dict[str, dict[str, EntryPoint]] = {}
+_classes: dict[tuple[str, str], tuple[EntryPoint, type[Any]]] = {}
+"""Group and name → the entry point and what it has loaded: loading looks the module up again."""
 _kinds: dict[str, StepKind] = {}
 _environments: dict[str, Environment] = {}
 registered_providers: dict[str, Provider[Any]] = {}
@@ -208,6 +210,9 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
             f"there is no {what} '{name}'",
             hint=f"installed are {', '.join(sorted(points))}; other packages can add more",
         )
+    known = _classes.get((group, name))
+    if known is not None and known[0] is point:
+        return known[1]
     try:
         loaded = point.load()
     except ModuleNotFoundError as error:
@@ -217,6 +222,7 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
         raise UnknownKind(f"{what} '{name}' cannot be imported: {said}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         raise UnknownKind(f"{what} '{name}': {point.value} is not a {_path(base)}")
+    _classes[group, name] = point, loaded
     return loaded
 
 

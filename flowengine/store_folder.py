@@ -30,6 +30,8 @@ from flowengine.errors import StoreError
 
 SETTING = "FLOWENGINE_STORE"
 DEFAULT = ".flowengine"
+REMOTE = "temporal://"
+"""How the address of a store in Temporal begins."""
 DATABASE = "flowengine.db"
 APPLICATION_ID = 0x666C6F77
 """`flow` in ASCII: distinguishes a store's database from other SQLite files."""
@@ -61,6 +63,16 @@ def find_store(given: str | os.PathLike[str] = "") -> tuple[str, bool]:
     """
     path = os.fspath(given) or os.environ.get(SETTING)
     return (path, True) if path else (project_folder(), False)
+
+
+def remote_store(given: str | os.PathLike[str] = "") -> str | None:
+    """Return the address of the store if it is in Temporal; None: it is a folder.
+
+    Args:
+        given: As for `find_store`.
+    """
+    path = os.fspath(given) or os.environ.get(SETTING, "")
+    return path if path.startswith(REMOTE) else None
 
 
 def project_folder() -> str:

@@ -23,7 +23,7 @@ from flowengine.agents.skills import LARGEST
 from flowengine.agents.tool_steps import ASK
 from flowengine.agents.turn_limit import turn_limit
 from flowengine.errors import UsageError
-from flowengine.kernel.graph.digests import digest
+from flowengine.kernel.graph.values import digest
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
 from flowengine.sdk.python_functions.signature import Signature

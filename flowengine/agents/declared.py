@@ -25,7 +25,7 @@ from flowengine.agents.termination import CASE_TOOLS, REPEATS
 from flowengine.agents.tool_steps import ASK, ToolStep, declared_tool, question, tools_of_server
 from flowengine.agents.turn_limit import TURNS
 from flowengine.agents.turns import HANDOFF
-from flowengine.kernel.graph.digests import digest
+from flowengine.kernel.graph.values import digest
 from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import (
     GLOB,

@@ -243,9 +243,10 @@ def _cleaned(schema: Any, *, prose: bool = False) -> Any:
         return schema
     from flowengine.sdk.untrusted import visible
 
+    shown, invisible = visible(schema)
     if prose:
-        return _printable(schema)
-    if visible(schema)[1]:
+        return shown
+    if invisible:
         raise ValueError("the schema of its arguments has invisible characters in a name or value")
     return schema
 
@@ -261,14 +262,12 @@ def description_of(text: str) -> str:
     Args:
         text: What its server says.
     """
-    seen = _printable(text)
+    from flowengine.sdk.untrusted import visible
+
+    seen = visible(text)[0]
     if len(seen) <= LONGEST_DESCRIPTION:
         return seen
     return f"{seen[:LONGEST_DESCRIPTION]} […]"
-
-
-def _printable(text: str) -> str:
-    return "".join(char for char in text if char.isprintable() or char in "\n\t")
 
 
 def _check_number(agent: str, steps: Mapping[str, Plain]) -> None:

@@ -156,4 +156,6 @@ def _checked_description(fields: Mapping[str, Any], lines: Mapping[str, int]) ->
     if len(said) > _LONGEST_DESCRIPTION:
         message = f"'description' has more than {_LONGEST_DESCRIPTION} characters"
         raise Malformed(line, message, "move the details below the front matter")
-    return " ".join("".join(c if c.isprintable() else " " for c in said).split())
+    from flowengine.sdk.untrusted import one_line  # most flows have no skill
+
+    return one_line(said, _LONGEST_DESCRIPTION)

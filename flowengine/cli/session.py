@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from flowengine.cli.process import Process
 from flowengine.engines.engine import Engine
 from flowengine.errors import NotFound
-from flowengine.store_folder import find_store
+from flowengine.store_folder import find_store, remote_store
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
@@ -35,7 +35,7 @@ class Session:
         self.arguments = arguments
         self.named: set[str] = set()
         store, by_name = find_store(arguments.store or "")
-        if not os.path.exists(store):
+        if remote_store(store) is None and not os.path.exists(store):
             if make is None:
                 above = "" if by_name else " or in a directory above it"
                 raise NoStore(
@@ -93,8 +93,14 @@ class Session:
 
     @property
     def place(self) -> str:
-        """The directory of the store, for messages."""
-        return os.path.dirname(self.engine.store.location)
+        """The directory of the store, or its address, for messages."""
+        location = self.engine.store.location
+        return remote_store(location) or os.path.dirname(location)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether workers drive the executions, perhaps on other machines."""
+        return remote_store(self.engine.store.location) is not None
 
     def short(self, execution: str) -> str:
         """Return the shortest unambiguous prefix of an execution's id."""

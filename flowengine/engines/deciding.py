@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from flowengine.argument_checks import check_keywords
@@ -12,10 +14,14 @@ from flowengine.engines.running.driving import Driving
 from flowengine.errors import NotAllowed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
+    from flowengine.engines.people.tool_authority import Consultant
+    from flowengine.engines.results import ExecutionResult
+    from flowengine.engines.seam import ToolAuthority
+    from flowengine.errors import FlowEngineError
 
 PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", "resume")
 """The keys of `flowengine.engines.infos.Answering`, which the command line does not load."""
@@ -35,6 +41,7 @@ class Decider(Reader):
         self.user = user
         self._via = via
         self._driving = Driving(host)
+        self._tool_authority: ToolAuthority | None = None
 
     def decide(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
         """Decide on an approval, or answer a question (`retry`, `result` with `value`, `fail`).
@@ -107,13 +114,51 @@ class Decider(Reader):
         Returns:
             The decision that counts; see `approve` and `reject`.
         """
-        choice, said = self._read_answer(wait, answer)
-        return self.decide(wait, choice, **said)
+        choice, details = self._read_answer(wait, answer)
+        return self.decide(wait, choice, **details)
 
     async def continue_with_async(self, wait: str, answer: Mapping[str, Any]) -> Decision:
         """Like `continue_with`, on the running event loop."""
-        choice, said = self._read_answer(wait, answer)
-        return await self.decide_async(wait, choice, **said)
+        choice, details = self._read_answer(wait, answer)
+        return await self.decide_async(wait, choice, **details)
+
+    @contextmanager
+    def consulting(
+        self,
+        execution: str,
+        authority: ToolAuthority,
+        refused: Callable[[FlowEngineError], None] | None = None,
+    ) -> Iterator[None]:
+        """Ask an authority about the calls of one execution, in place of the engine's.
+
+        It is asked while the execution is driven within the block, when people would be.
+
+        Args:
+            execution: Full id; there may be no such execution yet.
+            authority: As `tool_authority` of the engine.
+            refused: Is told why a decision of the authority does not count. The question is left to
+                people then.
+        """
+        self._host.ask_about_call = self._consultant.ask
+        with self._consultant.asking(execution, authority, refused or (lambda error: None)):
+            yield
+
+    async def consult_async(self, wait: str) -> ExecutionResult | None:
+        """Ask the authority about an open question of an execution that is not driven.
+
+        A process that resumes an execution is not asked by itself what an earlier one was asked.
+
+        Args:
+            wait: Id of the question, or an unambiguous prefix of it.
+
+        Returns:
+            The state of the execution after the decision; None: the authority has made none, or
+            another process drives the execution.
+        """
+        found = self._host.store.wait(self._host.store.find_wait(wait))
+        if not await self._consultant.ask(found.id, found.record):
+            return None
+        return await self._driving.go_on_async(found.execution)
 
     def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
         """Claim an approval that has `claim: true`: from then on nobody else can decide it.
@@ -182,6 +227,12 @@ class Decider(Reader):
         return revoke(self._host, grant, self._who(by))
 
     # Inside
+
+    @cached_property
+    def _consultant(self) -> Consultant:
+        from flowengine.engines.people.tool_authority import Consultant
+
+        return Consultant(self._host, self._tool_authority, Actor(self.user, "callback"))
 
     def _who(self, by: str | None) -> Actor:
         """Return the actor, for the history.

@@ -49,7 +49,7 @@ class DeclaredEnvironments:
     def of_kind(self, kind: str) -> list[str]:
         """Return the names of the environments of a kind."""
         declared = _map(self._data.get("environments"))
-        return [str(one) for one, what in declared.items() if _map(what).get("kind") == kind]
+        return [str(name) for name, what in declared.items() if _map(what).get("kind") == kind]
 
     def find(self, kind: str, name: str | None) -> str:
         """Return the name of an environment.
@@ -151,7 +151,7 @@ class DeclaredEnvironments:
         from flowengine.flow.compile import compile_source
 
         if use is not None:
-            for key in [one for one in self._data if one not in _SECTIONS]:
+            for key in [section for section in self._data if section not in _SECTIONS]:
                 del self._data[key]
             self._data["steps"] = [{"id": "use", "run": {"argv": ["true"]}, "in": use}]
         return compile_source(self._source, str(Path(self.path).resolve().parent))

@@ -16,7 +16,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
-from flowengine.engines.actors import Actor
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.host import Host, open_store
 from flowengine.engines.operating import Operator
@@ -29,7 +28,7 @@ from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.errors import UsageError
 from flowengine.path_checks import check_path
 from flowengine.settings import current_user, load_settings
-from flowengine.store_folder import project_folder
+from flowengine.store_folder import project_folder, remote_store
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from flowengine.engines.starting.beginning import Starting
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
-    from flowengine.journal.store import Durability, Store
+    from flowengine.journal.store import Durability, JournalStore
 
 
 class Engine(Operator):
@@ -48,9 +47,10 @@ class Engine(Operator):
     executions are saved and can be resumed - and closes the store.
 
     Args:
-        store: Folder of the store (created if missing), an open `Store`, or None for one in memory.
-            Default: `$FLOWENGINE_STORE`, otherwise the nearest `.flowengine`: in the current folder
-            or one above it. If there is none, it is created in the current folder.
+        store: Folder of the store (created if missing), an open `JournalStore`, or None for one in
+            memory. Default: `$FLOWENGINE_STORE`, otherwise the nearest `.flowengine`: in the
+            current folder or one above it. If there is none, it is created in the current folder.
+            `temporal://HOST:PORT/NAMESPACE`: in Temporal, where workers drive the executions.
         durability: What a commit survives: `power` (a power cut), `process` (a killed process),
             `none`. Default: the host's settings, otherwise `power`.
         workdir: Working folder of the file tools for executions that start here, whoever resumes
@@ -74,7 +74,7 @@ class Engine(Operator):
 
     def __init__(
         self,
-        store: str | PathLike[str] | Store | None = "",
+        store: str | PathLike[str] | JournalStore | None = "",
         *,
         durability: Durability | None = None,
         workdir: str | PathLike[str] | None = None,
@@ -91,6 +91,12 @@ class Engine(Operator):
             raise UsageError(f"workdir: there is no folder {os.fspath(workdir)}")
         check_path("the folder", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
+        address = remote_store(store) if isinstance(store, str | PathLike) else None
+        remote = None
+        if address is not None:
+            from flowengine.engines.temporal.opening import open_remote
+
+            store = remote = open_remote(address)
         opened = open_store(store, durability or settings.durability or "power")
         host = Host(
             opened,
@@ -104,11 +110,13 @@ class Engine(Operator):
             policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),
         )
         super().__init__(host, user or current_user(), via)
-        if tool_authority is not None:
-            from flowengine.engines.people.tool_authority import Consultant
+        if remote is not None:
+            from flowengine.engines.temporal.driving import RemoteDriving
 
-            who = Actor(self.user, "callback")
-            host.ask_about_call = Consultant(host, tool_authority, who).ask
+            self._driving = RemoteDriving(host, remote)
+        self._tool_authority = tool_authority
+        if tool_authority is not None:
+            host.ask_about_call = self._consultant.ask
         self._end_traces = self._begin_traces()
 
     def __enter__(self) -> Self:

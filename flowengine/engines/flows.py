@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flowengine.flow.building import Flow
     from flowengine.flow.compile import Compiled
     from flowengine.flow.source.diagnostics import Diagnostic
-    from flowengine.journal.store import Store
+    from flowengine.journal.ports.flows import FlowPort
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 _AT_LAST = " (if no sandbox starts)"
@@ -62,7 +62,7 @@ class LoadedFlow(NamedTuple):
         Either they say `in: host`, or an environment of theirs says `provider: host`. What models
         write is in `host_agents`, MCP servers are in `host_servers`.
         """
-        steps = (one for one in self.compiled["steps"] if "caller" not in one)
+        steps = (step for step in self.compiled["steps"] if "caller" not in step)
         return list(dict.fromkeys(step["id"] for step in steps if _is_on_host(step)))
 
     @property
@@ -88,8 +88,12 @@ class LoadedFlow(NamedTuple):
     def reducers(self) -> list[str]:
         """Return the Python functions that reduce state, as `module:function`, each once."""
         flows = [self.compiled, *self.compiled.get("flows", ())]
-        said = [spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()]
-        return list(dict.fromkeys(one["python"] for one in said if isinstance(one, dict)))
+        reducers = [
+            spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()
+        ]
+        return list(
+            dict.fromkeys(reducer["python"] for reducer in reducers if isinstance(reducer, dict))
+        )
 
     @property
     def on_host(self) -> str:
@@ -98,12 +102,12 @@ class LoadedFlow(NamedTuple):
             return self._on_host()
 
     def _on_host(self) -> str:
-        at_last = {one["id"] for one in self.compiled["steps"] if _is_on_host_at_last(one)}
+        at_last = {step["id"] for step in self.compiled["steps"] if _is_on_host_at_last(step)}
         steps = [f"{id}{_AT_LAST * (id in at_last)}" for id in self.host_steps]
         servers = [f"server {name}{_AT_LAST * last}" for name, last in self.host_servers.items()]
         agents = self.host_agents.items()
-        said = (f"what agent {name} writes ({', '.join(tools)})" for name, tools in agents)
-        return ", ".join([*steps, *servers, *said])
+        written = (f"what agent {name} writes ({', '.join(tools)})" for name, tools in agents)
+        return ", ".join([*steps, *servers, *written])
 
     def to_networkx(self) -> MultiDiGraph[str]:
         """Return the compiled graph as a new `networkx.MultiDiGraph`, for analysis and export.
@@ -187,7 +191,7 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
         return error.diagnostics
 
 
-def load_cached(store: Store, path: str) -> LoadedFlow:
+def load_cached(store: FlowPort, path: str) -> LoadedFlow:
     """Return the flow of a file from the store, if none of its sources has changed.
 
     Args:
@@ -213,7 +217,7 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
     return flow
 
 
-def as_loaded(store: Store, flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
+def as_loaded(store: FlowPort, flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
     """Return a flow as the engine runs it; for an unchanged file it comes from the store."""
     if isinstance(flow, LoadedFlow):
         return flow

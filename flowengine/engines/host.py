@@ -16,8 +16,16 @@ from flowengine.engines.leases import Keeper
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import Update
 from flowengine.errors import NotFound, StoreError
+from flowengine.journal.lease_holders import steady_now
 from flowengine.sdk import ExecutionContext
-from flowengine.store_folder import DATABASE, claim, environments_of, find_store, state_folder
+from flowengine.store_folder import (
+    DATABASE,
+    claim,
+    environments_of,
+    find_store,
+    remote_store,
+    state_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,7 +34,10 @@ if TYPE_CHECKING:
     from flowengine.engines.environments.environments import Environments
     from flowengine.engines.seam import Clock, Ids
     from flowengine.execution_environment import NotReleased
-    from flowengine.journal.store import Durability, Store
+    from flowengine.journal.ports.artifacts import ArtifactPort
+    from flowengine.journal.ports.journals import JournalPort
+    from flowengine.journal.records import Owner
+    from flowengine.journal.store import Durability, JournalStore, Store
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph.specs import CompiledFlow
     from flowengine.sdk import File, StepError
@@ -51,7 +62,7 @@ class Host:
 
     def __init__(
         self,
-        store: Store,
+        store: JournalStore,
         *,
         clock: Clock,
         ids: Ids,
@@ -62,7 +73,9 @@ class Host:
         resources: Mapping[str, Any] | None = None,
         policies: PolicyFiles | None = None,
     ) -> None:
-        self.store = store
+        self.store: Store = store
+        self.journals: JournalPort = store
+        """For what drives executions, and nobody else."""
         self.policies = policies or PolicyFiles([])
         self.clock = clock
         self.ids = ids
@@ -154,10 +167,10 @@ class Host:
         self.on_not_released(execution, failed)
 
     def _tell_opened_ahead(self, execution: str, name: str, error: StepError | None) -> None:
-        told: dict[str, Any] = {"name": name, "state": "ready" if error is None else "failed"}
+        data: dict[str, Any] = {"name": name, "state": "ready" if error is None else "failed"}
         if error is not None:
-            told["error"] = {"type": error.name or type(error).__name__, "message": error.message}
-        self.tell(Update(execution, "environment", told))
+            data["error"] = {"type": error.name or type(error).__name__, "message": error.message}
+        self.tell(Update(execution, "environment", data))
 
     def _may_go_on(self, execution: str) -> bool:
         """Return whether an execution exists and is open; its workspaces are then kept.
@@ -173,6 +186,10 @@ class Host:
             return False
         except StoreError:
             return True
+
+    def holder(self, execution: str) -> Owner | None:
+        """Return the living holder of an execution, if there is one."""
+        return self.store.holder(execution, steady_now())
 
     def bring(self, execution: str, resources: Mapping[str, Any]) -> None:
         """Keep the caller's objects for an execution, in addition to those that it has."""
@@ -249,7 +266,9 @@ class Host:
             sys.stdout.write(f"{text}\n")
 
 
-def open_store(store: str | PathLike[str] | Store | None, durability: Durability) -> Store:
+def open_store(
+    store: str | PathLike[str] | JournalStore | None, durability: Durability
+) -> JournalStore:
     """Return a store: the one given, one in a folder, or one in memory."""
     if store is None:
         from flowengine.journal.memory.store import MemoryStore
@@ -286,7 +305,7 @@ def _own_folder(given: str | PathLike[str]) -> str:
 def _folder_of(store: Store) -> str | None:
     """Return the folder of a store; None for one in memory."""
     location = getattr(store, "location", None)
-    if location in {None, "", "memory", ":memory:"}:
+    if location in {None, "", "memory", ":memory:"} or remote_store(str(location)):
         return None
     return os.path.dirname(os.path.abspath(str(location)))
 
@@ -301,14 +320,14 @@ class KeptFiles:
 
     __slots__ = ("_execution", "_store")
 
-    def __init__(self, store: Store, execution: str) -> None:
+    def __init__(self, store: ArtifactPort, execution: str) -> None:
         self._store = store
         self._execution = execution
 
     def put(self, source: bytes | PathLike[str], name: str) -> File:
         """Keep bytes or a copy of a file under a name, and return it as data."""
         kept = self._store.put_artifact(self._execution, source, name)
-        path = str(self._store.artifact(kept.sha256))
+        path = str(self._store.fetch_artifact(kept.sha256))
         return {"path": path, "name": kept.name, "size": kept.size, "sha256": kept.sha256}
 
     def path(self, sha256: str) -> str:
@@ -320,6 +339,6 @@ class KeptFiles:
         from flowengine.errors import NotFound
 
         try:
-            return str(self._store.artifact(sha256, self._execution))
+            return str(self._store.fetch_artifact(sha256, self._execution))
         except NotFound as error:
             raise KeyError(sha256) from error

@@ -52,8 +52,8 @@ class HostRules:
         for index, (calls, when) in enumerate(self._rules):
             if call.is_of(calls):
                 word, glob = calls.verdict
-                told = f"{self._name}: policies[{index}] ({word}: {glob})"
-                rule: RuleSpec = {"do": word, "rule": told}  # type: ignore[typeddict-item]
+                rule_name = f"{self._name}: policies[{index}] ({word}: {glob})"
+                rule: RuleSpec = {"do": word, "rule": rule_name}  # type: ignore[typeddict-item]
                 if when is not None:
                     rule["when"] = when
                 found.append(rule)

@@ -12,15 +12,14 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from flowengine.journal.records import Owner
-    from flowengine.journal.store import Store
+    from flowengine.journal.ports.journals import JournalPort
 
 
 class Keeper:
     """Renews the engine's leases regularly, from a separate thread if executions are slow.
 
     Args:
-        store: The store with the leases.
+        journals: What the leases are for.
         ttl: Milliseconds without a sign of life after which others may take over.
 
     Attributes:
@@ -29,10 +28,10 @@ class Keeper:
             process had been stopped: some leases may be lost.
     """
 
-    def __init__(self, store: Store, ttl: int) -> None:
+    def __init__(self, journals: JournalPort, ttl: int) -> None:
         self.owner = this_process()
         self.on_late: Callable[[], None] | None = None
-        self._store = store
+        self._journals = journals
         self._ttl = ttl
         self._until = 0
         self._held: dict[str, object] = {}
@@ -68,7 +67,7 @@ class Keeper:
         """
         self.reserve(execution)
         try:
-            return self._store.acquire(execution, self.owner.id, steady_now())
+            return self._journals.acquire(execution, self.owner.id, steady_now())
         except BaseException:
             self.released(execution)
             raise
@@ -107,11 +106,7 @@ class Keeper:
         """
         for execution, _ in leases:
             self.released(execution)
-        self._store.release(leases)
-
-    def holder(self, execution: str) -> Owner | None:
-        """Return the living holder of an execution, if there is one."""
-        return self._store.holder(execution, steady_now())
+        self._journals.release(leases)
 
     def close(self) -> None:
         """Release all leases."""
@@ -123,7 +118,7 @@ class Keeper:
         if self._until:
             self._until = 0
             with suppress(StoreError):  # then they end with this process
-                self._store.retire(self.owner.id)
+                self._journals.retire(self.owner.id)
 
     def _run(self, closed: threading.Event) -> None:
         while not closed.wait(self._ttl / 3000):
@@ -137,5 +132,5 @@ class Keeper:
 
     def _renew(self) -> None:
         until = steady_now() + self._ttl
-        self._store.renew(self.owner, until)
+        self._journals.renew(self.owner, until)
         self._until = until

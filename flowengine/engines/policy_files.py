@@ -20,7 +20,7 @@ from flowengine.flow.source_digest import source_digest
 
 if TYPE_CHECKING:
     from flowengine.engines.host_rules import HostRules
-    from flowengine.journal.store import Store
+    from flowengine.journal.ports.flows import FlowPort
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.rules import Called, Verdict
 
@@ -52,7 +52,7 @@ class PolicyFiles:
     """
 
     def __init__(
-        self, folders: Sequence[str], store: Store | None = None, project: str | None = None
+        self, folders: Sequence[str], store: FlowPort | None = None, project: str | None = None
     ) -> None:
         self._store = store
         self._restricting = os.path.join(project, NAME) if project is not None else None
@@ -104,7 +104,7 @@ class PolicyFiles:
             verdict = policies and policies.verdict(call, names)
             if verdict and not (verdict.do == "allow" and path == self._restricting):
                 verdicts.append(verdict)
-        return max(verdicts, key=lambda one: STRICTNESS.index(one.do), default=None)
+        return max(verdicts, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
 
     def _policies(self, path: str) -> HostRules | None:
         mark = _mark(path)
@@ -129,14 +129,14 @@ def _mark(path: str) -> tuple[int, ...] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _load(store: Store | None, path: str, mark: tuple[int, ...]) -> _Read:
+def _load(store: FlowPort | None, path: str, mark: tuple[int, ...]) -> _Read:
     try:
         return _Read(mark, _kept(store, path) or _compiled(store, path), None)
     except FlowEngineError as error:
         return _Read(mark, None, error)
 
 
-def _kept(store: Store | None, path: str) -> HostRules | None:
+def _kept(store: FlowPort | None, path: str) -> HostRules | None:
     """Return the rules of a file as a store keeps them; None: not, or of another content.
 
     A store lies in a project, the host's rules do not: what this user has not signed is not
@@ -160,7 +160,7 @@ def _kept(store: Store | None, path: str) -> HostRules | None:
         return None  # it is damaged, or cannot be read: nobody needs it
 
 
-def _compiled(store: Store | None, path: str) -> HostRules:
+def _compiled(store: FlowPort | None, path: str) -> HostRules:
     from flowengine.engines.host_rules import HostRules
     from flowengine.execution_environment.registry.signatures import signed
     from flowengine.flow.compile.host_policies import compile_host_policies

@@ -58,7 +58,7 @@ class Reader:
         Returns:
             As returned by `run`.
         """
-        from flowengine.engines.inspection.interrupted import left
+        from flowengine.engines.inspection.unattended import left
 
         id = self.find(execution)
         with _sound(id):
@@ -147,7 +147,7 @@ class Reader:
         Returns:
             The page.
         """
-        from flowengine.engines.inspection.interrupted import page
+        from flowengine.engines.inspection.unattended import page
 
         check_one_of("status", status, STATUSES)
         wanted = ExecutionFilter(flow, status, labels or {}, since)
@@ -159,7 +159,7 @@ class Reader:
         A timer is due, a message or decision has arrived, or the process that ran them died. Those
         that a running process holds are left out.
         """
-        from flowengine.engines.inspection.due import due
+        from flowengine.engines.inspection.unattended import due
 
         return due(self._host)
 

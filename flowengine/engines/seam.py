@@ -1,8 +1,8 @@
 """The seam: everything that the engines take from the outside world, as a few small interfaces.
 
-Time and ids are here; the store is `flowengine.journal.store`, the runner of steps is
-`flowengine.engines.attempts.runner`. Production has one implementation of each, the simulator
-another.
+Time and ids are here; the store is `flowengine.journal.store`, with a port for each promise; the
+runner of steps is `flowengine.engines.attempts.runner`. Production has one implementation of each,
+the simulator another.
 """
 
 from __future__ import annotations

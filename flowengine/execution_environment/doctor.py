@@ -50,8 +50,8 @@ async def _probed(kind: str, name: str, around: Surroundings) -> dict[str, Any]:
     except (FlowEngineError, StepError) as error:
         missing = _WHICH.sub("", error.message)
         hint = getattr(error, "hint", None)
-        told = f"{missing}; {hint}" if hint else missing
-        return {**found, "isolation": None, "held": {}, "missing": told}
+        message = f"{missing}; {hint}" if hint else missing
+        return {**found, "isolation": None, "held": {}, "missing": message}
     held = choice.capabilities
     found["available"] = True
     return {**found, "isolation": held.isolation, "held": dict(held.holds), "missing": None}

@@ -175,13 +175,13 @@ class EnvironmentManager:
             Refused: A policy says no.
         """
         refuse_in_loop(None, "async_ensure()")
-        return self._now(self._begin(spec, holder))
+        return self._now(self._acquire(spec, holder))
 
     async def async_ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
         """Like `ensure`, in any event loop."""
         record = self._books.record(spec)
         try:
-            found = self._begin(record.declared.id, holder)
+            found = self._acquire(record.declared.id, holder)
             return found if isinstance(found, Handle) else await self._acquisition.take(found)
         except StepError as error:
             error.environment = record.declared.id
@@ -230,7 +230,7 @@ class EnvironmentManager:
             EnvironmentClosed: The manager was closed, or belongs to another process.
             SpecInvalid: It is invalid.
         """
-        opening = self._acquisition.begin_ahead(self._books.record(spec))
+        opening = self._acquisition.open_ahead(self._books.record(spec))
         if not self._swept:
             self._sweep_once()
         return opening
@@ -367,8 +367,8 @@ class EnvironmentManager:
                 return describe_spec(self._books.records[id], now)
             if id in self._books.instances:
                 return describe(self._books.instances[id], now)
-            gone = self._books.gone.get(id)
-            return None if gone is None else dict(gone)
+            ended = self._books.ended.get(id)
+            return None if ended is None else dict(ended)
 
     def was_open(self, id: str) -> bool:
         """Return whether the environment of a spec was open before, in this process or another.
@@ -524,8 +524,8 @@ class EnvironmentManager:
 
     # Inside
 
-    def _begin(self, spec: Given, holder: str | None) -> Handle | Future[Handle]:
-        found = self._acquisition.begin(self._books.record(spec), holder)
+    def _acquire(self, spec: Given, holder: str | None) -> Handle | Future[Handle]:
+        found = self._acquisition.acquire(self._books.record(spec), holder)
         if not self._swept:
             self._sweep_once()
         return found

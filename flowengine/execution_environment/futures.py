@@ -12,11 +12,11 @@ async def settled(future: Future[Any]) -> None:
     if future.done():
         return
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    is_done = asyncio.Event()
 
     def tell(_: Future[Any]) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(told.set)
+            loop.call_soon_threadsafe(is_done.set)
 
     future.add_done_callback(tell)
-    await told.wait()
+    await is_done.wait()

@@ -15,7 +15,7 @@ Rooms, from the bottom up: each imports only from those before it in this table.
 | `events`, `commands`, `errors`, `causes` | the words in which the kernel is spoken to |
 | `state/` | the state of an execution: its records, their states and moves, what is left to do |
 | `view` | reading an execution: addresses, what is around a step, budgets |
-| `machine` | one `advance` at work: the context that all following rooms share |
+| `transition` | one event being applied: the context that all following folders share |
 | `expressions/` | what expressions see |
 | `limits/` | what keeps a unit waiting: locks, budgets; its place in a map meanwhile |
 | `held_failures`, `flow_state/` | failures held back; what steps write to state |

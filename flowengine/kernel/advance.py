@@ -29,13 +29,13 @@ from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.limits.suspension import rest
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import signals, triggers
 from flowengine.kernel.recovery import interrupted, retrying
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import attempt_outcomes, attempts, cancelling, maps, scopes
 from flowengine.kernel.tokens import joins
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting import (
     approval_ownership,
     budget_questions,
@@ -103,21 +103,21 @@ def advance(
     more: Any = event.get("holds")
     if more is not None:  # it is applied again, on behalf of a retry or fork
         state["hold"] = added(state.get("hold"), more)
-    m = Machine(graph if after is None else after, state, observe, event, blame)
-    m.stood = state["now"] - before
+    tx = Transition(graph if after is None else after, state, observe, event, blame)
+    tx.stood = state["now"] - before
     if event["type"] == "upgraded":
-        _upgraded(m, graph, event)
+        _upgraded(tx, graph, event)
     else:
-        EVENTS[event["type"]](m, event)
-    _work(m)
-    if m.reduced:
+        EVENTS[event["type"]](tx, event)
+    _work(tx)
+    if tx.reduced:
         happened: Any = event
-        happened["reduced"] = m.reduced
-    if m.idle_questions:
-        budget_questions.withdraw_idle(m)
-    if m.state["status"] not in ENDED:
-        m.state["status"] = "running" if m.state["running"] else _status(m)
-    return m.commands
+        happened["reduced"] = tx.reduced
+    if tx.idle_questions:
+        budget_questions.withdraw_idle(tx)
+    if tx.state["status"] not in ENDED:
+        tx.state["status"] = "running" if tx.state["running"] else _status(tx)
+    return tx.commands
 
 
 def pending(state: State) -> list[Command]:
@@ -137,50 +137,50 @@ def pending(state: State) -> list[Command]:
 def running(state: State) -> list[tuple[int, int]]:
     """Return unit and attempt of all attempts that run; after a crash each was cut off."""
     units = [(n, u["attempt"]) for n, u in state["units"].items() if u["phase"] == "run"]
-    return units + [(n, c["attempt"]) for n, c in state["cuts"].items() if c.get("running")]
+    return units + [(n, c["attempt"]) for n, c in state["cuts"].items() if c["phase"] == "run"]
 
 
 # --- 1 Apply -----------------------------------------------------------------------------------
 
 
-def _succeeded(m: Machine, unit: Unit, event: Succeeded) -> None:
-    budgets.settle_result(m, unit, event["value"])
-    attempt_outcomes.attempt_ended(m, unit, event["value"], "ok")
+def _succeeded(tx: Transition, unit: Unit, event: Succeeded) -> None:
+    budgets.settle_result(tx, unit, event["value"])
+    attempt_outcomes.attempt_ended(tx, unit, event["value"], "ok")
 
 
-def _failed(m: Machine, unit: Unit, event: Failed) -> None:
+def _failed(tx: Transition, unit: Unit, event: Failed) -> None:
     if event.get("began", True):
-        budgets.settle_result(m, unit, event["error"].get("data"))
+        budgets.settle_result(tx, unit, event["error"].get("data"))
     else:
-        budgets.settle_unit(m, unit, ran=False)
+        budgets.settle_unit(tx, unit, ran=False)
     move(unit, "ready")
-    attempt_outcomes.attempt_failed(m, unit, event["error"])
+    attempt_outcomes.attempt_failed(tx, unit, event["error"])
 
 
-def _lost(m: Machine, unit: Unit, event: Lost) -> None:
-    budgets.settle_unit(m, unit, ran=event["ran"] != "no")
-    interrupted.lose(m, unit, event["ran"], event["error"])
+def _lost(tx: Transition, unit: Unit, event: Lost) -> None:
+    budgets.settle_unit(tx, unit, ran=event["ran"] != "no")
+    interrupted.lose(tx, unit, event["ran"], event["error"])
 
 
-def _asked(m: Machine, unit: Unit, event: Asked) -> None:
-    budgets.settle_unit(m, unit, ran=False)
+def _asked(tx: Transition, unit: Unit, event: Asked) -> None:
+    budgets.settle_unit(tx, unit, ran=False)
     move(unit, "ready")
-    permissions.ask_late(m, unit, event)
+    permissions.ask_late(tx, unit, event)
 
 
-def _measured(m: Machine, unit: Unit, event: Measured) -> None:
-    attempts.measured(m, unit, event["needs"])
+def _measured(tx: Transition, unit: Unit, event: Measured) -> None:
+    attempts.measured(tx, unit, event["needs"])
 
 
-def _used(m: Machine, unit: Unit, event: Used) -> None:
-    budgets.count_run(m, unit, event["run"], event["amounts"])
+def _used(tx: Transition, unit: Unit, event: Used) -> None:
+    budgets.count_run(tx, unit, event["run"], event["amounts"])
 
 
-def _cut(m: Machine, unit: Unit, _event: CutOff) -> None:
-    interrupted.resume_cut(m, unit)
+def _cut(tx: Transition, unit: Unit, _event: CutOff) -> None:
+    interrupted.resume_cut(tx, unit)
 
 
-ATTEMPTS: dict[str, Callable[[Machine, Unit, Any], None]] = {
+ATTEMPTS: dict[str, Callable[[Transition, Unit, Any], None]] = {
     "succeeded": _succeeded,
     "failed": _failed,
     "lost": _lost,
@@ -192,45 +192,45 @@ ATTEMPTS: dict[str, Callable[[Machine, Unit, Any], None]] = {
 """What an event about an attempt does to its unit, if that runs it; else see `cut_attempts`."""
 
 
-def _attempt(m: Machine, event: Any) -> None:
+def _attempt(tx: Transition, event: Any) -> None:
     """Apply an event about an attempt: of a unit, or one that was cut off and is settled."""
-    unit = m.state["units"].get(event["unit"])
+    unit = tx.state["units"].get(event["unit"])
     if unit is not None and unit["phase"] == "run" and unit["attempt"] == event["attempt"]:
-        ATTEMPTS[event["type"]](m, unit, event)
+        ATTEMPTS[event["type"]](tx, unit, event)
     else:
-        cut_attempts.apply(m, event)
+        cut_attempts.apply_result(tx, event)
 
 
-def _described(m: Machine, event: Described) -> None:
-    wait = m.state["waits"].get(event["wait"])
+def _described(tx: Transition, event: Described) -> None:
+    wait = tx.state["waits"].get(event["wait"])
     if wait is not None and wait["owner"] == "permission":
-        call_questions.describe(m, wait, event)
+        call_questions.describe(tx, wait, event)
 
 
-def _retry(m: Machine, event: RetryAsked) -> None:
+def _retry(tx: Transition, event: RetryAsked) -> None:
     """Begin anew what failed; compensations that have run elsewhere do not run again."""
-    compensation.leave_out(m, event.get("undone", ()))
-    retrying.retry(m, event, m.stood)
+    compensation.leave_out(tx, event.get("undone", ()))
+    retrying.retry(tx, event, tx.stood)
 
 
-def _state_set(m: Machine, event: StateSet) -> None:
+def _state_set(tx: Transition, event: StateSet) -> None:
     for key, value in event["values"].items():
-        variables.put(m, key, value)
+        variables.put(tx, key, value)
 
 
-def _warned(m: Machine, event: Warned) -> None:
+def _warned(tx: Transition, event: Warned) -> None:
     if event["about"] == "budget":
-        m.state.setdefault("warned", {})[event["message"]] = True
+        tx.state.setdefault("warned", {})[event["message"]] = True
 
 
-def _upgraded(m: Machine, before: Graph, event: Upgraded) -> None:
+def _upgraded(tx: Transition, before: Graph, event: Upgraded) -> None:
     from flowengine.kernel.moving.upgrading import upgrade  # few executions are ever moved
 
-    upgrade(m, before, event["mapping"])
+    upgrade(tx, before, event["mapping"])
 
 
-EVENTS: dict[str, Callable[[Machine, Any], None]] = {
-    "started": flows.begin,
+EVENTS: dict[str, Callable[[Transition, Any], None]] = {
+    "started": flows.begin_execution,
     **dict.fromkeys(ATTEMPTS, _attempt),
     "described": _described,
     "timer": timers.fire,
@@ -238,8 +238,8 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     **dict.fromkeys(approval_ownership.EVENTS, approval_ownership.hand),
     "revoked": grants.revoke,
     "message": signals.arrived,
-    "granted": flows.granted,
-    "cancel": lambda m, event: cancelling.cancel_flow(m, event["reason"], event["now"]),
+    "granted": flows.lock_granted,
+    "cancel": lambda tx, event: cancelling.cancel_flow(tx, event["reason"], event["now"]),
     "retry": _retry,
     "state": _state_set,
     "warning": _warned,
@@ -250,94 +250,94 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
 # --- 2 Agenda ----------------------------------------------------------------------------------
 
 
-def _work(m: Machine) -> None:
-    agenda: Any = m.agenda
-    tables: Any = m.state
+def _work(tx: Transition) -> None:
+    agenda: Any = tx.agenda
+    tables: Any = tx.state
     while True:
         while agenda:
             entry = agenda.popleft()
             table, do = AGENDA[entry[0]]
             if table is None:
-                do(m, *entry[1:])
+                do(tx, *entry[1:])
             elif (named := tables[table].get(entry[1])) is not None:
-                do(m, named, *entry[2:])
-        if not _quiet(m):
+                do(tx, named, *entry[2:])
+        if not _quiet(tx):
             return
 
 
 # --- 3 Quiet work ------------------------------------------------------------------------------
 
 
-def _quiet(m: Machine) -> bool:
+def _quiet(tx: Transition) -> bool:
     """Do one piece of quiet work; whether there was any."""
-    if m.changed:
-        fired = m.graph.state_triggers and triggers.on_state(m)
-        listeners.wake(m)
+    if tx.changed:
+        fired = tx.graph.state_triggers and triggers.on_state(tx)
+        listeners.wake(tx)
         if fired:
             return True
-    while m.watchers:
-        number = listeners.next_watcher(m)
-        if _look(m, number):
+    while tx.watchers:
+        number = listeners.next_watcher(tx)
+        if _look(tx, number):
             return True
-    while m.moved:
-        number = -heappop(m.moved)
-        m.marked.discard(number)
-        scope = m.state["scopes"].get(number)
+    while tx.moved:
+        number = -heappop(tx.moved)
+        tx.marked.discard(number)
+        scope = tx.state["scopes"].get(number)
         if scope is not None:
-            if (scope["joins"] and joins.settle(m, scope)) or (
-                not scope["live"] and scopes.end_if_empty(m, scope)
+            if (scope["joins"] and joins.settle_joins(tx, scope)) or (
+                not scope["live"] and scopes.end_if_empty(tx, scope)
             ):
                 return True
             if scope["joins"]:
-                m.calm[number] = True
+                tx.calm[number] = True
             if scope["mapped"]:
-                rest(m, scope)
-    if m.calm and _settle_stuck(m):
+                rest(tx, scope)
+    if tx.calm and _settle_stuck(tx):
         return True
-    if m.freed_places:
-        _fill_places(m)
-    return bool(m.agenda)
+    if tx.freed_places:
+        _fill_places(tx)
+    return bool(tx.agenda)
 
 
-def _settle_stuck(m: Machine) -> bool:
+def _settle_stuck(tx: Transition) -> bool:
     """Settle a stuck join in one of the scopes that were looked at; return whether one was."""
-    for number in sorted(m.calm, reverse=True):
-        del m.calm[number]
-        scope = m.state["scopes"].get(number)
-        if scope is not None and joins.settle_stuck(m, scope):
+    for number in sorted(tx.calm, reverse=True):
+        del tx.calm[number]
+        scope = tx.state["scopes"].get(number)
+        if scope is not None and joins.settle_stuck(tx, scope):
             return True
     return False
 
 
-def _look(m: Machine, number: int) -> bool:
+def _look(tx: Transition, number: int) -> bool:
     """Look at a wait or a map again, since state has changed; whether there is work now."""
-    wait = m.state["waits"].get(number)
+    wait = tx.state["waits"].get(number)
     if wait is not None:
-        return waits.look_at_state(m, wait)
-    act = m.state["acts"].get(number)
+        return waits.look_at_state(tx, wait)
+    act = tx.state["acts"].get(number)
     if act is not None:
-        maps.counted(m, act)
-    return bool(m.agenda)
+        maps.counted(tx, act)
+    return bool(tx.agenda)
 
 
-def _fill_places(m: Machine) -> None:
+def _fill_places(tx: Transition) -> None:
     """Begin items in the places that waiting items have given back."""
-    for number in list(m.freed_places):
-        del m.freed_places[number]
-        if number in m.state["acts"]:
-            m.agenda.append(entries.fill(number))
+    for number in list(tx.freed_places):
+        del tx.freed_places[number]
+        if number in tx.state["acts"]:
+            tx.agenda.append(entries.fill(number))
 
 
 # --- 4 End of the event ------------------------------------------------------------------------
 
 
-def _status(m: Machine) -> str:
+def _status(tx: Transition) -> str:
     """Return the status that follows from what is open, while no attempt runs."""
-    state = m.state
+    state = tx.state
     if (
         "claims" in state
         or state["timers"]
         or any(w["kind"] != "question" for w in state["waits"].values())
     ):
         return "waiting"
-    return "waiting" if triggers.may_free(m) else "stalled"
+    return "waiting" if triggers.may_free(tx) else "stalled"

@@ -16,7 +16,6 @@ from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.limits.suspension import unpark
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import triggers
 from flowengine.kernel.recovery import interrupted, retrying
 from flowengine.kernel.state import entries
@@ -31,9 +30,9 @@ from flowengine.kernel.steps import (
     maps,
     retries,
     scopes,
-    unit_outcomes,
 )
 from flowengine.kernel.tokens import activations, joins, map_items
+from flowengine.kernel.transition import Transition
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -53,109 +52,115 @@ class Row(NamedTuple):
     do: Callable[..., None]
 
 
-def _any(entry: Callable[P, Entry]) -> _Doing[Concatenate[Machine, P]]:
+def _any(entry: Callable[P, Entry]) -> _Doing[Concatenate[Transition, P]]:
     return lambda do: Row(None, do)
 
 
-def _unit(entry: Callable[Concatenate[int, P], Entry]) -> _Doing[Concatenate[Machine, Unit, P]]:
+def _unit(entry: Callable[Concatenate[int, P], Entry]) -> _Doing[Concatenate[Transition, Unit, P]]:
     return lambda do: Row("units", do)
 
 
 def _act(
     entry: Callable[Concatenate[int, P], Entry],
-) -> _Doing[Concatenate[Machine, Activation, P]]:
+) -> _Doing[Concatenate[Transition, Activation, P]]:
     return lambda do: Row("acts", do)
 
 
-def _scope(entry: Callable[Concatenate[int, P], Entry]) -> _Doing[Concatenate[Machine, Scope, P]]:
+def _scope(
+    entry: Callable[Concatenate[int, P], Entry],
+) -> _Doing[Concatenate[Transition, Scope, P]]:
     return lambda do: Row("scopes", do)
 
 
-def _group_ended(m: Machine, number: int, output: Plain, past: int) -> None:
-    unit = m.state["units"].get(number)
+def _group_ended(tx: Transition, number: int, output: Plain, past: int) -> None:
+    unit = tx.state["units"].get(number)
     if unit is not None:
-        attempt_outcomes.attempt_ended(m, unit, output, "ok", past)
-    provenance.drop(m.state, past)
+        attempt_outcomes.attempt_ended(tx, unit, output, "ok", past)
+    provenance.drop(tx.state, past)
 
 
-def _test_until(m: Machine, number: int, output: Plain, outcome: str, past: int | None) -> None:
-    unit = m.state["units"].get(number)
+def _test_until(tx: Transition, number: int, output: Plain, outcome: str, past: int | None) -> None:
+    unit = tx.state["units"].get(number)
     if unit is not None:
-        loops.test_until(m, unit, output, outcome, past)
+        attempt_outcomes.test_until(tx, unit, output, outcome, past)
     if past is not None:
-        provenance.drop(m.state, past)
+        provenance.drop(tx.state, past)
 
 
-def _unit_broken(m: Machine, unit: Unit, failure: Broken, anew: Entry | None = None) -> None:
+def _unit_broken(tx: Transition, unit: Unit, failure: Broken, anew: Entry | None = None) -> None:
     """Fail a unit whose expression failed."""
-    if not m.act_of(unit)["units"][unit["id"]]:
-        unpark(m, unit)
-    unit_outcomes.unit_failed(m, unit, as_error(failure, m.address(unit)), anew)
+    if not tx.act_of(unit)["units"][unit["id"]]:
+        unpark(tx, unit)
+    attempt_outcomes.unit_failed(tx, unit, as_error(failure, tx.address(unit)), anew)
 
 
-def _act_broken(m: Machine, act: Activation, failure: Broken, anew: Entry | None = None) -> None:
+def _act_broken(
+    tx: Transition, act: Activation, failure: Broken, anew: Entry | None = None
+) -> None:
     """Fail an activation before it could begin; a limit of its scope no step of it handles."""
-    error = as_error(failure, m.step_address(act))
+    error = as_error(failure, tx.step_address(act))
     if error["type"] != "LimitExceeded":
-        activation_outcomes.activation_failed(m, act, error, anew)
-    elif not held_failures.hold_act(m, act, anew or entries.begin_act(act["id"])):
-        handlers.fail(m, act, error)
+        activation_outcomes.activation_failed(tx, act, error, anew)
+    elif not held_failures.hold_act(tx, act, anew or entries.begin_act(act["id"])):
+        handlers.fail(tx, act, error)
 
 
-def _need_broken(m: Machine, join: int, number: int, failure: Broken) -> None:
-    scope = m.state["scopes"].get(number)
-    if scope is not None and not held_failures.hold_scope(m, scope, entries.needs(number)):
-        error = as_error(failure, scope["path"] + m.graph.node(join).id)
-        if m.blame is not None:
-            m.blame.forget(("scope", number))
-            m.blame.see(("scope", number), error["step"])
-            m.blame.note(("scope", number))
-        flows.fail_scope(m, scope, error)
+def _need_broken(tx: Transition, join: int, number: int, failure: Broken) -> None:
+    scope = tx.state["scopes"].get(number)
+    if scope is not None and not held_failures.hold_scope(tx, scope, entries.needs(number)):
+        error = as_error(failure, scope["path"] + tx.graph.node(join).id)
+        if tx.blame is not None:
+            tx.blame.forget(("scope", number))
+            tx.blame.see(("scope", number), error["step"])
+            tx.blame.note(("scope", number))
+        flows.fail_scope(tx, scope, error)
 
 
-def _too_few(m: Machine, step: int, arrivals: list[Arrival], need: int, came: list[str]) -> None:
+def _too_few(
+    tx: Transition, step: int, arrivals: list[Arrival], need: int, came: list[str]
+) -> None:
     """Activate a join with too few arrivals, only for it to fail."""
     if not arrivals:
         return
-    act = activations.new_activation(m, m.graph.node(step), arrivals)
+    act = activations.new_activation(tx, tx.graph.node(step), arrivals)
     try:
-        activations.count(m, m.scope_of(act), act)
-        failure = retrying.too_few(m, act, need, came)
+        activations.count(tx, tx.scope_of(act), act)
+        failure = retrying.too_few(tx, act, need, came)
     except StepFailure as exceeded:
         failure = exceeded
-    _act_broken(m, act, failure, entries.enough(act["id"], came))
+    _act_broken(tx, act, failure, entries.enough(act["id"], came))
 
 
-def _trigger_broken(m: Machine, arrival: Arrival, failure: Broken) -> None:
+def _trigger_broken(tx: Transition, arrival: Arrival, failure: Broken) -> None:
     """Fail a triggered step: whether the message is for it could not be found out."""
-    if not is_over(m.root()):
-        triggers.awake(m, m.root())
-        act = activations.new_activation(m, m.graph.node(arrival["step"]), [arrival])
-        _act_broken(m, act, failure)
+    if not is_over(tx.root()):
+        triggers.awake(tx, tx.root())
+        act = activations.new_activation(tx, tx.graph.node(arrival["step"]), [arrival])
+        _act_broken(tx, act, failure)
 
 
-def _scope_failed(m: Machine, scope: Scope, error: ErrorData) -> None:
+def _scope_failed(tx: Transition, scope: Scope, error: ErrorData) -> None:
     if not is_over(scope):
-        flows.fail_scope(m, scope, error)
+        flows.fail_scope(tx, scope, error)
 
 
-def _goes_on(m: Machine, act: Activation) -> None:
+def _goes_on(tx: Transition, act: Activation) -> None:
     """Do nothing: what is at work in the activation goes on by itself."""
 
 
-def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> None:
+def _undo_failed(tx: Transition, scope: int, error: ErrorData, then: list[Any]) -> None:
     """Go on after a compensation that could not undo everything: the scope around fails."""
     if then[0] == "handled":
-        act = m.state["acts"].get(then[1])
+        act = tx.state["acts"].get(then[1])
         if act is not None:
-            handlers.fail(m, act, error)
-    elif scope in m.state["scopes"]:
-        status = "cancelled" if m.state["cancelling"] else "failed"
-        flows.end(m, status, error, None, scope)
+            handlers.fail(tx, act, error)
+    elif scope in tx.state["scopes"]:
+        status = "cancelled" if tx.state["cancelling"] else "failed"
+        flows.end(tx, status, error, None, scope)
 
 
-def _flow_cancelled(m: Machine, reason: str) -> None:
-    cancelling.cancel_flow(m, reason, at_once=False)
+def _flow_cancelled(tx: Transition, reason: str) -> None:
+    cancelling.cancel_flow(tx, reason, at_once=False)
 
 
 AGENDA = {
@@ -164,7 +169,7 @@ AGENDA = {
     "activate": _any(entries.activate)(activations.activate),
     "too_few": _any(entries.too_few)(_too_few),
     "cancel_late": _scope(entries.cancel_late)(closing.cancel_late),
-    "broken": _any(entries.need_broken)(_need_broken),
+    "need_broken": _any(entries.need_broken)(_need_broken),
     "needs": _any(entries.needs)(joins.look_again),
     "trigger_broken": _any(entries.trigger_broken)(_trigger_broken),
     # Attempts and rounds of a unit
@@ -173,16 +178,16 @@ AGENDA = {
     "uncertain": _unit(entries.uncertain)(retrying.ask_first),
     "pause": _unit(entries.pause)(retries.pause_before_attempt),
     "ended": _unit(entries.ended)(attempt_outcomes.attempt_ended),
-    "group_over": _any(entries.group_ended)(_group_ended),
+    "group_ended": _any(entries.group_ended)(_group_ended),
     "attempt_failed": _unit(entries.attempt_failed)(attempt_outcomes.attempt_failed),
-    "round": _unit(entries.begin_round)(loops.begin_round),
-    "round_over": _any(entries.test_until)(_test_until),
-    "round_next": _unit(entries.pause_before_round)(loops.pause_before_round),
+    "begin_round": _unit(entries.begin_round)(loops.begin_round),
+    "test_until": _any(entries.test_until)(_test_until),
+    "pause_before_round": _unit(entries.pause_before_round)(loops.pause_before_round),
     "limit": _unit(entries.limit)(retrying.limit_anew),
     "cancel": _unit(entries.cancel)(cancelling.cancel),
     # The end of a unit
-    "unit_ended": _unit(entries.unit_ended)(unit_outcomes.unit_ended),
-    "unit_failed": _unit(entries.unit_failed)(unit_outcomes.unit_failed),
+    "unit_ended": _unit(entries.unit_ended)(attempt_outcomes.unit_ended),
+    "unit_failed": _unit(entries.unit_failed)(attempt_outcomes.unit_failed),
     "unit_broken": _unit(entries.unit_broken)(_unit_broken),
     # Activations and maps
     "begin_act": _act(entries.begin_act)(activations.begin_act),
@@ -193,7 +198,7 @@ AGENDA = {
     "add_item": _act(entries.add_item)(map_items.add_item),
     "counted": _act(entries.counted)(maps.counted),
     "map_broken": _act(entries.map_broken)(maps.fail_map),
-    "map_over": _act(entries.items_ended)(maps.end_map),
+    "items_ended": _act(entries.items_ended)(maps.end_map),
     "items_left": _act(entries.items_left)(maps.items_left),
     "act_ended": _act(entries.act_ended)(activation_outcomes.activation_ended),
     "act_failed": _act(entries.act_failed)(handlers.handle),
@@ -203,15 +208,15 @@ AGENDA = {
     "opened": _act(entries.opened)(scopes.opened),
     "end_all": _scope(entries.end_all)(scopes.end_all),
     "scope_failed": _scope(entries.scope_failed)(_scope_failed),
-    "scope_over": _any(entries.end_anew)(retrying.end_anew),
+    "end_anew": _any(entries.end_anew)(retrying.end_anew),
     "duration": _any(entries.duration)(retrying.duration_anew),
     # Undoing and cleaning up
-    "undo": _any(entries.undo)(compensation.go_on),
+    "undo": _any(entries.undo)(compensation.undo_next),
     "undo_failed": _any(entries.undo_failed)(_undo_failed),
-    "clean": _any(entries.clean)(cleaning.first_of_scope),
-    "clean_on": _any(entries.clean_on)(cleaning.go_on),
+    "clean": _any(entries.clean)(cleaning.clean_scope),
+    "clean_on": _any(entries.clean_on)(cleaning.clean_next),
     # Flows; `of` is the scope of a flow
-    "flow_over": _any(entries.flow_ended)(flows.succeed),
+    "flow_ended": _any(entries.flow_ended)(flows.succeed),
     "flow_handled": _any(entries.flow_handled)(flows.handled),
     "flow_end": _any(entries.flow_end)(flows.end),
     "flow_cancelled": _any(entries.flow_cancelled)(_flow_cancelled),

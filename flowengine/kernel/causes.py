@@ -57,7 +57,7 @@ class Blame:
         causes = self._causes.get(place)
         if not causes:
             return [place]
-        return list(dict.fromkeys(one for cause in causes for one in self.raised(cause)))
+        return list(dict.fromkeys(place for cause in causes for place in self.raised(cause)))
 
 
 def added(hold: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:

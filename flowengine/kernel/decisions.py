@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from flowengine.kernel.ending import cut_attempts
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.recovery import interrupted
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting import approvals, budget_questions, permissions
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.phases import Owner
     from flowengine.kernel.state.records import Wait
 
-_Decide: TypeAlias = "Callable[[Machine, Wait, Decided], None]"
-_Expire: TypeAlias = "Callable[[Machine, Wait], None]"
+_Decide: TypeAlias = "Callable[[Transition, Wait, Decided], None]"
+_Expire: TypeAlias = "Callable[[Transition, Wait], None]"
 
 DECIDABLE = frozenset({"approval", "ask", "question"})
 """Kinds of waits that end by a decision."""
@@ -34,26 +34,26 @@ class Row(NamedTuple):
     """None: its waits have no such timer, and stay open until somebody decides."""
 
 
-def decide(m: Machine, event: Decided) -> None:
+def decide(tx: Transition, event: Decided) -> None:
     """Do what somebody has decided; about a wait that is closed it does nothing."""
-    wait = m.state["waits"].get(event["wait"])
+    wait = tx.state["waits"].get(event["wait"])
     if wait is not None and wait["kind"] in DECIDABLE:
-        DECISIONS[wait["owner"]].decide(m, wait, event)
+        DECISIONS[wait["owner"]].decide(tx, wait, event)
 
 
-def expire(m: Machine, number: int, _arg: int) -> None:
+def expire(tx: Transition, number: int, _arg: int) -> None:
     """Do what follows when the time to decide is over: a timer of an open wait has fired."""
-    wait = m.state["waits"][number]
+    wait = tx.state["waits"][number]
     do = DECISIONS[wait["owner"]].expire
     assert do is not None
-    do(m, wait)
+    do(tx, wait)
 
 
 DECISIONS: dict[Owner, Row] = {
     "step": Row(
         "the unit of an `approval`, a question (`std.ask`) or a `wait`",
         "it is a vote; with enough of them the step continues with the outcome",
-        approvals.decide,
+        approvals.decide_approval,
         "the step continues with `expired`, or with the choice that `on_expire` names",
         approvals.expire,
     ),
@@ -62,7 +62,7 @@ DECISIONS: dict[Owner, Row] = {
         "environment",
         "it is a vote; with enough of them the attempts begin, or fail with `Rejected`; or the "
         "call has the result that was given",
-        permissions.decide,
+        permissions.decide_permission,
         "the attempts fail with `Expired`, or continue as `on_expire` says; who needs it next asks "
         "again",
         permissions.expire,
@@ -70,21 +70,21 @@ DECISIONS: dict[Owner, Row] = {
     "budget": Row(
         "all units for whose calls a budget has nothing left",
         "the budget is raised, and the calls begin; or they and all further ones fail",
-        budget_questions.decide,
+        budget_questions.decide_budget,
         "it stays open",
         None,
     ),
     "attempt": Row(
         "a unit whose attempt was cut off, or that has lost its environment",
         "the attempt runs again, has the result given, or has failed",
-        interrupted.decide,
+        interrupted.decide_attempt,
         "it stays open",
         None,
     ),
     "cut": Row(
         "a compensation, for an attempt that was cut off",
         "that runs again, has acted and is undone, or has not acted",
-        cut_attempts.decide,
+        cut_attempts.decide_cut_attempt,
         "it stays open",
         None,
     ),

@@ -26,13 +26,13 @@ from flowengine.kernel.flow_state import variables
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.limits import budgets, locks
-from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.messages import signals, triggers
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.steps import handlers
 from flowengine.kernel.steps.scopes import first_line, hold_end, keep_for_finally, open_scope, start
 from flowengine.kernel.tokens import routing
+from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.waiting import budget_questions
 
 if TYPE_CHECKING:
@@ -42,108 +42,108 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Scope
 
 
-def begin(m: Machine, event: Started) -> None:
+def begin_execution(tx: Transition, event: Started) -> None:
     """Start the execution: inputs, state, keys of signals, the first tokens.
 
     Args:
         event: The first event of the journal.
     """
-    state = m.state
-    flow = m.graph.flows[0]
+    state = tx.state
+    flow = tx.graph.flows[0]
     state["inputs"] = event["inputs"]
     state["execution"] = event["execution"]
     state["vars"] = variables.initial(flow)
-    if "triggered" in m.graph.flow:
+    if "triggered" in tx.graph.flow:
         state["triggered"] = 0
-    budget = budgets.begin(flow.budget, event.get("budget"))
+    budget = budgets.new_budget(flow.budget, event.get("budget"))
     if budget is not None:
         state["budget"] = budget
-    names = Names(m, None)
-    bound = m.graph.flow.get("concurrency")
-    scope = open_scope(m, 0, None, queued=bound is not None)
+    names = Names(tx, None)
+    bound = tx.graph.flow.get("concurrency")
+    scope = open_scope(tx, 0, None, queued=bound is not None)
     try:
         if bound is not None:
-            _queue(m, names, bound)
+            _queue(tx, names, bound)
         for signal, spec in flow.signals.items():
             if spec.get("key") is not None:
                 state["keys"][signal] = str(evaluate(names, spec["key"]))
     except EvaluationError as failure:
-        m.agenda.append(entries.scope_failed(scope["id"], as_error(failure, "")))
+        tx.agenda.append(entries.scope_failed(scope["id"], as_error(failure, "")))
     duration = flow.limits.get("duration")
     if duration:
-        m.set_timer(parse_duration(duration), "duration", scope["id"])
+        tx.set_timer(parse_duration(duration), "duration", scope["id"])
 
 
-def _queue(m: Machine, names: Names, bound: dict[str, Plain]) -> None:
+def _queue(tx: Transition, names: Names, bound: dict[str, Plain]) -> None:
     """Claim a place among the executions of the flow, before anything else is done."""
     key = str(evaluate(names, bound["key"])) if "key" in bound else ""
-    name = f"concurrency {m.graph.flow['id']}:{key}"
-    m.state["bound"] = [name, bound["max"], bound["then"]]
-    m.state["claims"] = {0: name}
-    m.commands.append(Claim(name, 0, bound["max"], bound["then"]))
+    name = f"concurrency {tx.graph.flow['id']}:{key}"
+    tx.state["bound"] = [name, bound["max"], bound["then"]]
+    tx.state["claims"] = {0: name}
+    tx.commands.append(Claim(name, 0, bound["max"], bound["then"]))
 
 
-def granted(m: Machine, event: Granted) -> None:
+def lock_granted(tx: Transition, event: Granted) -> None:
     """Go on with who has a lock now that executions share: a unit, or the flow with its start.
 
     Args:
         event: What was granted; if it is not waited for any more, nothing changes.
     """
     number = event["unit"]
-    if m.state.get("claims", {}).get(number) != event["lock"]:
+    if tx.state.get("claims", {}).get(number) != event["lock"]:
         return
     if number:
-        locks.granted(m, m.state["units"][number])
+        locks.lock_granted(tx, tx.state["units"][number])
         return
-    locks.forget_claim(m, 0)
-    scope = m.root()
+    locks.forget_claim(tx, 0)
+    scope = tx.root()
     if moves.unqueue(scope):
-        start(m, scope, first_line(m))
+        start(tx, scope, first_line(tx))
         if not moves.is_queued(scope):
-            triggers.take_kept(m)
+            triggers.take_kept(tx)
 
 
-def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
+def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
     """End a scope because of an error that nobody in it handles: its other tokens are withdrawn.
 
     Args:
         error: The first such error; it keeps its type.
     """
-    empty_scope(m, scope)
-    if m.graph.body(scope["body"]).kind != "flow":
-        unit = m.state["units"][scope["unit"]]
+    empty_scope(tx, scope)
+    if tx.graph.body(scope["body"]).kind != "flow":
+        unit = tx.state["units"][scope["unit"]]
         scope["error"] = error
-        remove_scope(m, scope)
-        if m.blame is not None:
-            m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
-        m.agenda.append(entries.attempt_failed(unit["id"], error))
+        remove_scope(tx, scope)
+        if tx.blame is not None:
+            tx.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
+        tx.agenda.append(entries.attempt_failed(unit["id"], error))
         return
     moves.end_tokens(scope)
-    specs = [] if scope.get("rescued") else _flow(m, scope).on_error
-    past = routing.merged_past(m, scope)
+    specs = [] if scope.get("rescued") else _flow(tx, scope).on_error
+    past = routing.merged_past(tx, scope)
     scope["ended"].append([[], past])
     try:
-        spec = handlers.find(m, of_scope(m, scope, past, {"error": error}), specs, error)
+        spec = handlers.find(tx, of_scope(tx, scope, past, {"error": error}), specs, error)
     except EvaluationError as failure:
         broken = as_error(failure, _address(scope))
         broken["cause"] = error
-        m.agenda.append(entries.flow_end("failed", broken, None, scope["id"]))
+        tx.agenda.append(entries.flow_end("failed", broken, None, scope["id"]))
         return
     if spec is None:
-        m.agenda.append(entries.flow_end("failed", error, None, scope["id"]))
+        tx.agenda.append(entries.flow_end("failed", error, None, scope["id"]))
         return
     then = entries.flow_handled(specs.index(spec), error, scope["id"])
     if spec.get("compensate"):
         todo, cut = scope["done"], scope["cut"]
         scope["done"], scope["cut"] = [], []
-        compensation.begin_in(m, scope, todo, cut, error, then)
+        compensation.compensate_in(tx, scope, todo, cut, error, then)
     else:
-        m.agenda.append(then)
+        tx.agenda.append(then)
 
 
-def _flow(m: Machine, scope: Scope) -> Flow:
+def _flow(tx: Transition, scope: Scope) -> Flow:
     """Return what the flow of a scope declares."""
-    return m.flow_of(scope.get("frame", 0))
+    return tx.flow_of(scope.get("frame", 0))
 
 
 def _address(scope: Scope) -> str:
@@ -151,12 +151,12 @@ def _address(scope: Scope) -> str:
     return scope["path"].rstrip("/")
 
 
-def _at_work(m: Machine, number: int) -> Scope | None:
+def _at_work(tx: Transition, number: int) -> Scope | None:
     """Return the scope of a flow; 0: of the main one; None of one that was withdrawn since."""
-    return m.state["scopes"].get(number) if number else m.root()
+    return tx.state["scopes"].get(number) if number else tx.root()
 
 
-def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
+def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
     """Do what a handler of a flow says, after it has compensated if it does.
 
     Args:
@@ -164,91 +164,91 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
         error: What the flow failed with.
         of: The scope of the flow; 0: the main one.
     """
-    scope = _at_work(m, of)
+    scope = _at_work(tx, of)
     if scope is None:
         return
     of = scope["id"]
-    if cleaning.first(m, "scope", scope, entries.flow_handled(index, error, of), error):
+    if cleaning.clean_first(tx, "scope", scope, entries.flow_handled(index, error, of), error):
         return
-    spec: HandlerSpec = _flow(m, scope).on_error[index]
-    past = routing.merged_past(m, scope)
-    keep_for_finally(m, scope, past)
-    names = of_scope(m, scope, past, {"error": error})
+    spec: HandlerSpec = _flow(tx, scope).on_error[index]
+    past = routing.merged_past(tx, scope)
+    keep_for_finally(tx, scope, past)
+    names = of_scope(tx, scope, past, {"error": error})
     do = spec.get("do", "raise")
     try:
-        variables.write_for_flow(m, names, spec.get("set", []), scope)
-        signals.emit(m, names, spec.get("emit", []), str(of if scope["unit"] else 0))
+        variables.write_for_flow(tx, names, spec.get("set", []), scope)
+        signals.emit(tx, names, spec.get("emit", []), str(of if scope["unit"] else 0))
         if do == "next":
-            _rescue(m, scope, spec["to"], provenance.share(m.state, past))
+            _rescue(tx, scope, spec["to"], provenance.share(tx.state, past))
         elif do == "fail":
             failure = handlers.instead(evaluate(names, spec["fail"]), error.get("step", ""), error)
-            m.agenda.append(entries.flow_end("failed", failure, None, of))
+            tx.agenda.append(entries.flow_end("failed", failure, None, of))
         elif do == "output":
-            outputs = _given(m, scope, evaluate(names, spec["output"]))
-            m.agenda.append(entries.flow_end("succeeded", None, outputs, of))
+            outputs = _given(tx, scope, evaluate(names, spec["output"]))
+            tx.agenda.append(entries.flow_end("succeeded", None, outputs, of))
         elif do == "continue":
-            m.agenda.append(entries.flow_ended(of, provenance.share(m.state, past)))
+            tx.agenda.append(entries.flow_ended(of, provenance.share(tx.state, past)))
         else:
-            m.agenda.append(entries.flow_end("failed", error, None, of))
+            tx.agenda.append(entries.flow_end("failed", error, None, of))
     except (StepFailure, EvaluationError) as failed:
         broken = as_error(failed, _address(scope))
         broken["cause"] = error
-        m.agenda.append(entries.flow_end("failed", broken, None, of))
-    provenance.drop(m.state, past)
+        tx.agenda.append(entries.flow_end("failed", broken, None, of))
+    provenance.drop(tx.state, past)
 
 
-def _rescue(m: Machine, scope: Scope, step: int, past: int) -> None:
+def _rescue(tx: Transition, scope: Scope, step: int, past: int) -> None:
     """Lead a token back into the flow, once."""
     moves.lead_back(scope)
     arrival = routing.unsent(scope["id"], step, past, [])
     learn(arrival, scope.get("knows"))
-    m.agenda.append(entries.arrive(arrival))
-    triggers.take_kept(m)
+    tx.agenda.append(entries.arrive(arrival))
+    triggers.take_kept(tx)
 
 
-def succeed(m: Machine, number: int, past: int) -> None:
+def succeed(tx: Transition, number: int, past: int) -> None:
     """Evaluate the outputs of a flow whose tokens have all ended, and end it.
 
     Args:
         number: Its scope.
         past: What lies behind its tokens.
     """
-    scope = m.state["scopes"].get(number)
+    scope = tx.state["scopes"].get(number)
     if scope is None:
-        provenance.drop(m.state, past)
+        provenance.drop(tx.state, past)
         return
     try:
-        outputs, outcome = _outputs(m, scope, past), _outcome(m, scope, past)
+        outputs, outcome = _outputs(tx, scope, past), _outcome(tx, scope, past)
     except (StepFailure, EvaluationError) as failure:
-        if hold_end(m, scope, past):
+        if hold_end(tx, scope, past):
             return
-        if m.blame is not None:
-            m.blame.note(("scope", number))
+        if tx.blame is not None:
+            tx.blame.note(("scope", number))
         error = as_error(failure, _address(scope))
-        m.agenda.append(entries.flow_end("failed", error, None, number))
+        tx.agenda.append(entries.flow_end("failed", error, None, number))
     else:
-        m.agenda.append(entries.subflow_end(outputs, number, outcome))
-    keep_for_finally(m, scope, past)
-    provenance.drop(m.state, past)
+        tx.agenda.append(entries.subflow_end(outputs, number, outcome))
+    keep_for_finally(tx, scope, past)
+    provenance.drop(tx.state, past)
 
 
-def _outputs(m: Machine, scope: Scope, past: int) -> dict[str, Plain]:
-    names = of_scope(m, scope, past)
+def _outputs(tx: Transition, scope: Scope, past: int) -> dict[str, Plain]:
+    names = of_scope(tx, scope, past)
     outputs: dict[str, Plain] = {}
-    for name, spec in _flow(m, scope).outputs.items():
+    for name, spec in _flow(tx, scope).outputs.items():
         outputs[name] = evaluate(names, spec["value"])
-        _check_output(m, name, spec, outputs[name])
+        _check_output(tx, name, spec, outputs[name])
     return outputs
 
 
-def _check_output(m: Machine, name: str, spec: dict[str, Plain], value: Plain) -> None:
-    fault = m.graph.validate(spec["schema"], value) if spec.get("schema") else None
+def _check_output(tx: Transition, name: str, spec: dict[str, Plain], value: Plain) -> None:
+    fault = tx.graph.validate(spec["schema"], value) if spec.get("schema") else None
     require(fault is None, "ValidationError", f"outputs.{name}: {fault}")
 
 
-def _given(m: Machine, scope: Scope, output: Plain) -> dict[str, Plain]:
+def _given(tx: Transition, scope: Scope, output: Plain) -> dict[str, Plain]:
     """Return the outputs of a flow that a handler gives instead: all of them, of their types."""
-    declared = _flow(m, scope).outputs
+    declared = _flow(tx, scope).outputs
     message = "the 'output' of this handler is the outputs of the flow"
     require(isinstance(output, dict), "ValidationError", f"{message}, but no map")
     outputs: dict[str, Plain] = output
@@ -256,23 +256,23 @@ def _given(m: Machine, scope: Scope, output: Plain) -> dict[str, Plain]:
         named = ", ".join(sorted(names))
         require(not names, "ValidationError", f"{message}, but {what} {named}")
     for name, spec in declared.items():
-        _check_output(m, name, spec, outputs[name])
+        _check_output(tx, name, spec, outputs[name])
     return {name: outputs[name] for name in declared}
 
 
-def _outcome(m: Machine, scope: Scope, past: int) -> str:
+def _outcome(tx: Transition, scope: Scope, past: int) -> str:
     """Return how a flow has ended that says so; nobody asks for that of the main flow."""
-    said = _flow(m, scope).outcome
-    if said is None or not scope["unit"]:
+    expression = _flow(tx, scope).outcome
+    if expression is None or not scope["unit"]:
         return "ok"
-    outcome = evaluate(of_scope(m, scope, past), said)
+    outcome = evaluate(of_scope(tx, scope, past), expression)
     is_name = isinstance(outcome, str) and outcome != ""
     require(is_name, "ValidationError", f"outcome: expected text, got {outcome!r}")
     return str(outcome)
 
 
 def end(
-    m: Machine,
+    tx: Transition,
     status: str,
     error: ErrorData | None,
     outputs: Any = None,
@@ -288,53 +288,57 @@ def end(
         of: The scope of the flow; 0: the main one.
         outcome: Of a subflow that succeeded: which of its ways it has ended in.
     """
-    scope = _at_work(m, of)
+    scope = _at_work(tx, of)
     if scope is None:
         return
     if scope["unit"]:
-        _leave(m, scope, error, outputs, outcome)
+        _end_subflow(tx, scope, error, outputs, outcome)
         return
-    if m.graph.body(scope["body"]).final >= 0 and scope["phase"] != "finally":
+    if tx.graph.body(scope["body"]).final >= 0 and scope["phase"] != "finally":
         moves.begin_finally(scope)
-        scope.setdefault("finals", []).append({**final_of(m, scope), "error": error})
-    if not cleaning.first(m, "scope", scope, entries.main_flow_end(status, error, outputs), error):
-        close(m, status, error, outputs)
+        scope.setdefault("finals", []).append({**final_of(tx, scope), "error": error})
+    if not cleaning.clean_first(
+        tx, "scope", scope, entries.main_flow_end(status, error, outputs), error
+    ):
+        close(tx, status, error, outputs)
 
 
-def _leave(m: Machine, scope: Scope, error: ErrorData | None, outputs: Any, outcome: str) -> None:
+def _end_subflow(
+    tx: Transition, scope: Scope, error: ErrorData | None, outputs: Any, outcome: str
+) -> None:
     """End a subflow: its step has its outputs, or an error of the same type as the one inside."""
-    unit, result = m.state["units"][scope["unit"]], _flow(m, scope).result
+    unit, result = tx.state["units"][scope["unit"]], _flow(tx, scope).result
     scope["error"] = error
-    remove_scope(m, scope)
+    remove_scope(tx, scope)
     if error is not None:
-        if m.blame is not None:
-            m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
-        whose: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": error}
-        m.agenda.append(entries.attempt_failed(unit["id"], {**error, **whose}))
+        if tx.blame is not None:
+            tx.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
+        whose: ErrorData = {"step": tx.address(unit), "attempt": unit["tries"], "cause": error}
+        tx.agenda.append(entries.attempt_failed(unit["id"], {**error, **whose}))
         return
-    stop_timeout(m, unit)
+    stop_timeout(tx, unit)
     if result is not None:
         unit["facts"] = {name: value for name, value in outputs.items() if name != result}
         outputs = outputs[result]
     then = entries.ended(unit["id"], outputs, outcome)
-    if not cleaning.first(m, "unit", unit, then):
-        m.agenda.append(then)
+    if not cleaning.clean_first(tx, "unit", unit, then):
+        tx.agenda.append(then)
 
 
-def close(m: Machine, status: str, error: ErrorData | None, outputs: Any = None) -> None:
+def close(tx: Transition, status: str, error: ErrorData | None, outputs: Any = None) -> None:
     """End the execution at once; nothing of it stays open. See `end`."""
-    state = m.state
-    scope = m.root()
-    empty_scope(m, scope)
+    state = tx.state
+    scope = tx.root()
+    empty_scope(tx, scope)
     for number in list(scope["live"]):
-        close_activation(m, state["acts"][number])
-    remove_scope(m, scope)
+        close_activation(tx, state["acts"][number])
+    remove_scope(tx, scope)
     state.pop("cleanups", None)
     for timer in list(state["timers"]):
-        m.clear_timer(timer)
+        tx.clear_timer(timer)
     for number in state["cuts"]:
-        cut_attempts.stop(m, number)
-    budget_questions.withdraw_idle(m)
+        cut_attempts.stop_settling(tx, number)
+    budget_questions.withdraw_idle(tx)
     state["undos"].clear()
     state["cuts"].clear()
     state["layers"].clear()
@@ -342,8 +346,8 @@ def close(m: Machine, status: str, error: ErrorData | None, outputs: Any = None)
     state.pop("claims", None)
     state.pop("answers", None)
     state["kept"].clear()
-    m.agenda.clear()
+    tx.agenda.clear()
     state["status"] = status
     state["outputs"] = outputs
     state["error"] = error
-    m.commands.append(End(status, outputs, error))
+    tx.commands.append(End(status, outputs, error))

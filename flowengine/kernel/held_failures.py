@@ -5,7 +5,7 @@ A `retry` applies the events of a failed execution again, from the first failure
 not fail: each stays in its place, its `then` says what follows when it begins again, and everything
 beside it goes on as it did.
 
-Which they are is found by cause: while events are replayed, `Machine.blame` notes for each place
+Which they are is found by cause: while events are replayed, `Transition.blame` notes for each place
 that failed what made it fail. A place that nothing else made fail is where an error was raised.
 """
 
@@ -21,21 +21,21 @@ from flowengine.kernel.state.moves import move
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation, PlaceKind, Scope, State, Unit
+    from flowengine.kernel.transition import Transition
 
-WITH_PAST = frozenset({"group_over", "round_over"})
+WITH_PAST = frozenset({"group_ended", "test_until"})
 """Agenda entries whose last argument may be a past."""
 
 
-def is_held(m: Machine, kind: PlaceKind, number: int) -> bool:
+def is_held(tx: Transition, kind: PlaceKind, number: int) -> bool:
     """Return whether a failure of a place is to be held back."""
-    hold = m.state.get("hold")
+    hold = tx.state.get("hold")
     return hold is not None and number in hold.get(kind, ())
 
 
-def hold_unit(m: Machine, unit: Unit, then: Entry) -> bool:
+def hold_unit(tx: Transition, unit: Unit, then: Entry) -> bool:
     """Hold a unit that is about to fail for good, if that is asked for.
 
     Args:
@@ -45,68 +45,72 @@ def hold_unit(m: Machine, unit: Unit, then: Entry) -> bool:
     Returns:
         Whether it is held; if not, it fails.
     """
-    if not is_held(m, "unit", unit["id"]):
-        if m.blame is not None:
-            m.blame.see(("unit", unit["id"]), m.address(unit))
+    if not is_held(tx, "unit", unit["id"]):
+        if tx.blame is not None:
+            tx.blame.see(("unit", unit["id"]), tx.address(unit))
         return False
-    locks.leave(m, unit)
+    locks.leave_lock(tx, unit)
     move(unit, "held")
     unit["then"] = list(then)
     if then[0] in WITH_PAST and then[-1]:
-        provenance.share(m.state, then[-1])
-    _give_places(m, [unit, *m.units_around(m.act_of(unit))])
+        provenance.share(tx.state, then[-1])
+    _give_places(tx, [unit, *tx.units_around(tx.act_of(unit))])
     return True
 
 
-def hold_act(m: Machine, act: Activation, then: Entry) -> bool:
+def hold_act(tx: Transition, act: Activation, then: Entry) -> bool:
     """Hold an activation that is about to fail, if that is asked for; see `hold_unit`."""
-    if not is_held(m, "act", act["id"]):
-        if m.blame is not None:
-            m.blame.see(("act", act["id"]), m.step_address(act))
+    if not is_held(tx, "act", act["id"]):
+        if tx.blame is not None:
+            tx.blame.see(("act", act["id"]), tx.step_address(act))
         return False
     act["then"] = list(then)
-    _give_places(m, m.units_around(act))
+    _give_places(tx, tx.units_around(act))
     return True
 
 
-def hold_scope(m: Machine, scope: Scope, then: Entry) -> bool:
+def hold_scope(tx: Transition, scope: Scope, then: Entry) -> bool:
     """Hold a scope that is about to fail, if that is asked for; see `hold_unit`."""
-    if not is_held(m, "scope", scope["id"]):
-        if m.blame is not None:
-            m.blame.forget(("scope", scope["id"]))
-            m.blame.see(("scope", scope["id"]), scope["path"].rstrip("/"))
+    if not is_held(tx, "scope", scope["id"]):
+        if tx.blame is not None:
+            tx.blame.forget(("scope", scope["id"]))
+            tx.blame.see(("scope", scope["id"]), scope["path"].rstrip("/"))
         return False
     moves.hold(scope, then)
     if scope["unit"]:
-        unit = m.state["units"][scope["unit"]]
-        _give_places(m, [unit, *m.units_around(m.act_of(unit))])
+        unit = tx.state["units"][scope["unit"]]
+        _give_places(tx, [unit, *tx.units_around(tx.act_of(unit))])
     return True
 
 
-def _give_places(m: Machine, units: Iterable[Unit]) -> None:
+def _give_places(tx: Transition, units: Iterable[Unit]) -> None:
     """Give back the places of items around what is held, in maps that went on without them."""
     for unit in units:
-        act = m.act_of(unit)
+        act = tx.act_of(unit)
         if unit["item"] >= 0 and act["units"][unit["id"]]:
-            spec = m.node(act).map
+            spec = tx.node(act).map
             assert spec is not None
-            if "need" in act or act.get("gone") or spec.get("on_item_error", "stop") != "stop":
+            if (
+                "need" in act
+                or act.get("left_early")
+                or spec.get("on_item_error", "stop") != "stop"
+            ):
                 act["units"][unit["id"]] = False
                 act["busy"] -= 1
-                m.freed_places[act["id"]] = True
+                tx.freed_places[act["id"]] = True
 
 
-def begins_held(m: Machine, act: Activation, unit: Unit | None = None) -> bool:
+def begins_held(tx: Transition, act: Activation, unit: Unit | None = None) -> bool:
     """Return whether a place is to be held before anything of it is done, as forks ask for."""
-    at = m.state["hold"].get("at")
-    return at is not None and at == (m.step_address(act) if unit is None else m.address(unit))
+    at = tx.state["hold"].get("at")
+    return at is not None and at == (tx.step_address(act) if unit is None else tx.address(unit))
 
 
-def hold_unbegun(m: Machine, act: Activation, unit: Unit, then: Entry) -> bool:
+def hold_unbegun(tx: Transition, act: Activation, unit: Unit, then: Entry) -> bool:
     """Hold a unit, or its next round, before anything of it is done, if a fork asks for that.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         act: The activation of the unit.
         unit: In phase `ready`.
         then: What follows, for the agenda, when it begins.
@@ -114,7 +118,7 @@ def hold_unbegun(m: Machine, act: Activation, unit: Unit, then: Entry) -> bool:
     Returns:
         Whether it is held.
     """
-    if "hold" not in m.state or not begins_held(m, act, unit):
+    if "hold" not in tx.state or not begins_held(tx, act, unit):
         return False
     move(unit, "held")
     unit["then"] = list(then)

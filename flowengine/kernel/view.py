@@ -187,23 +187,23 @@ def bounding(state: State, frame: int) -> list[int]:
     return [0] if "budget" in state else []
 
 
-def budgets_around(m: View, frame: int) -> Iterator[tuple[int, Budget]]:
+def budgets_around(view: View, frame: int) -> Iterator[tuple[int, Budget]]:
     """Yield the budgets that hold inside a flow at work, the innermost first."""
-    for number in bounding(m.state, frame):
-        budget = budget_of(m.state, number)
+    for number in bounding(view.state, frame):
+        budget = budget_of(view.state, number)
         if budget is not None:
             yield number, budget
 
 
-def unbound(m: View, act: Activation) -> set[int]:
+def unbound(view: View, act: Activation) -> set[int]:
     """Return whose budgets do not hold for a call: what it is part of undoes or cleans up there."""
-    inside = bounding(m.state, m.frame_of(act))
+    inside = bounding(view.state, view.frame_of(act))
     free: dict[int, bool] = {}
     tidies = False
-    for one in m.acts_around(act):
-        tidies = tidies or "undo" in one or "final" in one
+    for other in view.acts_around(act):
+        tidies = tidies or "undo" in other or "final" in other
         # What tidies may be at work outside of the subflow that it belongs to.
-        free[m.frame_of(one)] = free[m.scope_of(one).get("frame", 0)] = tidies
+        free[view.frame_of(other)] = free[view.scope_of(other).get("frame", 0)] = tidies
     return {number for number in inside if free.get(number, True)}
 
 
@@ -229,7 +229,10 @@ def taken(budget: Budget, meter: str) -> int:
 def total(budget: Budget) -> dict[str, int]:
     """Return what a budget has counted in all: what is over, and what is reserved; by meter."""
     amounts = budget["limits"].keys() - {"tool_calls", "wall_time"}
-    return {"tool_calls": begun(budget), **{one: taken(budget, one) for one in sorted(amounts)}}
+    return {
+        "tool_calls": begun(budget),
+        **{amount: taken(budget, amount) for amount in sorted(amounts)},
+    }
 
 
 class Left(NamedTuple):
@@ -242,28 +245,28 @@ class Left(NamedTuple):
     """Id of the flow that declares it."""
 
 
-def left_around(m: View, unit: Unit) -> dict[str, Left] | None:
+def left_around(view: View, unit: Unit) -> dict[str, Left] | None:
     """Return what is left for what an attempt starts, by meter; None: it is in no budget.
 
     Args:
-        m: Of the execution.
+        view: Of the execution.
         unit: Whose attempt it is.
     """
-    act = m.act_of(unit)
-    free, found = unbound(m, act), dict[str, Left]()
-    around = list(budgets_around(m, m.frame_of(act)))
+    act = view.act_of(unit)
+    free, found = unbound(view, act), dict[str, Left]()
+    around = list(budgets_around(view, view.frame_of(act)))
     for number, budget in around:
-        gone = total(budget)
-        for meter in gone.keys() & budget["limits"].keys():
+        used = total(budget)
+        for meter in used.keys() & budget["limits"].keys():
             limit = NEVER if number in free else budget["limits"][meter]
-            left = Left(limit - gone[meter], limit, m.flow_of(number).id)
+            left = Left(limit - used[meter], limit, view.flow_of(number).id)
             found[meter] = min(left, found.get(meter, left))
     return found if around else None
 
 
 def as_said(amounts: Mapping[str, int]) -> dict[str, float]:
     """Return amounts of meters as people and step kinds say them: money in dollars."""
-    return {one: n / DOLLAR if one == "cost_usd" else n for one, n in amounts.items()}
+    return {amount: n / DOLLAR if amount == "cost_usd" else n for amount, n in amounts.items()}
 
 
 def settled(budget: Budget, meter: str) -> int:
@@ -287,16 +290,16 @@ def worked(state: State, budget: Budget, now: int) -> int:
 # Joins
 
 
-def number_held(join: JoinState) -> int:
-    """Return how many tokens a join holds."""
-    held = sum(len(arrivals) for arrivals in join["held"].values())
-    return held + len(join.get("got", ())) + len(join.get("kept", ()))
+def number_waiting(join: JoinState) -> int:
+    """Return how many tokens wait at a join."""
+    waiting = sum(len(arrivals) for arrivals in join["arrivals"].values())
+    return waiting + len(join.get("counted", ())) + len(join.get("kept", ()))
 
 
-def held_arrivals(join: JoinState) -> list[Arrival]:
-    """Return the tokens that a join holds."""
-    held = [arrival for arrivals in join["held"].values() for arrival in arrivals]
-    return [*held, *join.get("got", ()), *join.get("kept", ())]
+def waiting_arrivals(join: JoinState) -> list[Arrival]:
+    """Return the tokens that wait at a join."""
+    waiting = [arrival for arrivals in join["arrivals"].values() for arrival in arrivals]
+    return [*waiting, *join.get("counted", ()), *join.get("kept", ())]
 
 
 # Waits and timers

@@ -62,13 +62,13 @@ async def call(
     """
     if tool == "browser_read":
         seen = await browser.async_observe()
-        return str(browser.told(seen, _SHOWN, 0, args["offset"]))
+        return str(browser.observation_text(seen, _SHOWN, 0, args["offset"]))
     if tool == "browser_look":
         seen = await browser.async_step({"action": "screenshot", **args})
-        said = str(browser.told(seen, _BESIDE_PICTURE, 0))
-        return Picture(said, seen.screenshot or None) if picture else said
+        text = str(browser.observation_text(seen, _BESIDE_PICTURE, 0))
+        return Picture(text, seen.screenshot or None) if picture else text
     if tool == "browser_find":
-        return str(browser.found(await browser.async_observe(), **args))
+        return str(browser.search_text(await browser.async_observe(), **args))
     if tool == "browser_elements":
         return str(browser.elements(await browser.async_observe(), **args))
     if tool == "browser_log":
@@ -78,7 +78,7 @@ async def call(
         raise NeedsApproval(seen.needs_approval)
     if tool == "browser_dialog":
         done = "Dialogs of the next action are answered so: now do what opens them."
-        return f"{done}\n{browser.told(seen, _BESIDE_PICTURE, 0)}"
+        return f"{done}\n{browser.observation_text(seen, _BESIDE_PICTURE, 0)}"
     new = tool == "browser_scroll"
     return str(browser.shown(seen, _SHOWN, _SHOWN, anew=tool in _ANEW, new=new))
 

@@ -52,7 +52,7 @@ class Capabilities(NamedTuple):
 
     def without(self, axis: Axis) -> Capabilities:
         """Return these without one that is not enforced."""
-        return self._replace(holds={one: by for one, by in self.holds.items() if one != axis})
+        return self._replace(holds={name: by for name, by in self.holds.items() if name != axis})
 
 
 class Program(Protocol):

@@ -69,14 +69,14 @@ def check(command: str | Sequence[str], allow: Sequence[str], who: str) -> list[
     rules = [rule.split() for rule in allow]
     fitting = [rule for rule in rules if rule == words[: len(rule)]]
     if not fitting:
-        raise Refused(f"{who}: {words[0]!r} is not allowed; policy 'allow' has {_told(allow)}")
+        raise Refused(f"{who}: {words[0]!r} is not allowed; policy 'allow' has {_allowed(allow)}")
     for rule in fitting:
         found = _beyond(rule, words)
         if found is None:
             return words
     raise Refused(
         f"{who}: {found!r} lets {words[0]!r} write files or run programs; policy 'allow' has only "
-        f"{_told(allow)}, which does not name it"
+        f"{_allowed(allow)}, which does not name it"
     )
 
 
@@ -158,5 +158,5 @@ def _is_option(word: str, option: str) -> bool:
     return word == option
 
 
-def _told(allow: Sequence[str]) -> str:
+def _allowed(allow: Sequence[str]) -> str:
     return ", ".join(repr(rule) for rule in allow) or "nothing"

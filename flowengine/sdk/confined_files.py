@@ -78,7 +78,7 @@ class Below:
         Raises:
             ToolError: There is no such file, or it is too large.
         """
-        with self._walk(path) as place, _said(path):
+        with self._walk(path) as place, _naming(path):
             info = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
             if info.st_nlink > 1 and is_in_use(info):
                 raise self._own(path)
@@ -115,7 +115,7 @@ class Below:
         Raises:
             ToolError: There is a folder at this path.
         """
-        with self._walk(path, make=True) as place, _said(path):
+        with self._walk(path, make=True) as place, _naming(path):
             before = None
             with suppress(FileNotFoundError):
                 before = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
@@ -149,7 +149,7 @@ class Below:
         Raises:
             ToolError: It is a folder.
         """
-        with self._walk(path) as place, _said(path), suppress(FileNotFoundError):
+        with self._walk(path) as place, _naming(path), suppress(FileNotFoundError):
             os.unlink(place.name, dir_fd=place.folder)
 
     def folder(self, path: str) -> str:
@@ -162,7 +162,7 @@ class Below:
             PathEscape: It leads out.
             ToolError: There is no such folder.
         """
-        with self._walk(path, enter=True) as place, _said(path):
+        with self._walk(path, enter=True) as place, _naming(path):
             return os.readlink(f"/proc/self/fd/{place.folder}")
 
     def glob(self, path: str, pattern: str) -> list[str]:
@@ -221,7 +221,7 @@ class Below:
     def _entries(self, folder: list[str]) -> list[tuple[str, int]]:
         """Return names and modes (of links themselves) in a folder."""
         path = "/".join(folder) or "."
-        with self._walk(path, enter=True) as place, _said(path):
+        with self._walk(path, enter=True) as place, _naming(path):
             names = os.listdir(place.folder)
             entries = []
             for name in names:
@@ -257,7 +257,7 @@ class Below:
     def _walk(self, path: str, *, make: bool = False, enter: bool = False) -> Iterator[_Place]:
         """Open the folder that contains a path's last name; with `enter`, the folder named."""
         self._check_names(path)
-        with ExitStack() as opened, _said(path):
+        with ExitStack() as opened, _naming(path):
             folders = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
             opened.callback(os.close, folders[0])
             if is_own_path(self._root) or is_own_folder(os.fstat(folders[0])):
@@ -328,7 +328,7 @@ def _enter(name: str, folder: int, *, make: bool) -> int:
 
 
 @contextmanager
-def _said(path: str) -> Iterator[None]:
+def _naming(path: str) -> Iterator[None]:
     """Report errors of the operating system with the path from the flow."""
     try:
         yield

@@ -70,10 +70,10 @@ def _types(schema: Any) -> list[str]:
 
 
 def _of_alternatives(alternatives: list[Any], leaf: _Leaf) -> Convert | None:
-    converts = [found for one in alternatives if (found := _conversion(one, leaf))]
+    converts = [found for schema in alternatives if (found := _conversion(schema, leaf))]
     if not converts:
         return None
-    types = [name for one in alternatives for name in _types(one)]
+    types = [name for schema in alternatives for name in _types(schema)]
     kept = {int: "integer" in types, float: "number" in types}
 
     def convert(value: Any) -> Any:
@@ -96,14 +96,17 @@ def _of_items(schema: Mapping[str, Any], leaf: _Leaf) -> Convert | None:
         if type(value) is not list:
             return value
         each = [*first, *[rest] * (len(value) - len(first))]
-        return [one(item) if one else item for one, item in zip(each, value, strict=False)]
+        return [
+            convert_item(item) if convert_item else item
+            for convert_item, item in zip(each, value, strict=False)
+        ]
 
     return convert
 
 
 def _of_fields(schema: Mapping[str, Any], leaf: _Leaf) -> Convert | None:
     named = schema.get("properties", {})
-    fields = {name: found for name, one in named.items() if (found := _conversion(one, leaf))}
+    fields = {name: found for name, field in named.items() if (found := _conversion(field, leaf))}
     others = _conversion(schema.get("additionalProperties"), leaf)
     if not fields and others is None:
         return None

@@ -107,8 +107,8 @@ class Provider(Generic[_Live]):
         for base in cls.__mro__:
             for generic in base.__dict__.get("__orig_bases__", ()):
                 given = get_args(generic)
-                each = [one for part in given for one in get_args(part) or (part,)]
-                found = tuple(one for one in each if isinstance(one, type) and one is not Any)
+                each = [hint for part in given for hint in get_args(part) or (part,)]
+                found = tuple(hint for hint in each if isinstance(hint, type) and hint is not Any)
                 if found:
                     return found
         return ()

@@ -20,5 +20,5 @@ def _replaced(value: Any, old: str, new: str) -> Any:
     if isinstance(value, str):
         return value.replace(old, new)
     if isinstance(value, Mapping):
-        return {key: _replaced(one, old, new) for key, one in value.items()}
-    return [_replaced(one, old, new) for one in value] if isinstance(value, list) else value
+        return {key: _replaced(item, old, new) for key, item in value.items()}
+    return [_replaced(item, old, new) for item in value] if isinstance(value, list) else value

@@ -226,7 +226,7 @@ def _place(value: str) -> str:
     )
 
 
-Place = Annotated[str, AfterValidator(_place)]
+NetworkPlace = Annotated[str, AfterValidator(_place)]
 
 
 class Policy(Config):
@@ -236,10 +236,10 @@ class Policy(Config):
     is refused.
     """
 
-    network: Literal["none", "any", "public"] | list[Place] | None = None
+    network: Literal["none", "any", "public"] | list[NetworkPlace] | None = None
     """`none`; `any`; `public`: every host at a public address; or a list of what may be reached:
     `host:port`, `host`, `*.host` and `public`."""
-    deny_network: list[Place] | None = None
+    deny_network: list[NetworkPlace] | None = None
     """What may not be reached all the same: `host`, `host:port`, `*.host`."""
     writable: list[str] | None = None
     """Folders inside that may be written in addition to the workspace."""

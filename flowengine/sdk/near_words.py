@@ -17,10 +17,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """
     from difflib import get_close_matches
 
-    folded = {one.lower().replace("-", "_"): one for one in known}
+    folded = {word.lower().replace("-", "_"): word for word in known}
     wanted = word.lower().replace("-", "_")
     found = get_close_matches(wanted, folded, n=3, cutoff=0.6)
-    return next((folded[one] for one in found if plausible(wanted, one)), None)
+    return next((folded[word] for word in found if plausible(wanted, word)), None)
 
 
 def plausible(word: str, meant: str) -> bool:

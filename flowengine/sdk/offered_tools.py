@@ -29,6 +29,6 @@ class OfferedTool(NamedTuple):
             listed: The tool as its server lists it.
         """
         about, schema = listed.get("description"), listed.get("inputSchema")
-        told = json.dumps({"description": about, "inputSchema": schema}, sort_keys=True)
-        digest = hashlib.sha256(told.encode()).hexdigest()
+        offer = json.dumps({"description": about, "inputSchema": schema}, sort_keys=True)
+        digest = hashlib.sha256(offer.encode()).hexdigest()
         return cls(str(listed["name"]), str(about or ""), schema, digest)

@@ -70,10 +70,12 @@ def shown(found: Any, mask: Callable[[Any], Any]) -> Shown:
 def failed(error: BaseException, mask: Callable[[Any], Any]) -> Shown:
     """Return what people are shown if a preview raised an error."""
     try:
-        said = str(error)
+        message = str(error)
     except Exception:  # code of somebody else, as everything about it
-        said = ""
-    text = _storable(mask(f"{type(error).__name__}: {said}" if said else type(error).__name__))
+        message = ""
+    text = _storable(
+        mask(f"{type(error).__name__}: {message}" if message else type(error).__name__)
+    )
     return Shown(note=f"no preview: it failed with {text}"[:LONGEST_NOTE])
 
 

@@ -45,6 +45,6 @@ def forget(closed: Closable) -> None:
 
 
 def _close_all() -> None:
-    for one in list(_opened.values()):
-        if one.pid == os.getpid():
-            one.close()
+    for opened in list(_opened.values()):
+        if opened.pid == os.getpid():
+            opened.close()

@@ -25,8 +25,8 @@ def read_only(value: Any) -> Any:
 def plain(value: Any) -> Any:
     """Return a copy that may be changed, of plain dicts and lists."""
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in dict.items(value)}
-    return [plain(one) for one in list.__iter__(value)] if isinstance(value, list) else value
+        return {key: plain(item) for key, item in dict.items(value)}
+    return [plain(item) for item in list.__iter__(value)] if isinstance(value, list) else value
 
 
 def unwrapped(values: Iterable[Any]) -> Iterator[Any]:
@@ -64,11 +64,11 @@ class ReadOnlyDict(dict[str, Any]):
 
     def values(self) -> Any:
         """Return the values, read-only."""
-        return [read_only(one) for one in super().values()]
+        return [read_only(item) for item in super().values()]
 
     def items(self) -> Any:
         """Return the items, the values read-only."""
-        return [(key, read_only(one)) for key, one in super().items()]
+        return [(key, read_only(item)) for key, item in super().items()]
 
     def copy(self) -> Any:
         """Return a dict of the values, which are read-only."""

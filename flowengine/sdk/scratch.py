@@ -70,7 +70,7 @@ def sweep_scratch() -> list[Path]:
     Returns:
         What was removed.
     """
-    left = [(path, handle) for path in _found() if (handle := _locked(path)) is not None]
+    left = [(path, handle) for path in _existing() if (handle := _locked(path)) is not None]
     if left:
         from flowengine.sdk.process_tree import end_orphans
 
@@ -95,7 +95,7 @@ def _locked(path: Path) -> int | None:
     return None
 
 
-def _found() -> list[Path]:
+def _existing() -> list[Path]:
     try:
         with os.scandir(tempfile.gettempdir()) as entries:
             return [Path(each.path) for each in entries if each.name.startswith(PREFIX)]

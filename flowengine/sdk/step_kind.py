@@ -26,7 +26,7 @@ Effect = Literal["pure", "idempotent", "once"]
 """How a call may be repeated: freely, with the same idempotency key, or never."""
 AsText = Callable[[object, int], str | None]
 """What a call returned and the characters that a model is shown → how the model reads it."""
-Place = Literal["step", "tool", "generated"]
+KindPlace = Literal["step", "tool", "generated"]
 
 
 class SignatureError(Exception):
@@ -165,7 +165,7 @@ class StepKind:
 
     # What the checker and the compiler ask. A class is imported for it only where a flow uses it.
 
-    places: ClassVar[tuple[Place, ...]] = ("step", "tool")
+    places: ClassVar[tuple[KindPlace, ...]] = ("step", "tool")
     """Where its name stands in a flow file: as the action of a step, as the kind of a tool; or only
     in flows that kinds generate. A kind with no place is used by the `tools` it brings."""
     effect: ClassVar[Effect] = "once"
@@ -233,7 +233,7 @@ class StepKind:
         Args:
             word: In place of a key.
         """
-        return next((one for one in cls.synonyms if word in one.words.split()), None)
+        return next((synonym for synonym in cls.synonyms if word in synonym.words.split()), None)
 
     @classmethod
     def output(cls) -> dict[str, Plain]:

@@ -20,7 +20,7 @@ _Result = TypeVar("_Result")
 
 class _Job(NamedTuple):
     call: Callable[[], object]
-    told: Callable[[tuple[object, BaseException | None]], None]
+    report: Callable[[tuple[object, BaseException | None]], None]
 
 
 _jobs: SimpleQueue[_Job] = SimpleQueue()
@@ -52,13 +52,13 @@ async def on_thread(
         if not ended.done():
             ended.set_result(outcome)
 
-    def told(outcome: tuple[object, BaseException | None]) -> None:
+    def report(outcome: tuple[object, BaseException | None]) -> None:
         known.append(outcome)
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, outcome)
 
     context = contextvars.copy_context()
-    _jobs.put(_Job(lambda: context.run(function), told))
+    _jobs.put(_Job(lambda: context.run(function), report))
     if not _idle.acquire(blocking=False):
         threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
     try:
@@ -86,7 +86,7 @@ async def _within(seconds: float, ended: asyncio.Future[_Result]) -> _Result:
 
 def _work() -> None:
     while True:
-        call, told = _jobs.get()
+        call, report = _jobs.get()
         result: object = None
         error: BaseException | None = None
         try:
@@ -95,11 +95,11 @@ def _work() -> None:
             error = raised
         _idle.release()
         try:
-            told((result, error))
+            report((result, error))
         except RuntimeError:  # the loop was closed at this moment
             continue
         finally:
-            del call, told, result, error
+            del call, report, result, error
 
 
 def _forked() -> None:

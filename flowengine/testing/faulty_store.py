@@ -1,9 +1,9 @@
-"""A store with scripted faults, for tests of code that uses the port.
+"""A store that fails when it is told to, for tests of what stands on the port.
 
-It wraps a store and counts the calls that write. Before or after any of them, the disk can be full,
-the file locked, the process dead, or the power cut. The losses depend on the durability: a power
-cut loses writes that were not synced, a killed process loses no committed write. After a death,
-every call raises `ProcessDied` until `restart`, which stands for the next process.
+It wraps a store and counts the calls that write. Before or after any of them the disk can be full,
+the file locked, the process dead, the power gone. What a death loses follows from the durability: a
+power cut loses what was not synced, a killed process nothing that was committed. After a death
+every call raises `ProcessDied` until `restart`, which stands for the process that comes next.
 
     store = FaultyStore(faults={7: "die after"})
     with pytest.raises(ProcessDied):
@@ -12,7 +12,7 @@ every call raises `ProcessDied` until `restart`, which stands for the next proce
     drive(store)
 """
 
-# ruff: noqa: D102 - the port documents each method
+# ruff: noqa: D102 - the port says what each method does
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from flowengine.errors import Conflict, StoreError
+from flowengine.journal.beginning import begin
 from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import (
@@ -49,14 +50,14 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.store import Durability, Store
+from flowengine.journal.store import Durability, JournalStore
 
 Fault = Literal["full", "locked", "read only", "die before", "die after"]
-"""The fault of a write: a `StoreError` without an effect, or the death of the process before or
-after the write has been committed."""
+"""What happens at a write: a `StoreError` that has written nothing, or the death of the process
+before or after the write has been committed."""
 
-MakeStore = Callable[[IsDead], Store]
-"""Makes an empty store that calls the given function to determine whether an owner is dead."""
+MakeStore = Callable[[IsDead], JournalStore]
+"""Makes an empty store that asks the function given whether an owner is dead."""
 
 _ERRORS: dict[str, tuple[str, str]] = {
     "full": ("the disk that holds the store is full", "free some space, then resume"),
@@ -66,23 +67,23 @@ _ERRORS: dict[str, tuple[str, str]] = {
 
 
 class ProcessDied(BaseException):
-    """The process that used the store is dead. Only the test may catch this."""
+    """The process that used the store is dead. Nothing may catch it but the test."""
 
 
-class FaultyStore(Store):
+class FaultyStore(JournalStore):
     """A store with faults.
 
     Args:
         make: Makes the store that is wrapped, and another one after a power cut.
-        durability: The durability of a commit. Default: that of the wrapped store, and `power` for
-            one in memory.
-        faults: Number of a write (from 0) → its fault.
-        on_write: Called before each write with its number and the name of the method. It may block,
-            raise, or read the store.
+        durability: What a finished commit survives; by default what the wrapped store says, and
+            `power` for one in memory.
+        faults: Number of a write (from 0) → what happens there.
+        on_write: Called before each write with its number and the name of the method; may block,
+            raise, or look at the store.
 
     Attributes:
         writes: How many writes were begun so far.
-        faults: As given. It may be changed at any time.
+        faults: As given; may be changed at any time.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class FaultyStore(Store):
         self._unsynced: list[tuple[str, tuple[Any, ...]]] = []
         """Writes that a power cut would lose."""
         self._synced: list[tuple[str, tuple[Any, ...]]] = []
-        """Earlier writes, kept only if a power cut can lose any."""
+        """Writes before those; kept only where a power cut can lose any."""
 
     @property
     def durability(self) -> Durability:
@@ -117,7 +118,7 @@ class FaultyStore(Store):
         return self._store.location
 
     def sync(self) -> None:
-        """Sync all committed writes to the disk, as the system does from time to time."""
+        """Bring all that was committed to the disk, as the system does now and then by itself."""
         self._synced += self._unsynced
         self._unsynced.clear()
 
@@ -126,7 +127,7 @@ class FaultyStore(Store):
         self._died = True
 
     def restart(self, *, power_cut: bool = False) -> None:
-        """Start the next process. The one before is dead, and so are its leases.
+        """Start the next process; the one before is dead, and so are its leases.
 
         Args:
             power_cut: Whether the machine went down, not only the process.
@@ -145,7 +146,7 @@ class FaultyStore(Store):
         return owner.id in self._dead_owners
 
     @property
-    def _alive(self) -> Store:
+    def _alive(self) -> JournalStore:
         """The wrapped store, for a process that lives."""
         if self._died:
             raise ProcessDied
@@ -236,6 +237,9 @@ class FaultyStore(Store):
 
     # -- inbox
 
+    def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
+        begin(self, beginning, files)
+
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         sent: Sent = self._write("send", execution, event, at, message_id)
         return sent
@@ -325,14 +329,17 @@ class FaultyStore(Store):
 
     def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
         if not isinstance(content, bytes):
-            with suppress(OSError):  # the wrapped store reports the error of the path
-                # Read now: when writes are repeated after a power cut, the file may have changed.
+            with suppress(OSError):  # the wrapped store says what is wrong with the path
+                # Read now: by the time that a power cut is made up for, it may be another file.
                 content = Path(fspath(content)).read_bytes()
         artifact: Artifact = self._write("put_artifact", execution, content, name)
         return artifact
 
-    def artifact(self, sha256: str, execution: str | None = None) -> Path:
-        return self._alive.artifact(sha256, execution)
+    def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
+        return self._alive.open_artifact(sha256, execution)
+
+    def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
+        return self._alive.fetch_artifact(sha256, execution)
 
     # -- care
 

@@ -19,9 +19,9 @@ from flowengine.kernel.view import (
     begun,
     bounding,
     budget_of,
-    held_arrivals,
     is_shared,
-    number_held,
+    number_waiting,
+    waiting_arrivals,
 )
 
 if TYPE_CHECKING:
@@ -130,9 +130,9 @@ def no_path_is_lost_or_doubled(simulator: Simulated) -> None:
     for scope in state["scopes"].values():
         assert all(number in state["acts"] for number in scope["live"])
         assert not scope["unit"] or state["units"][scope["unit"]]["scope"] == scope["id"]
-        assert scope["held"] == sum(map(number_held, scope["joins"].values()))
+        assert scope["at_joins"] == sum(map(number_waiting, scope["joins"].values()))
     working = [u for u in state["units"].values() if u["phase"] == "run"]
-    settling = [c for c in state["cuts"].values() if c.get("running")]
+    settling = [c for c in state["cuts"].values() if c["phase"] == "run"]
     assert state["running"] == len(working) + len(settling)
 
 
@@ -216,7 +216,7 @@ def locks_are_held_by_those_who_say_so(simulator: Simulated) -> None:
     locks = simulator.state.get("locks", {})
     for name, lock in locks.items():
         assert lock["holders"], "a lock without a holder is deleted"
-        assert all(units[n]["lock"] == name and units[n]["held"] for n in lock["holders"])
+        assert all(units[n]["lock"] == name and units[n]["has_lock"] for n in lock["holders"])
         sharing = {"shares" in units[n] for n in lock["holders"]}
         assert len(sharing) == 1, "either all holders share a lock, or none does"
         assert all(units[n]["lock"] == name for n in lock["queue"])
@@ -226,10 +226,10 @@ def locks_are_held_by_those_who_say_so(simulator: Simulated) -> None:
         assert (unit["phase"] in ("lock", "budget")) == ("then" in unit)
         if is_shared(unit.get("lock", "0")):
             waits = simulator.state.get("claims", {}).get(number) == unit["lock"]
-            assert waits != unit.get("held", False), "a claim is waited for until it is granted"
+            assert waits != unit.get("has_lock", False), "a claim is waited for until it is granted"
         elif "lock" in unit:
             lock = locks[unit["lock"]]
-            assert number in (lock["holders"] if unit.get("held") else lock["queue"])
+            assert number in (lock["holders"] if unit.get("has_lock") else lock["queue"])
 
 
 def shared_locks_are_those_claimed(simulator: Simulated) -> None:
@@ -259,7 +259,7 @@ def attempts_see_state_as_it_was(simulator: Simulated) -> None:
             continue
         view = View(simulator.graph, state)
         cells = view.vars_of(view.frame_of(view.act_of(unit)))
-        seen = {key: unit.get("saw", {}).get(key, cells[key][0]) for key in run.state}
+        seen = {key: unit.get("replaced_reads", {}).get(key, cells[key][0]) for key in run.state}
         assert seen == run.state
 
 
@@ -307,7 +307,7 @@ def _calls(state: State) -> dict[int, int]:
         act = state["acts"][unit["act"]]
         if unit["phase"] == "run" and "opens" not in act:
             calls[number] = act.get("frame", state["scopes"][act["scope"]].get("frame", 0))
-    settling = {n: c.get("frame", 0) for n, c in state["cuts"].items() if c.get("running")}
+    settling = {n: c.get("frame", 0) for n, c in state["cuts"].items() if c["phase"] == "run"}
     return {**calls, **settling}
 
 
@@ -460,7 +460,7 @@ def _references(state: State) -> Iterator[int]:
         yield from (past for _line, past in scope["ended"])
         dones += scope["done"]
         for join in scope["joins"].values():
-            yield from (arrival["past"] for arrival in held_arrivals(join))
+            yield from (arrival["past"] for arrival in waiting_arrivals(join))
     owners: list[Any] = [*state["units"].values(), *state["acts"].values()]
     finals = [f for owner in [*owners, *state["scopes"].values()] for f in owner.get("finals", ())]
     for cleanup in state.get("cleanups", {}).values():

@@ -20,7 +20,7 @@ from flowengine.engines.executions.replay import is_held_at, unit_at
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host
 from flowengine.engines.messages.signals import send_signal
-from flowengine.engines.people.approvals import Answer as Given
+from flowengine.engines.people.approvals import GivenAnswer as Given
 from flowengine.engines.people.approvals import decide
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.seam import RandomIds

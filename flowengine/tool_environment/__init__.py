@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from flowengine.tool_environment.agent_functions import through
     from flowengine.tool_environment.authority import CallbackAuthority
     from flowengine.tool_environment.clients import EnvironmentClient, Link, MemoryClient
-    from flowengine.tool_environment.clock import Clock, LoopClock
     from flowengine.tool_environment.context import ToolContext
     from flowengine.tool_environment.errors import (
         CallError,
@@ -48,9 +47,9 @@ if TYPE_CHECKING:
         StateError,
         ToolEnvironmentError,
     )
-    from flowengine.tool_environment.host import Bounds
     from flowengine.tool_environment.local_environment import LocalEnvironment
     from flowengine.tool_environment.mcp_tools import mcp_tools
+    from flowengine.tool_environment.parts import CallBounds
     from flowengine.tool_environment.registry import (
         InstanceRegistry,
         ToolRegistry,
@@ -67,7 +66,6 @@ _HOMES = {
     "agent_functions": ("through",),
     "authority": ("CallbackAuthority",),
     "clients": ("EnvironmentClient", "Link", "MemoryClient"),
-    "clock": ("Clock", "LoopClock"),
     "context": ("ToolContext",),
     "errors": (
         "CallError",
@@ -77,7 +75,7 @@ _HOMES = {
         "StateError",
         "ToolEnvironmentError",
     ),
-    "host": ("Bounds",),
+    "parts": ("CallBounds",),
     "local_environment": ("LocalEnvironment",),
     "mcp_tools": ("mcp_tools",),
     "registry": ("InstanceRegistry", "ToolRegistry", "tool_registry"),
@@ -94,11 +92,10 @@ __all__ = [
     "Aborted",
     "ApprovalResponse",
     "BaseEnvironment",
-    "Bounds",
+    "CallBounds",
     "CallError",
     "CallbackAuthority",
     "Client",
-    "Clock",
     "DecisionError",
     "Environment",
     "EnvironmentClient",
@@ -108,7 +105,6 @@ __all__ = [
     "InstanceRegistry",
     "Link",
     "LocalEnvironment",
-    "LoopClock",
     "MemoryClient",
     "Observer",
     "ObserverResult",

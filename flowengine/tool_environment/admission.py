@@ -20,37 +20,37 @@ from flowengine.tool_environment.results import response_of
 from flowengine.tool_environment.signatures import faults
 
 if TYPE_CHECKING:
-    from flowengine.tool_environment.host import Host
+    from flowengine.tool_environment.parts import Parts
 
 
 class Admission:
     """Takes in the calls of one environment.
 
     Args:
-        host: The environment's parts.
+        parts: The environment's parts.
         environment: The environment, for the tools.
     """
 
-    def __init__(self, host: Host, environment: Any) -> None:
-        self._host = host
+    def __init__(self, parts: Parts, environment: Any) -> None:
+        self._parts = parts
         self._environment = environment
 
     async def admit(self, given: Any) -> Call | EnvironmentResponse:
         """Find or take a call, or say what is wrong with it."""
         if isinstance(given, str):
-            found = self._host.calls.get(given)
+            found = self._parts.calls.get(given)
             return found or invalid(given, "", f"there is no call '{given}'", "unknown_call")
         try:
             made = validated(given)
         except CallError as error:
-            parts = given if isinstance(given, Mapping) else {}
-            call, tool = (str(parts.get(name) or "") for name in ("tool_call_id", "tool_name"))
+            fields = given if isinstance(given, Mapping) else {}
+            call, tool = (str(fields.get(name) or "") for name in ("tool_call_id", "tool_name"))
             return invalid(call, tool, error.message)
         return self._known(made) or self._made_before(made) or await self.take(made)
 
     def _known(self, made: ToolCall) -> Call | EnvironmentResponse | None:
         """Return the call that has this id already, if it is the same; another one is refused."""
-        found = self._host.calls.get(made.tool_call_id)
+        found = self._parts.calls.get(made.tool_call_id)
         if found is None:
             return None
         if found.tool == made.tool_name:
@@ -66,22 +66,22 @@ class Admission:
 
     async def take(self, made: ToolCall) -> Call | EnvironmentResponse:
         """Register a call: its tool is looked up, and a new instance made for it."""
-        host = self._host
-        definition = await self._host.registry.find(made.tool_name)
+        parts = self._parts
+        definition = await self._parts.registry.find(made.tool_name)
         if definition is None:
             return self._unknown(made)
-        call = Call(made, host.feed, host.lock)
+        call = Call(made, parts.feed, parts.lock)
         call.definition = definition
-        call.instance = self._host.registry.clone_tool(made.tool_name)
+        call.instance = self._parts.registry.clone_tool(made.tool_name)
         if call.instance is None:
             return self._unknown(made)
         call.instance.environment = self._environment
-        call.arriving = Arriving(call, host.clock)
-        with host.lock:  # somebody may have brought the same call meanwhile
-            there = host.calls.get(call.id)
+        call.arriving = Arriving(call)
+        with parts.lock:  # somebody may have brought the same call meanwhile
+            there = parts.calls.get(call.id)
             is_first = there is None or _may_change(there)
             if is_first:
-                host.remember(call)
+                parts.remember(call)
         if not is_first:
             return self._known(made) or await self.take(made)
         call.move("call_registered", call=call.view())
@@ -89,15 +89,14 @@ class Admission:
 
     def _made_before(self, made: ToolCall) -> EnvironmentResponse | None:
         """Refuse a call that is not the one which an earlier process made with this id."""
-        kept = self._host.journal.find(made.tool_call_id)
-        wanted = (made.tool_name, digest_of(made.args))
-        if kept is None or (kept["tool"], kept["digest"]) == wanted:
+        kept = self._parts.journal.find(made.tool_call_id)
+        if kept is None or (kept["tool"], kept["digest"]) == (made.tool_name, digest_of(made.args)):
             return None
         why = "another call has this id already"
         return invalid(made.tool_call_id, made.tool_name, why, "duplicate_call")
 
     def _unknown(self, made: ToolCall) -> EnvironmentResponse:
-        names = self._host.registry.names()
+        names = self._parts.registry.names()
         near = did_you_mean(made.tool_name, names)
         hint = "" if near is None else f"; {near}"
         known = f" Known tools: {', '.join(names)}." if names else ""

@@ -16,7 +16,7 @@ from flowengine.sdk import StepContext
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
 from flowengine.sdk.tool_calls import Environment, ToolCall, check_environment
 from flowengine.tool_environment.tool_messages import tool_message
-from flowengine.tool_environment.tools import Definition, define
+from flowengine.tool_environment.tools import ToolDefinition, define
 
 if TYPE_CHECKING:
     from flowengine.agents.agent import Result
@@ -43,14 +43,14 @@ def through(environment: Environment, tools: Iterable[Any]) -> list[Callable[...
     return [_function(checked, define(each)) for each in tools]
 
 
-def _function(environment: Environment, definition: Definition) -> Callable[..., Any]:
+def _function(environment: Environment, definition: ToolDefinition) -> Callable[..., Any]:
     async def call_through(*, step_of_call: StepContext, **given: Any) -> Any:
         call = ToolCall(
             tool_call_id=step_of_call.idempotency_key,
             tool_name=definition.name,
             args={name: _plain(value) for name, value in given.items()},
         )
-        return _told(tool_message(call, await environment.execute_tool(call)))
+        return _as_answer(tool_message(call, await environment.execute_tool(call)))
 
     options: Any = call_through
     options.effect = definition.options.effect
@@ -87,7 +87,7 @@ def _plain(value: Any) -> Any:
     return to_plain(value)
 
 
-def _told(message: dict[str, Any]) -> str | Result:
+def _as_answer(message: dict[str, Any]) -> str | Result:
     content = message["content"]
     if isinstance(content, str):
         return content

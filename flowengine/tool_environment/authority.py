@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.tool_environment.clock import Clock, LoopClock
 from flowengine.tool_environment.errors import DecisionError, RegistrationError
 from flowengine.tool_environment.outcomes import (
     Outcome,
@@ -35,24 +34,16 @@ class CallbackAuthority:
         callback: Takes the call and returns an `ApprovalResponse`, a mapping with the same fields,
             or a boolean; may be a coroutine function. None: every call is approved.
         timeout: Seconds that the callback may take; None: any time.
-        clock: Measures them.
 
     Raises:
         RegistrationError: The callback cannot be called with one argument.
     """
 
-    def __init__(
-        self,
-        callback: Callback | None = None,
-        *,
-        timeout: float | None = None,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, callback: Callback | None = None, *, timeout: float | None = None) -> None:
         if callback is not None:
             check_callback(callback, 1, "an approval callback")
         self.callback = callback
         self._timeout = timeout
-        self._clock = clock or LoopClock()
         self._turns = None if callback is None or is_coroutine_function(callback) else Turns(1)
         """A callback that blocks, such as one that asks at a terminal, gets one call at a time."""
 
@@ -78,14 +69,14 @@ class CallbackAuthority:
 
     async def _ask(self, callback: Callback, call_: ToolCall) -> Outcome:
         if self._turns is None:
-            return await bounded(self._clock, self._timeout, call(callback, call_))
-        place = self._turns.queue("", exclusive=True)
+            return await bounded(self._timeout, call(callback, call_))
+        turn = self._turns.queue("", exclusive=True)
         try:
-            if not place.granted.done():
-                await asyncio.wrap_future(place.granted)
-            return await bounded(self._clock, self._timeout, call(callback, call_))
+            if not turn.granted.done():
+                await asyncio.wrap_future(turn.granted)
+            return await bounded(self._timeout, call(callback, call_))
         finally:
-            self._turns.give_back(place)
+            self._turns.give_back(turn)
 
 
 def no(why: str) -> ApprovalResponse:
@@ -132,9 +123,9 @@ def parse_decision(given: Any) -> ApprovalResponse:
     try:
         return ApprovalResponse.model_validate(dict(given))
     except ValidationError as error:
-        place = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+        turn = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
         why = f"the decision is not valid: {faults(error)}"
-        raise DecisionError("invalid_decision", why, field=place) from None
+        raise DecisionError("invalid_decision", why, field=turn) from None
 
 
 def check_callback(callback: Any, arguments: int, what: str) -> None:

@@ -18,7 +18,7 @@ from flowengine.tool_environment.feed import Feed
 from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
-    from flowengine.tool_environment.tools import Definition, Options, Tool
+    from flowengine.tool_environment.tools import Tool, ToolDefinition, ToolOptions
 
 Stage = Literal[
     "tool_registered",
@@ -98,7 +98,7 @@ class Call:
         """That of whoever makes the call: its tool runs there."""
         self.stage: Stage = "tool_registered"
         self.is_loading = True
-        self.definition: Definition | None = None
+        self.definition: ToolDefinition | None = None
         self.instance: Tool | None = None
         self.arriving: Incoming | None = None
         self.controller = AbortController()
@@ -121,12 +121,12 @@ class Call:
         self._stopped: Future[None] = Future()
         self._stopped.set_running_or_notify_cancel()
 
-    def move(self, stage: Stage, **told: Any) -> None:
+    def move(self, stage: Stage, **fields: Any) -> None:
         """Move to the next stage, and publish it.
 
         Args:
             stage: The stage.
-            **told: What is told of it.
+            **fields: The rest of its message.
 
         Raises:
             RuntimeError: It does not follow from where the call is.
@@ -137,23 +137,23 @@ class Call:
         if not (ends or steps == 1 or (steps == 0 and stage in _REPEATED)):
             raise RuntimeError(f"call {self.id}: {stage} does not follow {self.stage}")
         self.stage = stage
-        self.tell(stage, **told)
+        self.tell(stage, **fields)
 
-    def tell(self, kind: str, **told: Any) -> None:
+    def tell(self, kind: str, **fields: Any) -> None:
         """Publish a message about the call.
 
         Args:
             kind: What it tells.
-            **told: The rest of the message.
+            **fields: The rest of the message.
         """
-        self._feed.publish(kind, tool_call_id=self.id, tool_name=self.tool, **told)
+        self._feed.publish(kind, tool_call_id=self.id, tool_name=self.tool, **fields)
 
     def warn(self, code: str, message: str) -> None:
         """Publish a warning about the call."""
         self.tell("warning", code=code, message=message)
 
     @property
-    def options(self) -> Options:
+    def options(self) -> ToolOptions:
         """What its tool says of itself."""
         assert self.definition is not None
         return self.definition.options

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from flowengine.sdk.background import running_loop
 from flowengine.tool_environment.authority import check_callback
-from flowengine.tool_environment.clock import LoopClock
 from flowengine.tool_environment.errors import DecisionError, RegistrationError
 from flowengine.tool_environment.feed import Feed
 from flowengine.tool_environment.outcomes import contained, describe, within
@@ -159,7 +158,7 @@ class Following:
     async def end(self) -> None:
         """Let the client read the last messages, and end the task."""
         if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
-            await within(LoopClock(), _END, self._task)
+            await within(_END, self._task)
         self.stop()
 
 

@@ -34,14 +34,14 @@ from flowengine.tool_environment.results import (
 from flowengine.tool_environment.turns import Turns
 
 if TYPE_CHECKING:
-    from flowengine.tool_environment.host import Host
+    from flowengine.tool_environment.parts import Parts
 
 
-async def execute(host: Host, call: Call, args: dict[str, Any], step: StepContext) -> ToolResult:
+async def execute(parts: Parts, call: Call, args: dict[str, Any], step: StepContext) -> ToolResult:
     """Run a call to its end.
 
     Args:
-        host: The environment's parts.
+        parts: The environment's parts.
         call: The call.
         args: Its arguments, as they were approved.
         step: The attempt of its step.
@@ -50,30 +50,30 @@ async def execute(host: Host, call: Call, args: dict[str, Any], step: StepContex
         What came of it.
     """
     options = call.options
-    turns = _turns(host)
-    place = turns.queue(
+    turns = _turns(parts)
+    turn = turns.queue(
         call.tool,
         exclusive=not options.supports_parallel_execution,
         limit=options.max_running,
     )
     try:
-        if not place.granted.done():
-            granted = asyncio.wrap_future(place.granted)
+        if not turn.granted.done():
+            granted = asyncio.wrap_future(turn.granted)
             if not await call.unless_stopped(granted):
                 return not_begun(call)
         if call.stop is not None:
             return not_begun(call)
-        return await _with_resources(host, call, args, step)
+        return await _with_resources(parts, call, args, step)
     finally:
-        turns.give_back(place)
+        turns.give_back(turn)
 
 
-def _turns(host: Host) -> Turns:
+def _turns(parts: Parts) -> Turns:
     """Return where a call queues up: a tool that makes calls would wait for itself for ever."""
     outer = current.get()
-    if outer is None or not outer.running or host.calls.get(outer.id) is not outer:
-        return host.turns
-    return outer.turns_within(host.bounds.running)
+    if outer is None or not outer.running or parts.calls.get(outer.id) is not outer:
+        return parts.turns
+    return outer.turns_within(parts.bounds.running)
 
 
 def not_begun(call: Call) -> ToolResult:
@@ -82,13 +82,13 @@ def not_begun(call: Call) -> ToolResult:
 
 
 async def _with_resources(
-    host: Host, call: Call, args: dict[str, Any], step: StepContext
+    parts: Parts, call: Call, args: dict[str, Any], step: StepContext
 ) -> ToolResult:
     declared = call.options.resources
     if not declared:
-        return await _run(host, call, args, step, {})
+        return await _run(parts, call, args, step, {})
     opening = asyncio.ensure_future(
-        contained(host.resources.ensure(declared, call.tool, holder=call.id))
+        contained(parts.resources.ensure(declared, call.tool, holder=call.id))
     )
     opened = await call.unless_stopped(opening)
     if not opened:
@@ -97,18 +97,18 @@ async def _with_resources(
     if outcome.error is not None:
         if not opened or call.stop is not None:
             return not_begun(call)
-        return _failed(host, call, outcome.error, ran="no")
+        return _failed(parts, call, outcome.error, ran="no")
     resources, after = outcome.value
     try:
         if not opened:
             return not_begun(call)
-        return await _run(host, call, args, step, resources)
+        return await _run(parts, call, args, step, resources)
     finally:
-        await uncut(contained(host.resources.release(after)))
+        await uncut(contained(parts.resources.release(after)))
 
 
 async def _run(
-    host: Host, call: Call, args: dict[str, Any], step: StepContext, resources: dict[str, Any]
+    parts: Parts, call: Call, args: dict[str, Any], step: StepContext, resources: dict[str, Any]
 ) -> ToolResult:
     call.move("execution", call=call.view())
     call.running = True
@@ -119,40 +119,40 @@ async def _run(
 
     def processes() -> ProcessRunner:
         mark = mark_of(step.execution.id, 0)
-        return ProcessRunner(artifacts, mark, host.mask, grace=host.bounds.grace)
+        return ProcessRunner(artifacts, mark, parts.mask, grace=parts.bounds.grace)
 
     context = ToolContext(
         tool_call_id=call.id,
-        execution_id=host.execution_id,
+        execution_id=parts.execution_id,
         signal=call.controller.signal,
         produced=call.produced,
         parallel=call.options.supports_parallel_execution,
-        state=host.state_of(call.tool),
+        state=parts.state_of(call.tool),
         resources=resources,
         processes=processes,
         progress=progress,
     )
-    await _tell(host, "start", call.view())
-    attempt = _Attempt(host, call, args, context, artifacts)
+    await _tell(parts, "start", call.view())
+    attempt = _Attempt(parts, call, args, context, artifacts)
     try:
         result = await attempt.run()
     finally:
         progress.close()
         call.running = False
-    await _tell(host, "end", call.view(), result)
+    await _tell(parts, "end", call.view(), result)
     return result
 
 
-async def _tell(host: Host, which: str, *args: Any) -> None:
+async def _tell(parts: Parts, which: str, *args: Any) -> None:
     """Call an execution callback; what it does changes nothing."""
-    callback = getattr(host.callbacks, which)
+    callback = getattr(parts.callbacks, which)
     if callback is None:
         return
-    args = tuple(type(each).model_validate(host.mask(each.model_dump())) for each in args)
-    outcome = await bounded(host.clock, host.bounds.observer, call_plugin(callback, *args))
-    why = outcome.fault(host.bounds.observer)
+    args = tuple(type(each).model_validate(parts.mask(each.model_dump())) for each in args)
+    outcome = await bounded(parts.bounds.observer, call_plugin(callback, *args))
+    why = outcome.fault(parts.bounds.observer)
     if why is not None:
-        host.warn("callback", f"the callback '{which}': {why}")
+        parts.warn("callback", f"the callback '{which}': {why}")
 
 
 class _Attempt:
@@ -160,13 +160,13 @@ class _Attempt:
 
     def __init__(
         self,
-        host: Host,
+        parts: Parts,
         call: Call,
         args: dict[str, Any],
         context: ToolContext,
         artifacts: Artifacts,
     ) -> None:
-        self._host = host
+        self._parts = parts
         self._call = call
         self._args = args
         self._context = context
@@ -179,9 +179,9 @@ class _Attempt:
         call = self._call
         work = asyncio.ensure_future(contained(self._invoke()))
         timeout = call.options.timeout
-        withdraw = None
+        timer = None
         if timeout is not None:
-            withdraw = self._host.clock.call_later(timeout, lambda: call.halt("timed_out"))
+            timer = asyncio.get_running_loop().call_later(timeout, call.halt, "timed_out")
         try:
             await call.unless_stopped(work)
             if work.done() and call.end():
@@ -195,8 +195,8 @@ class _Attempt:
             self._kill_processes()
             raise
         finally:
-            if withdraw is not None:
-                withdraw()
+            if timer is not None:
+                timer.cancel()
 
     async def _invoke(self) -> Any:
         current.set(self._call)
@@ -248,13 +248,13 @@ class _Attempt:
 
     async def _stop(self, work: asyncio.Future[Outcome]) -> Outcome | None:
         """Stop the tool; None: it still runs, or nobody knows how it ended."""
-        host = self._host
-        if not await within(host.clock, host.bounds.grace, work):
+        parts = self._parts
+        if not await within(parts.bounds.grace, work):
             if self._on_thread:
                 await on_thread(self._kill_processes)
             else:
                 work.cancel()
-            if not await within(host.clock, host.bounds.grace, work) or self._on_thread:
+            if not await within(parts.bounds.grace, work) or self._on_thread:
                 work.cancel()
                 call = self._call
                 call.warn("still_running", f"tool '{call.tool}' did not stop, and still runs")
@@ -284,20 +284,20 @@ class _Attempt:
             NoData: It has no form as data.
         """
         call, most = self._call, largest_result(self._call.options.limits)
-        return content_of(returned, call.tool, self._artifacts, self._host.mask, most)
+        return content_of(returned, call.tool, self._artifacts, self._parts.mask, most)
 
     def _ended(self, outcome: Outcome) -> ToolResult:
-        host, call = self._host, self._call
+        parts, call = self._parts, self._call
         if outcome.error is not None:
-            return _failed(host, call, outcome.error, ran="yes")
+            return _failed(parts, call, outcome.error, ran="yes")
         try:
             content = self._content(outcome.value)
         except NoData as error:
-            return _failed(host, call, error, ran="yes", text=str(error))
+            return _failed(parts, call, error, ran="yes", text=str(error))
         return result_of(call, "ok", ran="yes", **content.fields())
 
     def _stopped(self, outcome: Outcome | None) -> ToolResult:
-        host, call = self._host, self._call
+        parts, call = self._parts, self._call
         status = call.stop or "aborted"
         content = Content(None, [], [])
         if outcome is not None and outcome.error is None:
@@ -306,7 +306,7 @@ class _Attempt:
             except NoData:
                 outcome = None
         if content.value is None and call.produced:
-            content = content._replace(value=host.mask("".join(call.produced)))
+            content = content._replace(value=parts.mask("".join(call.produced)))
         options = call.options
         why = "aborted" if status == "aborted" else f"timed out after {options.timeout:g} s"
         what = "it had ended" if outcome is not None else "it may have acted in part"
@@ -322,8 +322,8 @@ def _joined(items: list[Any]) -> Any:
 
 
 def _failed(
-    host: Host, call: Call, error: BaseException, *, ran: Ran, text: str | None = None
+    parts: Parts, call: Call, error: BaseException, *, ran: Ran, text: str | None = None
 ) -> ToolResult:
-    message = host.mask(text or error_text(error))
-    partial = host.mask("".join(call.produced)) if call.produced else None
+    message = parts.mask(text or error_text(error))
+    partial = parts.mask("".join(call.produced)) if call.produced else None
     return result_of(call, "error", message, ran=ran, content=partial)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from flowengine.sdk.text_ends import Ends, ends_in_characters
 from flowengine.tool_environment.outcomes import set_soon
 
 Message = dict[str, Any]
@@ -40,15 +41,10 @@ class Feed:
 
     Args:
         mask: Replaces secrets.
-        most: How many messages are kept.
-        largest: How many characters are kept.
     """
 
-    def __init__(
-        self, mask: Callable[[Any], Any], *, most: int = MOST, largest: int = LARGEST
-    ) -> None:
+    def __init__(self, mask: Callable[[Any], Any]) -> None:
         self._mask = mask
-        self._most, self._largest = most, largest
         self._lock = threading.Lock()
         self._kept: deque[_Kept] = deque()
         self._size = 0
@@ -76,9 +72,7 @@ class Feed:
                 text = _JSON.encode(_cut(message))
             self._kept.append(_Kept(self.number, text))
             self._size += len(text)
-            while len(self._kept) > self._most or (
-                self._size > self._largest and len(self._kept) > 1
-            ):
+            while len(self._kept) > MOST or (self._size > LARGEST and len(self._kept) > 1):
                 self._size -= len(self._kept.popleft().text)
             waiting, self._waiting = self._waiting, {}
             listeners = list(self._listeners)
@@ -195,8 +189,11 @@ def _cut(value: Any) -> Any:
 
 def cut_text(text: str, longest: int) -> str:
     """Return a text with its middle left out, and said so, if it is too long."""
-    if len(text) <= longest:
-        return text
-    half = longest // 2
-    left_out = len(text) - 2 * half
-    return f"{text[:half]}\n... {left_out} characters left out ...\n{text[-half:]}"
+    ends = ends_in_characters(text, longest)
+    return text if ends is None else without_middle(text, ends)
+
+
+def without_middle(text: str, ends: Ends) -> str:
+    """Return beginning and end of a text, and how much lies between."""
+    left_out = len(text) - len(ends[0]) - len(ends[1])
+    return f"{ends[0]}\n... {left_out} characters left out ...\n{ends[1]}"

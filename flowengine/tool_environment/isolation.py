@@ -50,10 +50,10 @@ async def run_isolated(
             stdin=asked,
         )
         if not answer.exists():
-            said = (done.stderr or done.stdout).strip()[-LAST_WORDS:]
+            output = (done.stderr or done.stdout).strip()[-LAST_WORDS:]
             raise ToolError(
                 f"the process of the tool ended with exit code {done.exit_code}"
-                + (f": {said}" if said else "")
+                + (f": {output}" if output else "")
             )
         value, error = pickle.loads(answer.read_bytes())
     if error is not None:
@@ -86,8 +86,8 @@ def _pickled(outcome: tuple[Any, BaseException | None]) -> bytes:
         data = pickle.dumps(outcome)
         pickle.loads(data)
     except Exception:
-        said = f"{type(outcome[0] if outcome[1] is None else outcome[1]).__qualname__}"
-        return pickle.dumps((None, ToolError(f"{said} cannot be passed to another process")))
+        what = f"{type(outcome[0] if outcome[1] is None else outcome[1]).__qualname__}"
+        return pickle.dumps((None, ToolError(f"{what} cannot be passed to another process")))
     return data
 
 

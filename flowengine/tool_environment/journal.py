@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.agents.live_functions import LIVE
 from flowengine.errors import Conflict, NotFound
@@ -26,8 +26,10 @@ from flowengine.tool_environment.call import Call, digest_of
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import WaitInfo
+    from flowengine.engines.infos import ExecutionInfo, WaitInfo
     from flowengine.engines.results import ExecutionResult
+    from flowengine.errors import FlowEngineError
+    from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
 
 Step = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 """The function of a step of a call."""
@@ -43,7 +45,20 @@ LOOK = 0.1
 _PRUNED = 1_000
 """Calls after which an engine in memory forgets those that have ended."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
-_CHOICES = {"approve": "approve", "edit": "approve", "reject": "reject", "respond": "respond"}
+_CHOICES = ("approve", "reject", "respond")
+
+
+class Asking(Protocol):
+    """Decides about one call: the authority of its execution."""
+
+    answer: Any
+    """What it has said; None: nobody has asked it."""
+
+    async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
+        """Return the decision."""
+
+    def refused(self, error: FlowEngineError) -> None:
+        """Learn that its decision does not count."""
 
 
 class Elsewhere(Exception):
@@ -89,33 +104,46 @@ class Journal:
         """
         return self._kept(call)[1] if self.is_kept else None
 
-    async def begin(self, call: Call, run: Step, observe: Step, *, asks: bool) -> ExecutionResult:
-        """Start the execution of a call, or resume the one that exists.
+    async def make(
+        self, call: Call, run: Step, observe: Step, asking: Asking, *, asks: bool
+    ) -> ExecutionResult:
+        """Start the execution of a call, or resume the one that exists, until it ends.
 
         Args:
             call: The call. The engine stores its `masked` arguments.
             run: Runs the tool. Takes a `StepContext` and the arguments.
             observe: Runs the observers. Takes the result of the first step.
+            asking: Decides where the engine asks.
             asks: Whether the call needs a decision first.
+
+        Returns:
+            The state of the execution; it still waits for approval if nobody has decided.
 
         Raises:
             Elsewhere: Another process holds it, and the call was stopped here.
         """
         assert call.definition is not None
         live = {LIVE: {call.tool: run, _OBSERVERS: observe}}
-        version = call.definition.version()
         call.execution, kept = self._kept(call.id) if self.is_kept else (self._id(call.id, 0), None)
-        if kept is not None:
-            asked = approval_of(self.engine.result(call.execution))
-            if asked is None or kept["version"] == version:
-                call.replayed = True
-                return await self.go_on(call, live)
+        is_other = kept is not None and kept["version"] != call.definition.version
+        if is_other and approval_of(self.engine.result(call.execution)) is not None:
             await self.withdraw(call)  # the question is about another version
-            call.execution, _ = self._kept(call.id)
-        options = call.definition.options
-        schema = json.dumps(call.definition.signature.schema, sort_keys=True)
+            call.execution, kept = self._kept(call.id)
+        with self.engine.consulting(call.execution, asking, asking.refused):
+            if kept is None:
+                result = await self._start(call, live, asks=asks)
+            else:
+                result = await self._go_on(call, live)
+            wait = approval_of(result)
+            if wait is not None and asking.answer is None:  # an earlier process has asked
+                result = await self.engine.consult_async(wait["id"]) or await self._go_on(call)
+        return result
+
+    async def _start(self, call: Call, live: Mapping[str, Any], *, asks: bool) -> ExecutionResult:
+        assert call.definition is not None
+        options, version = call.definition.options, call.definition.version
         approval = ("required" if options.approval == "required" else "ask") if asks else "none"
-        flow = flow_of(call.tool, schema, options.effect, version, approval)
+        flow = flow_of(call.tool, call.definition.schema, options.effect, version, approval)
         inputs = {
             "call": call.id, "tool": call.tool, "args": call.masked,
             "digest": digest_of(call.args), "version": version,
@@ -132,10 +160,9 @@ class Journal:
             there = self._kept(call.id)[1]
             if there is None or there["digest"] != inputs["digest"]:
                 raise
-            call.replayed = True
-            return await self.go_on(call, live)
+            return await self._go_on(call, live)
 
-    async def go_on(self, call: Call, live: Mapping[str, Any] | None = None) -> ExecutionResult:
+    async def _go_on(self, call: Call, live: Mapping[str, Any] | None = None) -> ExecutionResult:
         """Resume the execution of a call, as soon as no other process holds it.
 
         Args:
@@ -145,6 +172,7 @@ class Journal:
         Raises:
             Elsewhere: Another process holds it, and the call was stopped here.
         """
+        call.replayed = call.replayed or live is not None
         while True:
             try:
                 result = self.engine.result(call.execution)
@@ -156,33 +184,9 @@ class Journal:
                     continue
                 raise Elsewhere from None
 
-    async def decide(
-        self, call: Call, wait: WaitInfo, decision: ApprovalResponse
-    ) -> ExecutionResult:
-        """Record a decision, and resume the execution."""
-        given: Any = {"comment": decision.feedback}
-        if decision.decision == "respond":
-            given["value"] = decision.content
-        else:
-            given["images"] = [each.url for each in decision.images]
-        if decision.args is not None:
-            shown = wait["subject"]
-            given["edit"] = {
-                key: value
-                for key, value in decision.args.items()
-                if key not in shown or shown[key] != value
-            } or None
-        assert decision.decision is not None
-        try:
-            made = await self.engine.decide_async(wait["id"], _CHOICES[decision.decision], **given)
-        except Conflict:  # there is another decision already
-            call.decision = None
-            return await self.go_on(call)
-        return made.result or await self.go_on(call)
-
-    def is_open(self, wait: WaitInfo) -> bool:
+    def is_open(self, wait: str) -> bool:
         """Return whether a wait is undecided."""
-        return self.engine.wait(wait["id"])["status"] == "pending"
+        return self.engine.wait(wait)["status"] == "pending"
 
     async def withdraw(self, call: Call) -> ExecutionResult:
         """Cancel the execution of a call that has not begun, and return its state."""
@@ -190,20 +194,27 @@ class Journal:
             await self.engine.cancel_async(call.execution)
         return self.engine.result(call.execution)
 
+    def has_begun(self, call: Call) -> bool:
+        """Return whether the tool of a call has begun, in whatever process."""
+        return _has_begun(self.engine.show(call.execution))
+
     def decided(self, call: Call) -> ApprovalResponse | None:
         """Return the newest decision about the approval of a call; None if there is none."""
         for event in reversed(list(self.engine.events(call.execution))):
             if event["type"] == "decided" and event["choice"] in _CHOICES:
-                files = [
-                    self.engine.store.artifact(one["sha256"]) for one in event.get("images") or ()
-                ]
+                images = [self._image(image["sha256"]) for image in event.get("images") or ()]
                 return ApprovalResponse(
                     approved=event["choice"] == "approve",
                     feedback=event.get("comment"),
-                    images=[Image.model_validate(file.read_bytes()) for file in files],
+                    images=images,
                     by=event["by"],
                 )
         return None
+
+    def _image(self, sha256: str) -> Image:
+        """Return an image that came with a decision."""
+        with self.engine.store.open_artifact(sha256) as file:
+            return Image.model_validate(file.read())
 
     def state_of(self, tool: str) -> Mapping[str, Any]:
         """Return the state of a tool after its last call, as `number` and `values`."""
@@ -214,7 +225,7 @@ class Journal:
             for each in page.items:
                 made = (self.engine.result(each["execution"]).outputs or {}).get("made")
                 state = (isinstance(made, dict) and made.get("state")) or newest
-                newest = max(newest, state, key=lambda one: one["number"])
+                newest = max(newest, state, key=lambda kept: kept["number"])
             after = page.next
             if after is None:
                 break
@@ -223,7 +234,7 @@ class Journal:
     def _kept(self, call: str) -> tuple[str, Mapping[str, Any] | None]:
         """Return the execution id of a call, and the inputs if the execution exists.
 
-        A cancelled execution does not count: the call was withdrawn and may be made again.
+        One that was cancelled before the tool began does not count: the call may be made again.
         """
         number = 0
         while True:
@@ -232,7 +243,7 @@ class Journal:
                 shown = self.engine.show(id)
             except NotFound:
                 return id, None
-            if shown["status"] != "cancelled":
+            if shown["status"] != "cancelled" or _has_begun(shown):
                 return id, shown["inputs"]
             number += 1
 
@@ -244,6 +255,10 @@ class Journal:
 def approval_of(result: ExecutionResult) -> WaitInfo | None:
     """Return the open question whether a call may run, if an execution waits for it."""
     return next((wait for wait in result.waits if wait["kind"] == "approval"), None)
+
+
+def _has_begun(shown: ExecutionInfo) -> bool:
+    return any(step["attempts"] for step in shown["steps"])
 
 
 def _part(name: str) -> str:

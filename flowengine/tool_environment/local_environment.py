@@ -24,17 +24,16 @@ from flowengine.tool_environment.admission import (
 from flowengine.tool_environment.authority import Callback, CallbackAuthority, check_callback
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.clients import Following
-from flowengine.tool_environment.clock import Clock, LoopClock
 from flowengine.tool_environment.errors import (
     CallError,
     EnvironmentClosed,
     RegistrationError,
 )
 from flowengine.tool_environment.feed import Feed, Message
-from flowengine.tool_environment.host import Bounds, Host
 from flowengine.tool_environment.journal import Journal
 from flowengine.tool_environment.observers import Observers, check_observer
 from flowengine.tool_environment.outcomes import contained, describe
+from flowengine.tool_environment.parts import CallBounds, Parts
 from flowengine.tool_environment.pipeline import Pipeline
 from flowengine.tool_environment.questions import AutoApprove, Questions
 from flowengine.tool_environment.registry import InstanceRegistry, ToolRegistry, tool_registry
@@ -64,7 +63,6 @@ class LocalEnvironment(BaseEnvironment):
         engine: Runs each call as an execution, so results, questions and `ctx.state` are in its
             store, for other processes too; it belongs to the caller. Default: one in memory.
         bounds: How long things may take.
-        clock: Measures the time.
         manager: Opens managed environments; default: that of the process.
 
     Attributes:
@@ -87,21 +85,18 @@ class LocalEnvironment(BaseEnvironment):
         auto_approve: AutoApprove = "asking",
         may_decide: Callable[[str, ToolCall], bool] | None = None,
         engine: Engine | None = None,
-        bounds: Bounds = Bounds(),  # noqa: B008 - it never changes
-        clock: Clock | None = None,
+        bounds: CallBounds = CallBounds(),  # noqa: B008 - it never changes
         manager: EnvironmentManager | None = None,
     ) -> None:
         self.execution_id = execution_id or os.urandom(8).hex()
         self.keeps_calls = bool(execution_id) and engine is not None
-        self._clock = clock or LoopClock()
         known = Secrets(secrets or {})
         self.feed = Feed(known.mask)
         known_tools = _built_in() if registry is None else registry
         self.registry: InstanceRegistry = known_tools.create_instance_registry(self)
         self.observers = Observers()
-        self._host = Host(
+        self._parts = Parts(
             execution_id=self.execution_id,
-            clock=self._clock,
             bounds=bounds,
             secrets=known,
             feed=self.feed,
@@ -113,10 +108,10 @@ class LocalEnvironment(BaseEnvironment):
         )
         self.authority: Any = CallbackAuthority()
         self._questions = Questions(
-            self._host, lambda: self.authority, self._has_client, auto_approve, may_decide
+            self._parts, lambda: self.authority, self._has_client, auto_approve, may_decide
         )
-        self._pipeline = Pipeline(self._host, self._questions)
-        self._admission = Admission(self._host, self)
+        self._pipeline = Pipeline(self._parts, self._questions)
+        self._admission = Admission(self._parts, self)
         self._closed = False
         self._following: Following | None = None
 
@@ -164,11 +159,11 @@ class LocalEnvironment(BaseEnvironment):
         Raises:
             RegistrationError: It cannot be called with a call.
         """
-        self.authority = CallbackAuthority(callback, timeout=timeout, clock=self._clock)
+        self.authority = CallbackAuthority(callback, timeout=timeout)
 
     def clear_tool_approval_callback(self) -> None:
         """Ask nobody any more. A question that is open keeps its callback."""
-        self.authority = CallbackAuthority(clock=self._clock)
+        self.authority = CallbackAuthority()
 
     def register_execute_callback(self, start: Any = None, end: Any = None) -> None:
         """Call functions before and after every call that runs.
@@ -184,11 +179,11 @@ class LocalEnvironment(BaseEnvironment):
             check_callback(start, 1, "the start callback")
         if end is not None:
             check_callback(end, 2, "the end callback")
-        self._host.callbacks.start, self._host.callbacks.end = start, end
+        self._parts.callbacks.start, self._parts.callbacks.end = start, end
 
     def clear_execute_callback(self) -> None:
         """Call nothing before and after calls any more."""
-        self._host.callbacks.start = self._host.callbacks.end = None
+        self._parts.callbacks.start = self._parts.callbacks.end = None
 
     def register_observer(self, observer: Any) -> None:
         """Add an observer under its own name.
@@ -244,7 +239,7 @@ class LocalEnvironment(BaseEnvironment):
         """
         self._check_open()
         made = validated(call)
-        if made.tool_call_id in self._host.calls:
+        if made.tool_call_id in self._parts.calls:
             raise CallError("duplicate_call", f"there is already a call '{made.tool_call_id}'")
         taken = await self._admission.take(made)
         if isinstance(taken, EnvironmentResponse):
@@ -279,7 +274,7 @@ class LocalEnvironment(BaseEnvironment):
         else:
             made = validated(call)
             call_id, args = made.tool_call_id, made.args
-        found = self._host.calls.get(call_id)
+        found = self._parts.calls.get(call_id)
         if found is None:
             raise CallError("unknown_call", f"no call '{call_id}' is registered")
         if found.arriving is None:
@@ -372,7 +367,7 @@ class LocalEnvironment(BaseEnvironment):
     def questions(self) -> list[ToolCall]:
         """Return the calls about which somebody is asked, secrets masked, as they came."""
         calls = [call for call in self._open_calls() if call.question is not None]
-        return list(map(self._host.shown, calls))
+        return list(map(self._parts.shown, calls))
 
     # Stopping
 
@@ -388,7 +383,7 @@ class LocalEnvironment(BaseEnvironment):
         Args:
             call_id: Its id.
         """
-        call = self._host.calls.get(call_id)
+        call = self._parts.calls.get(call_id)
         return call is not None and call.halt("aborted")
 
     async def dispose(self) -> None:
@@ -396,7 +391,7 @@ class LocalEnvironment(BaseEnvironment):
         if self._closed:
             return
         self._closed = True
-        host = self._host
+        parts = self._parts
         calls = self._open_calls()
         for call in calls:
             call.halt("aborted")
@@ -406,14 +401,14 @@ class LocalEnvironment(BaseEnvironment):
             elif call.question is None:
                 self._pipeline.abandon(call)
         loop = asyncio.get_running_loop()
-        while here := {task for task in host.background if task.get_loop() is loop}:
+        while here := {task for task in parts.background if task.get_loop() is loop}:
             await asyncio.wait(here)
-        for failed in await self.registry.dispose_all(host.clock, host.bounds.dispose):
-            host.warn("dispose", f"dispose of tool '{failed.tool}': {failed.error}")
-        closing = await contained(host.resources.close())
+        for failed in await self.registry.dispose_all(parts.bounds.dispose):
+            parts.warn("dispose", f"dispose of tool '{failed.tool}': {failed.error}")
+        closing = await contained(parts.resources.close())
         if closing.error is not None:
-            host.warn("resources", describe(closing.error))
-        await host.journal.close()
+            parts.warn("resources", describe(closing.error))
+        await parts.journal.close()
         self.feed.close()
         if self._following is not None:
             await self._following.end()
@@ -439,8 +434,8 @@ class LocalEnvironment(BaseEnvironment):
         return await self._admission.admit(given)
 
     def _open_calls(self) -> list[Call]:
-        with self._host.lock:
-            return [call for call in self._host.calls.values() if not call.response.done()]
+        with self._parts.lock:
+            return [call for call in self._parts.calls.values() if not call.response.done()]
 
     def _check_open(self) -> None:
         if self._closed:

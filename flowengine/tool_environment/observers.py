@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections import UserDict
+from collections.abc import Callable
 from typing import Any
 
 from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import StepError
 from flowengine.sdk.tool_calls import Observer, ObserverResult, ToolCall, ToolResult
 from flowengine.tool_environment.authority import check_callback
-from flowengine.tool_environment.clock import Clock
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.feed import cut_text
 from flowengine.tool_environment.outcomes import bounded, call
@@ -21,38 +20,18 @@ LARGEST = 64 * 1024
 """Characters of what one observer says."""
 
 
-class Observers(MutableMapping[str, Observer]):
+class Observers(UserDict[str, Observer]):
     """Observers by name, in the order in which they were added; each is checked when it is."""
-
-    def __init__(self) -> None:
-        self._observers: dict[str, Observer] = {}
-        self._lock = threading.Lock()
-
-    def __getitem__(self, name: str) -> Observer:
-        return self._observers[name]
 
     def __setitem__(self, name: str, observer: Observer) -> None:
         check_observer(observer, name)
-        with self._lock:
-            there = self._observers.get(name)
-            if there is not None and there is not observer:
-                raise RegistrationError(f"there is already an observer '{name}'")
-            self._observers[name] = observer
-
-    def __delitem__(self, name: str) -> None:
-        with self._lock:
-            del self._observers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._observers))
-
-    def __len__(self) -> int:
-        return len(self._observers)
+        there = self.data.setdefault(name, observer)
+        if there is not observer:
+            raise RegistrationError(f"there is already an observer '{name}'")
 
     def now(self) -> list[Observer]:
         """Return those that there are at this moment."""
-        with self._lock:
-            return list(self._observers.values())
+        return list(self.data.values())
 
 
 def check_observer(observer: Any, name: str | None = None) -> str:
@@ -81,8 +60,6 @@ async def observe(
     observers: list[Observer],
     made: ToolCall,
     result: ToolResult,
-    *,
-    clock: Clock,
     bound: float,
     mask: Callable[[Any], Any],
 ) -> dict[str, ObserverResult]:
@@ -92,7 +69,6 @@ async def observe(
         observers: Whom.
         made: The call.
         result: Its result.
-        clock: Measures the bound.
         bound: Seconds that each has.
         mask: Replaces secrets.
 
@@ -100,20 +76,20 @@ async def observe(
         What each said, in the order of the observers.
     """
 
-    async def one(observer: Observer) -> ObserverResult:
+    async def tell(observer: Observer) -> ObserverResult:
         copies = made.model_copy(deep=True), result.model_copy(deep=True)
-        outcome = await bounded(clock, bound, call(observer.execute, *copies))
-        said, error = None, outcome.fault(bound)
+        outcome = await bounded(bound, call(observer.execute, *copies))
+        answer, error = None, outcome.fault(bound)
         if error is None:
-            said, error = as_data(outcome.value)
+            answer, error = as_data(outcome.value)
         return ObserverResult(
             observer_name=observer.name,
-            observer_result=mask(said),
+            observer_result=mask(answer),
             error=None if error is None else mask(cut_text(error, LARGEST)),
             in_conversation=getattr(observer, "in_conversation", False) is True,
         )
 
-    found = await asyncio.gather(*map(one, observers))
+    found = await asyncio.gather(*map(tell, observers))
     return {each.observer_name: each for each in found}
 
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from flowengine.sdk.coroutines import close_unbegun
 from flowengine.sdk.threads import on_thread
-from flowengine.tool_environment.clock import Clock
 
 
 class Outcome(NamedTuple):
@@ -66,13 +65,12 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     )
 
 
-async def bounded(clock: Clock, seconds: float | None, work: Awaitable[Any]) -> Outcome:
+async def bounded(seconds: float | None, work: Awaitable[Any]) -> Outcome:
     """Run code in a task of its own, for a limited time.
 
     Code that does not end in time is cancelled and not waited for.
 
     Args:
-        clock: Measures the time.
         seconds: The limit; None: there is none.
         work: What is to be done.
 
@@ -82,7 +80,7 @@ async def bounded(clock: Clock, seconds: float | None, work: Awaitable[Any]) -> 
     task = asyncio.ensure_future(contained(work))
     task.add_done_callback(lambda _: close_unbegun(work))
     try:
-        in_time = await within(clock, seconds, task)
+        in_time = await within(seconds, task)
     except asyncio.CancelledError:
         task.cancel()
         raise
@@ -92,32 +90,15 @@ async def bounded(clock: Clock, seconds: float | None, work: Awaitable[Any]) -> 
     return Outcome(late=True)
 
 
-async def within(clock: Clock, seconds: float | None, work: asyncio.Future[Any]) -> bool:
+async def within(seconds: float | None, work: asyncio.Future[Any]) -> bool:
     """Wait for work that goes on by itself; return whether it ended in time.
 
     Args:
-        clock: Measures the time.
         seconds: The limit; None: there is none.
         work: A task or future.
     """
-    if work.done():
-        return True
-    loop = asyncio.get_running_loop()
-    event = asyncio.Event()
-
-    def ended(_: object) -> None:
-        event.set()
-
-    work.add_done_callback(ended)
-    withdraw = None
-    if seconds is not None:
-        withdraw = clock.call_later(seconds, lambda: set_soon(loop, event))
-    try:
-        await event.wait()
-    finally:
-        work.remove_done_callback(ended)
-        if withdraw is not None:
-            withdraw()
+    if not work.done():
+        await asyncio.wait([work], timeout=seconds)
     return work.done()
 
 

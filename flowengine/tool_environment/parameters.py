@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.tool_environment.call import Call
-from flowengine.tool_environment.clock import Clock
 from flowengine.tool_environment.errors import CallError
 from flowengine.tool_environment.outcomes import bounded, call
 from flowengine.tool_environment.tools import Tool
@@ -28,12 +26,10 @@ class Arriving:
 
     Args:
         call: The call.
-        clock: Measures the time between views.
     """
 
-    def __init__(self, call: Call, clock: Clock) -> None:
+    def __init__(self, call: Call) -> None:
         self._call = call
-        self._clock = clock
         self._pieces: list[str] = []
         self._size = 0
         self._times: deque[float] = deque(maxlen=PER_SECOND)
@@ -41,7 +37,7 @@ class Arriving:
         self._views: deque[dict[str, Any]] = deque()
         self._showing: asyncio.Task[None] | None = None
         self._broken = False
-        self._timer: Callable[[], object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.fault: str | None = None
         """Why the final arguments cannot be used."""
 
@@ -82,7 +78,7 @@ class Arriving:
     def _finish(self) -> None:
         made = self._call
         if self._timer is not None:
-            self._timer()
+            self._timer.cancel()
             self._timer = None
         if self._pieces and self.fault is None:
             made.args, self.fault = _parse("".join(self._pieces))
@@ -95,15 +91,12 @@ class Arriving:
 
     def _may_show(self) -> bool:
         """Return whether a view is due; if it is too early, one follows later by itself."""
-        now = self._clock.monotonic()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         if len(self._times) < PER_SECOND or now - self._times[0] >= 1:
             return True
         if self._timer is None:
-            loop = asyncio.get_running_loop()
-            wait = 1 - (now - self._times[0])
-            self._timer = self._clock.call_later(
-                wait, lambda: loop.call_soon_threadsafe(self._show_late)
-            )
+            self._timer = loop.call_at(self._times[0] + 1, self._show_late)
         return False
 
     def _show_late(self) -> None:
@@ -115,7 +108,7 @@ class Arriving:
         made = self._call
         if self._pieces and not final and self.fault is None:
             made.args = _partial("".join(self._pieces), made.args)
-        self._times.append(self._clock.monotonic())
+        self._times.append(asyncio.get_running_loop().time())
         self._shown = copy(made.args)
         made.move("parameters_updated", call=made.view())
         if made.instance is not None and _has_view(made.instance) and not self._broken:
@@ -126,7 +119,7 @@ class Arriving:
     async def _show_all(self, instance: Tool) -> None:
         while self._views and not self._broken:
             partial = self._views.popleft()
-            outcome = await bounded(self._clock, VIEW_TIME, call(instance.load_ui, copy(partial)))
+            outcome = await bounded(VIEW_TIME, call(instance.load_ui, copy(partial)))
             why = outcome.fault(VIEW_TIME)
             if why is not None:
                 self._broken = True

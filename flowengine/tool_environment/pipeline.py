@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.engines.attempts.serialization import copy
-from flowengine.errors import InputError
 from flowengine.sdk import StepContext
 from flowengine.sdk.tool_calls import (
     ApprovalResponse,
@@ -21,14 +19,14 @@ from flowengine.tool_environment.execution import execute, not_begun
 from flowengine.tool_environment.journal import Elsewhere, Step, approval_of
 from flowengine.tool_environment.observers import observe
 from flowengine.tool_environment.outcomes import bounded, describe
-from flowengine.tool_environment.questions import unmasked
+from flowengine.tool_environment.questions import Asking, unmasked
 from flowengine.tool_environment.registry import disposed, is_disposable
 from flowengine.tool_environment.results import response_of, result_of
-from flowengine.tool_environment.signatures import Fault
+from flowengine.tool_environment.signatures import ArgumentFault
 
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
-    from flowengine.tool_environment.host import Host
+    from flowengine.tool_environment.parts import Parts
     from flowengine.tool_environment.questions import Questions
 
 _Result = TypeVar("_Result")
@@ -38,12 +36,12 @@ class Pipeline:
     """Runs the calls of one environment.
 
     Args:
-        host: The environment's parts.
+        parts: The environment's parts.
         questions: Asks about calls.
     """
 
-    def __init__(self, host: Host, questions: Questions) -> None:
-        self._host = host
+    def __init__(self, parts: Parts, questions: Questions) -> None:
+        self._parts = parts
         self._questions = questions
 
     async def run(self, call: Call) -> EnvironmentResponse:
@@ -62,7 +60,8 @@ class Pipeline:
             return response
         except asyncio.CancelledError:  # the loop ends, and not just whoever waits
             call.halt("aborted")
-            response = response_of(_stopped(call))
+            began = call.stage in {"execution", "observers"}
+            response = response_of(_stopped(call, began=began))
             raise
         except Elsewhere:
             message = "aborted while another process has it: it may have acted"
@@ -77,33 +76,23 @@ class Pipeline:
                 self._finish(call, response)
 
     async def _result(self, call: Call) -> ToolResult:
-        host, journal = self._host, self._host.journal
-        call.masked = host.mask(copy(call.args))
+        parts, journal = self._parts, self._parts.journal
+        call.masked = parts.mask(copy(call.args))
         decision = None
         if journal.find(call.id) is None:
             fault = self._fault(call)
             if fault is not None:
-                return result_of(call, "invalid", host.mask(fault))
-            call.definition = host.registry.definition(call.tool) or call.definition
+                return result_of(call, "invalid", parts.mask(fault))
+            call.definition = parts.registry.definition(call.tool) or call.definition
             decision = self._questions.answer(call)
-        result = await journal.begin(call, *self._steps(call), asks=decision is None)
-        while (wait := approval_of(result)) is not None:
-            is_open = partial(journal.is_open, wait)
-            asked = _granted(call) or await self._questions.ask(call, is_open)
-            if asked == "elsewhere":
-                result = await journal.go_on(call)
-            elif isinstance(asked, ApprovalResponse):
-                call.decision = asked
-                try:
-                    result = await journal.decide(call, wait, self._masked(asked))
-                except InputError as error:
-                    await journal.withdraw(call)
-                    why = f"the decision of {asked.by} is not valid: {error.message}"
-                    return result_of(call, "rejected", host.mask(why))
-            else:
-                result = await journal.withdraw(call)
-                if result.status == "cancelled":
-                    return self._undecided(call, asked)
+        asking = Asking(self._questions, call)
+        result = await journal.make(call, *self._steps(call), asking, asks=decision is None)
+        if approval_of(result) is not None:  # nobody has decided
+            result = await journal.withdraw(call)
+            if asking.refusal is not None:
+                return result_of(call, "rejected", parts.mask(asking.refusal))
+            if result.status == "cancelled":
+                return self._undecided(call, asking.answer)
         return self._read(call, result)
 
     async def ask(self, call: Call) -> EnvironmentResponse:
@@ -113,15 +102,11 @@ class Pipeline:
             return response_of(self._undecided(call, decision))
         if decision.approved:
             assert call.definition is not None
-            version = call.definition.version()
+            version = call.definition.version
             call.granted = Grant(version, digest_of(call.args), decision)
         return EnvironmentResponse(result=decision)
 
-    def _masked(self, decision: ApprovalResponse) -> ApprovalResponse:
-        said = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
-        return decision.model_copy(update=self._host.mask(said))
-
-    def _undecided(self, call: Call, why: str) -> ToolResult:
+    def _undecided(self, call: Call, why: Any) -> ToolResult:
         if why == "expired":
             return result_of(call, "expired", "nobody decided in time; nothing was done")
         return not_begun(call)
@@ -146,35 +131,34 @@ class Pipeline:
         call.changed = None if args == call.args else args
         if call.stage == "parameters_final":  # approved elsewhere, or by a policy
             call.move("approval", call=call.view(), asked=False)
-        result = await _in_context(call, execute(self._host, call, args, step))
+        result = await _in_context(call, execute(self._parts, call, args, step))
         asked = step.approval is not None
-        decision = call.decision or (self._host.journal.decided(call) if asked else None)
+        decision = call.decision or (self._parts.journal.decided(call) if asked else None)
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})
-        observers = self._host.observers.now() if result.ran != "no" else []
+        observers = self._parts.observers.now() if result.ran != "no" else []
         if call.stage == "execution":
             call.move("observers", names=[observer.name for observer in observers])
         return {
-            "result": self._host.mask(result.model_dump(exclude_defaults=True)),
+            "result": self._parts.mask(result.model_dump(exclude_defaults=True)),
             "state": self._state_of(call),
             "is_observed": bool(observers),
         }
 
     def _state_of(self, call: Call) -> Any:
         """Return the state of the tool of a call for the next process, if it has changed."""
-        host = self._host
-        return host.mask(host.state_of(call.tool).to_keep()) if host.journal.is_kept else None
+        parts = self._parts
+        return parts.mask(parts.state_of(call.tool).to_keep()) if parts.journal.is_kept else None
 
     async def _observe(self, call: Call, result: Any) -> dict[str, Any]:
         """Run the observers that there are (second step, if there were some)."""
-        host = self._host
+        parts = self._parts
         made = ToolResult(**result, replayed=call.stage != "observers")
         found = await _in_context(call, observe(
-            host.observers.now(), host.shown(call), made,
-            clock=host.clock, bound=host.bounds.observer, mask=host.mask,
+            parts.observers.now(), parts.shown(call), made, parts.bounds.observer, parts.mask
         ))  # fmt: skip
-        return {name: said.model_dump() for name, said in found.items()}
+        return {name: answer.model_dump() for name, answer in found.items()}
 
     def _read(self, call: Call, result: ExecutionResult) -> ToolResult:
         """Return what came of a call, as the engine has kept it."""
@@ -186,15 +170,17 @@ class Pipeline:
             else:  # a person gave it
                 made = result_of(call, "ok", content=found)
             if made.success and made.ran == "no":
-                made = _with_feedback(made, call.decision or self._host.journal.decided(call))
+                made = _with_feedback(made, call.decision or self._parts.journal.decided(call))
+        elif result.status == "cancelled":
+            made = _stopped(call, began=self._parts.journal.has_begun(call))
         elif result.error is None:
             why = "the process ended during the call: nobody knows whether it acted"
             made = result_of(call, "uncertain", why, ran="maybe")
         elif result.error["type"] == "Rejected":
-            decision = call.decision or self._host.journal.decided(call)
+            decision = call.decision or self._parts.journal.decided(call)
             assert decision is not None
-            said = f": {decision.feedback}" if decision.feedback else ""
-            why = self._host.mask(f"rejected by {decision.by}{said}")
+            reason = f": {decision.feedback}" if decision.feedback else ""
+            why = self._parts.mask(f"rejected by {decision.by}{reason}")
             made = _with_feedback(result_of(call, "rejected", why), decision)
         elif result.error["type"] == "Refused":
             made = result_of(call, "rejected", result.error["message"])
@@ -210,7 +196,7 @@ class Pipeline:
             return call.arriving.fault
         try:
             call.definition.signature.convert(call.args)
-        except Fault as error:
+        except ArgumentFault as error:
             return str(error)
         return None
 
@@ -221,7 +207,7 @@ class Pipeline:
         call.response.set_result(response)
         arriving = call.arriving
         if is_disposable(call.instance) or not (arriving is None or arriving.is_shown):
-            self._host.keep_running(self._dispose(call))
+            self._parts.keep_running(self._dispose(call))
         else:
             call.forget()
 
@@ -231,11 +217,11 @@ class Pipeline:
 
     async def _dispose(self, call: Call) -> None:
         """Dispose the instance of a call; its result does not wait for it."""
-        host = self._host
+        parts = self._parts
         if call.arriving is not None:
-            await bounded(host.clock, host.bounds.dispose, call.arriving.end())
-        outcome = await bounded(host.clock, host.bounds.dispose, disposed(call.instance))
-        why = outcome.fault(host.bounds.dispose)
+            await bounded(parts.bounds.dispose, call.arriving.end())
+        outcome = await bounded(parts.bounds.dispose, disposed(call.instance))
+        why = outcome.fault(parts.bounds.dispose)
         if why is not None:
             call.warn("dispose", f"dispose of tool '{call.tool}': {why}")
         call.forget()
@@ -246,15 +232,6 @@ async def _in_context(call: Call, work: Coroutine[Any, Any, _Result]) -> _Result
     return await asyncio.get_running_loop().create_task(work, context=call.context)
 
 
-def _granted(call: Call) -> ApprovalResponse | None:
-    """Use up an earlier approval, if tool version and arguments still match."""
-    grant, call.granted = call.granted, None
-    assert call.definition is not None
-    if grant is None or grant[:2] != (call.definition.version(), digest_of(call.args)):
-        return None
-    return grant.decision
-
-
 def _with_feedback(result: ToolResult, decision: ApprovalResponse | None) -> ToolResult:
     if decision is None or (decision.feedback is None and not decision.images):
         return result
@@ -263,8 +240,8 @@ def _with_feedback(result: ToolResult, decision: ApprovalResponse | None) -> Too
     )
 
 
-def _stopped(call: Call) -> ToolResult:
-    if call.stage not in {"execution", "observers"}:
+def _stopped(call: Call, *, began: bool) -> ToolResult:
+    if not began:
         return not_begun(call)
     message = "aborted while it ran: it may have acted in part"
     return result_of(call, call.stop or "aborted", message, ran="maybe")

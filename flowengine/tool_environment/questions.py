@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.previews import SECONDS, Shown, failed, shown, too_slow
-from flowengine.sdk.tool_calls import ApprovalResponse
+from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 from flowengine.tool_environment.authority import (
     AUTO,
     CallbackAuthority,
     no,
     parse_decision,
 )
-from flowengine.tool_environment.call import Call
-from flowengine.tool_environment.clock import LoopClock
+from flowengine.tool_environment.call import Call, digest_of
 from flowengine.tool_environment.errors import DecisionError
 from flowengine.tool_environment.journal import LOOK
 from flowengine.tool_environment.outcomes import bounded, contained, describe, within
 from flowengine.tool_environment.outcomes import call as call_plugin
-from flowengine.tool_environment.signatures import Fault
-from flowengine.tool_environment.tools import Options, Tool
+from flowengine.tool_environment.signatures import ArgumentFault
+from flowengine.tool_environment.tools import Tool, ToolOptions
 
 if TYPE_CHECKING:
-    from flowengine.tool_environment.host import Host
+    from flowengine.errors import FlowEngineError
+    from flowengine.tool_environment.parts import Parts
 
 
 Ended = Literal["aborted", "expired", "elsewhere"]
@@ -40,7 +40,7 @@ class Questions:
     """Asks about the calls of one environment.
 
     Args:
-        host: The environment's parts.
+        parts: The environment's parts.
         authority: Returns who is asked.
         has_client: Returns whether a client answers questions.
         auto: What is approved by itself where nobody can be asked.
@@ -49,13 +49,13 @@ class Questions:
 
     def __init__(
         self,
-        host: Host,
+        parts: Parts,
         authority: Callable[[], Any],
         has_client: Callable[[], bool],
         auto: AutoApprove,
         may_decide: Callable[[str, Any], bool] | None,
     ) -> None:
-        self._host = host
+        self._parts = parts
         self._authority = authority
         self._has_client = has_client
         self._auto = auto
@@ -78,32 +78,30 @@ class Questions:
         self._tell(call, decision)
         return decision
 
-    async def ask(
-        self, call: Call, is_open: Callable[[], bool] = lambda: True
-    ) -> ApprovalResponse | Ended:
+    async def ask(self, call: Call, wait: str | None = None) -> ApprovalResponse | Ended:
         """Ask about a call, and wait for the decision.
 
         Args:
             call: The call.
-            is_open: Whether nobody has decided elsewhere.
+            wait: Id of the question in the engine, where others may decide; None: it has none.
 
         Returns:
             The decision, or why there is none here.
         """
-        host = self._host
+        parts = self._parts
         assert call.definition is not None
         question: Future[ApprovalResponse] = Future()
         question.set_running_or_notify_cancel()  # nobody who stops waiting cancels it
         call.question = question
         call.move("approval", call=call.view(), asked=True, tool=call.definition.metadata())
         asking = asyncio.ensure_future(self._ask_authority(call))
-        waiting = asyncio.ensure_future(self._decided(question, is_open))
+        waiting = asyncio.ensure_future(self._decided(question, wait))
         try:
             if not await call.unless_stopped(waiting):
                 return "aborted"
             ended = waiting.result()
         finally:
-            with host.lock:
+            with parts.lock:
                 call.question = None
             asking.cancel()
             waiting.cancel()
@@ -112,26 +110,27 @@ class Questions:
             return question.result()
         return ended
 
-    async def _decided(
-        self, question: Future[ApprovalResponse], is_open: Callable[[], bool]
-    ) -> Ended | None:
+    async def _decided(self, question: Future[ApprovalResponse], wait: str | None) -> Ended | None:
         """Wait for a decision; return why there is none, or None."""
         waiting = asyncio.wrap_future(question)
-        expiring = asyncio.ensure_future(
-            within(self._host.clock, self._host.bounds.question, waiting)
-        )
+        expiring = asyncio.ensure_future(within(self._parts.bounds.question, waiting))
         try:
-            while self._host.journal.is_kept:
-                if await within(LoopClock(), LOOK, expiring):
+            while wait is not None and self._parts.journal.is_kept:
+                if await within(LOOK, expiring):
                     break
-                if not is_open():
+                if not self._parts.journal.is_open(wait):
                     return "elsewhere"
             return None if await expiring else "expired"
         finally:
             expiring.cancel()
             waiting.cancel()
 
-    def _approves_itself(self, authority: CallbackAuthority, options: Options) -> bool:
+    def masked(self, decision: ApprovalResponse) -> ApprovalResponse:
+        """Return a decision as the engine keeps it."""
+        fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
+        return decision.model_copy(update=self._parts.mask(fields))
+
+    def _approves_itself(self, authority: CallbackAuthority, options: ToolOptions) -> bool:
         if authority.callback is not None:
             return False
         if self._auto == "everything":
@@ -142,11 +141,11 @@ class Questions:
 
     async def _ask_authority(self, call: Call) -> None:
         """Ask the authority, unless only a client or another process can decide."""
-        host, authority = self._host, self._authority()
+        parts, authority = self._parts, self._authority()
         preview = await self._preview(call)
         if isinstance(authority, CallbackAuthority) and authority.callback is None:
             return
-        view = host.shown(call)
+        view = parts.shown(call)
         view.preview, view.preview_note = preview.preview, preview.note
         outcome = await contained(authority.approve_tool(view))
         if outcome.error is not None:
@@ -167,20 +166,20 @@ class Questions:
 
     async def _preview(self, call: Call) -> Shown:
         """Have the tool say what the call would do, and publish it; the question is open."""
-        instance, host = call.instance, self._host
+        instance, parts = call.instance, self._parts
         find = getattr(instance, "preview", None)
         if find is None or getattr(find, "__func__", None) is Tool.preview:
             return Shown()
-        outcome = await bounded(host.clock, SECONDS, call_plugin(find, host.shown(call).args))
+        outcome = await bounded(SECONDS, call_plugin(find, parts.shown(call).args))
         if outcome.late:
-            told = too_slow()
+            preview = too_slow()
         elif outcome.error is not None:
-            told = failed(outcome.error, host.mask)
+            preview = failed(outcome.error, parts.mask)
         else:
-            told = shown(outcome.value, host.mask)
-        if any(told) and call.question is not None:
-            call.tell("preview", **told._asdict())
-        return told
+            preview = shown(outcome.value, parts.mask)
+        if any(preview) and call.question is not None:
+            call.tell("preview", **preview._asdict())
+        return preview
 
     def _check_edit(self, call: Call, decision: ApprovalResponse) -> None:
         """Check changed arguments.
@@ -196,7 +195,7 @@ class Questions:
             raise DecisionError("invalid_decision", why, field="args")
         try:
             call.definition.signature.convert(unmasked(decision.args, call.masked, call.args))
-        except Fault as error:
+        except ArgumentFault as error:
             raise DecisionError("invalid_decision", f"args: {error}", field="args") from None
 
     def decide(self, call_id: str, given: Any, by: str) -> None:
@@ -214,7 +213,7 @@ class Questions:
         try:
             self._decide(call_id, given, by)
         except DecisionError as error:
-            self._host.feed.publish(
+            self._parts.feed.publish(
                 "decision_refused",
                 tool_call_id=call_id,
                 by=by,
@@ -224,7 +223,7 @@ class Questions:
             raise
 
     def _decide(self, call_id: str, given: Any, by: str) -> None:
-        call = self._host.calls.get(call_id)
+        call = self._parts.calls.get(call_id)
         if call is None:
             raise DecisionError("unknown_call", f"there is no call '{call_id}'")
         if call.question is None:
@@ -252,10 +251,53 @@ class Questions:
     def _warn_of_auto(self) -> None:
         if not self._warned:
             self._warned = True
-            self._host.warn(
+            self._parts.warn(
                 "auto_approval",
                 "calls are approved without asking anybody: no approval callback is registered",
             )
+
+
+class Asking:
+    """Is asked by the engine about one call, and asks whoever decides here.
+
+    Args:
+        questions: Those of the environment.
+        call: The call.
+    """
+
+    def __init__(self, questions: Questions, call: Call) -> None:
+        self._questions = questions
+        self._call = call
+        self.answer: ApprovalResponse | Ended | None = None
+        self.refusal: str | None = None
+        """Why the decision does not count."""
+
+    async def approve_tool(self, asked: ToolCall) -> EnvironmentResponse:
+        """Return what was decided about the call; deferred: nobody has decided here."""
+        call, questions = self._call, self._questions
+        self.answer = answer = _granted(call) or await questions.ask(call, asked.tool_call_id)
+        if not isinstance(answer, ApprovalResponse):
+            return EnvironmentResponse(result=_DEFERRED)
+        call.decision = answer
+        return EnvironmentResponse(result=questions.masked(answer))
+
+    def refused(self, error: FlowEngineError) -> None:
+        """Drop the decision: it is not valid, or another one stands."""
+        self._call.decision = None
+        if isinstance(self.answer, ApprovalResponse):
+            self.refusal = f"the decision of {self.answer.by} is not valid: {error.message}"
+
+
+_DEFERRED = ApprovalResponse(approved=False, decision="defer")
+
+
+def _granted(call: Call) -> ApprovalResponse | None:
+    """Use up an earlier approval, if tool version and arguments still match."""
+    grant, call.granted = call.granted, None
+    assert call.definition is not None
+    if grant is None or grant[:2] != (call.definition.version, digest_of(call.args)):
+        return None
+    return grant.decision
 
 
 def unmasked(edited: Any, masked: Any, original: Any) -> Any:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from flowengine.tool_environment.clock import Clock, LoopClock
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.tool_environment.outcomes import bounded, call, describe
-from flowengine.tool_environment.tools import Definition, Tool, define
+from flowengine.tool_environment.tools import Tool, ToolDefinition, define
 
 
 class ToolRegistry:
@@ -19,7 +17,7 @@ class ToolRegistry:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._definitions: dict[str, Definition] = {}
+        self._definitions: dict[str, ToolDefinition] = {}
 
     def register_tool(self, tool: Any, *, replace: bool = False) -> None:
         """Add a tool.
@@ -33,7 +31,7 @@ class ToolRegistry:
         """
         definition = define(tool)
         with self._lock:
-            check_free(self._definitions, definition, replace=replace)
+            check_free(self._definitions.get(definition.name), definition, replace=replace)
             self._definitions[definition.name] = definition
 
     def clone_tool(self, name: str) -> Tool | None:
@@ -45,7 +43,7 @@ class ToolRegistry:
         definition = self._definitions.get(name)
         return None if definition is None else definition.make()
 
-    def definition(self, name: str) -> Definition | None:
+    def definition(self, name: str) -> ToolDefinition | None:
         """Return what is known of a tool, or None.
 
         Args:
@@ -68,15 +66,17 @@ class ToolRegistry:
         return InstanceRegistry(environment, self)
 
 
-def check_free(
-    definitions: Mapping[str, Definition], definition: Definition, *, replace: bool
-) -> None:
+def check_free(there: ToolDefinition | None, definition: ToolDefinition, *, replace: bool) -> None:
     """Refuse a name that another tool has.
+
+    Args:
+        there: The tool that has it.
+        definition: The one that is to have it.
+        replace: Whether it may take the place of the other.
 
     Raises:
         RegistrationError: The name is taken.
     """
-    there = definitions.get(definition.name)
     if there is not None and there.source is not definition.source and not replace:
         raise RegistrationError(
             f"there is already a tool '{definition.name}'",
@@ -91,6 +91,15 @@ class NotDisposed(NamedTuple):
     error: str
 
 
+class Live(NamedTuple):
+    """A tool that is registered in an environment."""
+
+    definition: ToolDefinition
+    instance: Tool
+    prepared: dict[str, Any]
+    """The attributes that its `init` has set."""
+
+
 class InstanceRegistry:
     """The tools of one environment: registered here, and initialised.
 
@@ -103,25 +112,23 @@ class InstanceRegistry:
         self._environment = environment
         self._known = known
         self._lock = threading.RLock()
-        self._definitions: dict[str, Definition] = {}
-        self._live: dict[str, Tool] = {}
-        self._prepared: dict[str, dict[str, Any]] = {}
-        """Tool → the attributes that its `init` has set."""
+        self._live: dict[str, Live] = {}
         self._registering: dict[str, Future[None]] = {}
         """Tools whose `init` runs."""
 
     @property
     def tools(self) -> dict[str, Tool]:
         """The live tools by name, in the order of registration."""
-        return dict(self._live)
+        return {name: live.instance for name, live in dict(self._live).items()}
 
-    def definition(self, name: str) -> Definition | None:
+    def definition(self, name: str) -> ToolDefinition | None:
         """Return what is known of a registered tool, or None."""
-        return self._definitions.get(name)
+        live = self._live.get(name)
+        return None if live is None else live.definition
 
     def names(self) -> list[str]:
         """Return the names of the tools that can be called, sorted."""
-        return sorted({*self._definitions, *self._known.names()})
+        return sorted({*self._live, *self._known.names()})
 
     async def register_tool(self, tool: Any, *, replace: bool = False) -> str:
         """Add a tool, and initialise it.
@@ -141,8 +148,8 @@ class InstanceRegistry:
         name = definition.name
         while True:
             with self._lock:
-                check_free(self._definitions, definition, replace=replace)
-                there = self._definitions.get(name)
+                there = self.definition(name)
+                check_free(there, definition, replace=replace)
                 if there is not None and there.source is definition.source:
                     return name
                 under_way = self._registering.get(name)
@@ -158,10 +165,10 @@ class InstanceRegistry:
                 del self._registering[name]
             ended.set_result(None)
         if replaced is not None:
-            await bounded(LoopClock(), None, disposed(replaced))
+            await bounded(None, disposed(replaced))
         return name
 
-    async def _add(self, definition: Definition) -> Tool | None:
+    async def _add(self, definition: ToolDefinition) -> Tool | None:
         """Initialise a tool and add it; return the instance whose place it takes."""
         name = definition.name
         instance = definition.make()
@@ -169,7 +176,7 @@ class InstanceRegistry:
         instance.environment = self._environment
         init = getattr(instance, "init", None)
         if init is not None and getattr(type(instance), "init", None) is not Tool.init:
-            outcome = await bounded(LoopClock(), None, call(init, self._environment))
+            outcome = await bounded(None, call(init, self._environment))
             if outcome.error is not None:
                 why = describe(outcome.error)
                 raise RegistrationError(f"tool '{name}' was not registered: init: {why}")
@@ -180,21 +187,17 @@ class InstanceRegistry:
         }
         with self._lock:
             replaced = self._live.pop(name, None)
-            self._definitions[name] = definition
-            self._live[name] = instance
-            self._prepared[name] = prepared
-        return replaced
+            self._live[name] = Live(definition, instance, prepared)
+        return None if replaced is None else replaced.instance
 
-    async def find(self, name: str) -> Definition | None:
+    async def find(self, name: str) -> ToolDefinition | None:
         """Return a tool by name; one that is only known is registered now."""
-        found = self._definitions.get(name)
-        if found is None:
+        if name not in self._live:
             known = self._known.definition(name)
             if known is None:
                 return None
             await self.register_tool(known)
-            found = self._definitions.get(name)
-        return found
+        return self.definition(name)
 
     def clone_tool(self, name: str) -> Tool | None:
         """Return a new instance of a tool, with what its `init` has set; None: no such tool.
@@ -202,38 +205,32 @@ class InstanceRegistry:
         Args:
             name: Its name.
         """
-        definition = self._definitions.get(name)
-        if definition is None:
+        live = self._live.get(name)
+        if live is None:
             return None
-        clone = definition.make()
-        for key, value in self._prepared[name].items():
+        clone = live.definition.make()
+        for key, value in live.prepared.items():
             setattr(clone, key, value)
         return clone
 
     def get_tool_metadata(self) -> list[dict[str, Any]]:
         """Return what is known of each registered tool as plain data."""
-        return [definition.metadata() for definition in list(self._definitions.values())]
+        return [live.definition.metadata() for live in list(self._live.values())]
 
-    async def dispose_all(
-        self, clock: Clock | None = None, bound: float | None = None
-    ) -> list[NotDisposed]:
+    async def dispose_all(self, bound: float | None = None) -> list[NotDisposed]:
         """Dispose each live tool once, the last registered first.
 
         Args:
-            clock: Measures the bound.
             bound: Seconds that each has.
 
         Returns:
             Those that failed, and why.
         """
         with self._lock:
-            live = list(self._live.items())
-            self._live.clear()
-            self._definitions.clear()
-            self._prepared.clear()
+            ended, self._live = self._live, {}
         failed = []
-        for name, instance in reversed(live):
-            outcome = await bounded(clock or LoopClock(), bound, disposed(instance))
+        for name, live in reversed(ended.items()):
+            outcome = await bounded(bound, disposed(live.instance))
             why = outcome.fault(bound)
             if why is not None:
                 failed.append(NotDisposed(name, why))

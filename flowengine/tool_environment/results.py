@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import Artifacts, File, Plain, StepError
-from flowengine.sdk.text_ends import ends_in_bytes
+from flowengine.sdk.text_ends import ends_in_bytes, ends_in_characters
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
     Image,
@@ -20,7 +20,7 @@ from flowengine.sdk.tool_calls import (
     media_type,
 )
 from flowengine.tool_environment.call import Call
-from flowengine.tool_environment.feed import cut_text
+from flowengine.tool_environment.feed import cut_text, without_middle
 from flowengine.tool_environment.outcomes import describe
 
 LARGEST = 100_000
@@ -91,13 +91,8 @@ def content_of(
 
 def _shortened(text: str, most: int | None) -> str | None:
     """Return a text without its middle; None: it is not too long."""
-    if most is None:
-        return cut_text(text, LARGEST) if len(text) > LARGEST else None
-    ends = ends_in_bytes(text, most)
-    if ends is None:
-        return None
-    left_out = len(text) - len(ends[0]) - len(ends[1])
-    return f"{ends[0]}\n... {left_out} characters left out ...\n{ends[1]}"
+    ends = ends_in_characters(text, LARGEST) if most is None else ends_in_bytes(text, most)
+    return None if ends is None else without_middle(text, ends)
 
 
 def _from_bytes(data: bytes, tool: str, artifacts: Artifacts, most: int | None) -> Content:

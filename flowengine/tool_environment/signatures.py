@@ -25,11 +25,11 @@ CONTEXT = "ctx"
 """A parameter of this name takes the context, and so does one annotated with `ToolContext`."""
 
 
-class Fault(Exception):
+class ArgumentFault(Exception):
     """Arguments do not fit; the message lists every fault."""
 
 
-class Signature(NamedTuple):
+class ToolSignature(NamedTuple):
     """What a function takes."""
 
     schema: dict[str, Any]
@@ -37,14 +37,14 @@ class Signature(NamedTuple):
     description: str
     """What its docstring says of it."""
     convert: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Returns checked and converted arguments, or raises `Fault`."""
+    """Returns checked and converted arguments, or raises `ArgumentFault`."""
     context: str | None
     """The parameter that takes the context."""
 
 
 def read(
     function: Callable[..., Any], name: str, declared: Mapping[str, Any] | None = None
-) -> Signature:
+) -> ToolSignature:
     """Read the signature of a function.
 
     Args:
@@ -74,9 +74,9 @@ def read(
             checked: dict[str, Any] = validator.check(dict(args), "the arguments do not fit")
             return checked if typed is None else typed(checked)
         except (InputError, StepError) as error:
-            raise Fault(error.message) from None
+            raise ArgumentFault(error.message) from None
 
-    return Signature(schema, found.description, convert, context)
+    return ToolSignature(schema, found.description, convert, context)
 
 
 def _context_of(function: Callable[..., Any]) -> str | None:

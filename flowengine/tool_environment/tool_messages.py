@@ -53,19 +53,19 @@ def _what_happened(response: EnvironmentResponse) -> str:
     if result.success:
         return content
     if result.status in _NOT_RUN:
-        told = _NOT_RUN[result.status]
+        message = _NOT_RUN[result.status]
         why = result.message or ""
-        return f"{told} {why}" if result.status == "invalid" else told
+        return f"{message} {why}" if result.status == "invalid" else message
     if result.status == "aborted" and result.ran == "no":
         return "The call was aborted before it began. Nothing was done."
     why = result.message or ""
-    told = {
+    message = {
         "error": f"Error: {why}" if writer is None else marked_failure(why, writer),
         "aborted": "The call was aborted while it ran; it may have acted in part.",
         "timed_out": "The call ran into its time limit and was stopped; it may have acted in part.",
         "uncertain": "The process ended during the call: nobody knows whether it acted.",
     }[result.status]
-    return f"{told}\n\nWhat it had produced:\n{content}" if content else told
+    return f"{message}\n\nWhat it had produced:\n{content}" if content else message
 
 
 def _additions(result: ToolResult) -> list[str]:

@@ -19,7 +19,7 @@ from flowengine.sdk.python_functions.docstrings import parse
 from flowengine.sdk.python_functions.live_signature import name_of
 from flowengine.sdk.tool_limits import largest_result
 from flowengine.tool_environment.errors import RegistrationError
-from flowengine.tool_environment.signatures import Signature, read
+from flowengine.tool_environment.signatures import ToolSignature, read
 
 Approval = Literal["ask", "none", "required"]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -28,7 +28,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Options:
+class ToolOptions:
     """What a tool says of itself beside its function."""
 
     name: str | None = None
@@ -135,11 +135,11 @@ def tool(function: Any = None, /, **options: Any) -> Any:
         The same function, or a decorator.
     """
     if function is not None:
-        function.__flowengine_tool__ = Options()
+        function.__flowengine_tool__ = ToolOptions()
         return function
 
     def mark(marked: _Function) -> _Function:
-        marked.__flowengine_tool__ = Options(**options)  # type: ignore[attr-defined]
+        marked.__flowengine_tool__ = ToolOptions(**options)  # type: ignore[attr-defined]
         return marked
 
     return mark
@@ -154,19 +154,19 @@ class FunctionTool(Tool):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.execute = function
-        options = getattr(function, "__flowengine_tool__", Options())
+        options = getattr(function, "__flowengine_tool__", ToolOptions())
         if options.preview is not None:
             self.preview = options.preview  # type: ignore[method-assign, assignment]
 
 
 @dataclass(frozen=True)
-class Definition:
+class ToolDefinition:
     """What an environment knows of a tool."""
 
     name: str
     description: str
-    options: Options
-    signature: Signature
+    options: ToolOptions
+    signature: ToolSignature
     source: Any
     """What was registered: a function, a class or an instance."""
     make: Callable[[], Tool]
@@ -187,12 +187,14 @@ class Definition:
         }
 
     @cached_property
-    def _told(self) -> bytes:
-        return json.dumps(self.metadata(), sort_keys=True).encode()
+    def schema(self) -> str:
+        """The JSON Schema of its arguments, as text."""
+        return json.dumps(self.signature.schema, sort_keys=True)
 
+    @cached_property
     def version(self) -> str:
-        """Return a digest of its metadata and code: what an approval holds for."""
-        digest = hashlib.sha256(self._told)
+        """Digest of its metadata and code: what an approval holds for."""
+        digest = hashlib.sha256(json.dumps(self.metadata(), sort_keys=True).encode())
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         digest.update(marshal.dumps(code) if code is not None else repr(self.function).encode())
         return digest.hexdigest()
@@ -210,7 +212,7 @@ def create_tool_instance(definition: Any) -> Tool:
     return define(definition).make()
 
 
-def define(source: Any) -> Definition:
+def define(source: Any) -> ToolDefinition:
     """Read what a tool says of itself.
 
     Args:
@@ -222,17 +224,17 @@ def define(source: Any) -> Definition:
     Raises:
         RegistrationError: It is not a tool; the message says why.
     """
-    if isinstance(source, Definition):
+    if isinstance(source, ToolDefinition):
         return source
     if isinstance(source, AgentAsTool):
         from flowengine.tool_environment.agent_tools import asking
 
         ask = asking(source)
         described = source.description or f"Asks {source.agent.name}, who answers."
-        named = Options(name=source.name, description=described)
+        named = ToolOptions(name=source.name, description=described)
         return replace(_defined(ask, named, lambda: FunctionTool(ask), ask, ""), source=source)
     if callable(source) and not isinstance(source, type) and not hasattr(source, "execute"):
-        options = getattr(source, "__flowengine_tool__", Options())
+        options = getattr(source, "__flowengine_tool__", ToolOptions())
         return _defined(source, options, lambda: FunctionTool(source), source, name_of(source))
     kind = source if isinstance(source, type) else type(source)
     execute = getattr(source, "execute", None)
@@ -271,21 +273,21 @@ def _copier(source: Any) -> Callable[[], Any]:
     return lambda: copy.deepcopy(pristine)
 
 
-def _options_of(source: Any) -> Options:
+def _options_of(source: Any) -> ToolOptions:
     base = Tool if isinstance(source, type) else Tool()
     named = {
         name: getattr(source, name, getattr(base, name))
-        for name in Options.__dataclass_fields__  # the attributes of a class have the same names
+        for name in ToolOptions.__dataclass_fields__  # attributes of a class have the same names
         if name != "preview"
     }
     if not named["name"]:
         named["name"] = None
-    return Options(**named)
+    return ToolOptions(**named)
 
 
 def _defined(
-    source: Any, options: Options, make: Callable[[], Tool], bound: Callable[..., Any], own: str
-) -> Definition:
+    source: Any, options: ToolOptions, make: Callable[[], Tool], bound: Callable[..., Any], own: str
+) -> ToolDefinition:
     name: Any = options.name if options.name is not None else own
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise RegistrationError(
@@ -304,7 +306,7 @@ def _defined(
         described = parse(kind.__doc__)[0]
     if options.isolated:
         _check_isolated(source, signature, name)
-    return Definition(
+    return ToolDefinition(
         name,
         described,
         replace(options, name=name, description=described),
@@ -315,7 +317,7 @@ def _defined(
     )
 
 
-def _check(name: str, options: Options) -> None:
+def _check(name: str, options: ToolOptions) -> None:
     wrong = ""
     if options.approval not in {None, "ask", "none", "required"}:
         wrong = f"approval {options.approval!r}: it is ask, none or required"
@@ -344,7 +346,7 @@ def _is_positive(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def _check_isolated(source: Any, signature: Signature, name: str) -> None:
+def _check_isolated(source: Any, signature: ToolSignature, name: str) -> None:
     """Refuse what another process could not import, or could not be given."""
     if not inspect.isfunction(source) or not source.__qualname__.isidentifier():
         raise RegistrationError(

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass(eq=False)
-class Place:
-    """A place in the queue."""
+class QueuedCall:
+    """A call that waits for its turn, or has it."""
 
     tool: str
     exclusive: bool
@@ -32,12 +32,12 @@ class Turns:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._waiting: list[Place] = []
-        self._running: set[Place] = set()
+        self._waiting: list[QueuedCall] = []
+        self._running: set[QueuedCall] = set()
         self._of_tool: Counter[str] = Counter()
 
-    def queue(self, tool: str, *, exclusive: bool, limit: int | None = None) -> Place:
-        """Queue up for a turn. Whoever does so gives the place back in any case.
+    def queue(self, tool: str, *, exclusive: bool, limit: int | None = None) -> QueuedCall:
+        """Queue up for a turn. Whoever does so gives the turn back in any case.
 
         Args:
             tool: Name of the tool.
@@ -45,44 +45,44 @@ class Turns:
             limit: How many calls of this tool run at once.
 
         Returns:
-            A place; its future `granted` is done when it has the turn.
+            The queued call; its future `granted` is done when it has the turn.
         """
-        place = Place(tool, exclusive, limit)
+        queued = QueuedCall(tool, exclusive, limit)
         with self._lock:
-            self._waiting.append(place)
+            self._waiting.append(queued)
             self._grant()
-        return place
+        return queued
 
-    def give_back(self, place: Place) -> None:
+    def give_back(self, queued: QueuedCall) -> None:
         """End a turn, or leave the queue."""
         with self._lock:
-            if place in self._running:
-                self._running.remove(place)
-                self._of_tool[place.tool] -= 1
-            elif place in self._waiting:
-                self._waiting.remove(place)
+            if queued in self._running:
+                self._running.remove(queued)
+                self._of_tool[queued.tool] -= 1
+            elif queued in self._waiting:
+                self._waiting.remove(queued)
             self._grant()
 
     def _grant(self) -> None:
-        kept: list[Place] = []
-        for at, place in enumerate(self._waiting):
-            if not self._fits(place):
+        kept: list[QueuedCall] = []
+        for at, queued in enumerate(self._waiting):
+            if not self._fits(queued):
                 kept += self._waiting[at:]
                 break
-            if self._is_full(place):
-                kept.append(place)
+            if self._is_full(queued):
+                kept.append(queued)
                 continue
-            self._running.add(place)
-            self._of_tool[place.tool] += 1
-            if place.granted.set_running_or_notify_cancel():
-                place.granted.set_result(None)
+            self._running.add(queued)
+            self._of_tool[queued.tool] += 1
+            if queued.granted.set_running_or_notify_cancel():
+                queued.granted.set_result(None)
         self._waiting = kept
 
-    def _fits(self, place: Place) -> bool:
-        if place.exclusive:
+    def _fits(self, queued: QueuedCall) -> bool:
+        if queued.exclusive:
             return not self._running
         alone = any(running.exclusive for running in self._running)
         return not alone and len(self._running) < self._limit
 
-    def _is_full(self, place: Place) -> bool:
-        return place.limit is not None and self._of_tool[place.tool] >= place.limit
+    def _is_full(self, queued: QueuedCall) -> bool:
+        return queued.limit is not None and self._of_tool[queued.tool] >= queued.limit

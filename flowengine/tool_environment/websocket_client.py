@@ -175,7 +175,7 @@ async def _receive(socket: web.WebSocketResponse, link: Link) -> None:
         if message.type is not WSMsgType.TEXT:
             continue
         try:
-            said: Any = json.loads(message.data)
+            request: Any = json.loads(message.data)
         except ValueError:
-            said = None
-        await socket.send_str(json.dumps(link.receive(said, by="websocket")))
+            request = None
+        await socket.send_str(json.dumps(link.receive(request, by="websocket")))

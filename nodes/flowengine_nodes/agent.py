@@ -10,13 +10,13 @@ from flowengine.sdk import CallSignature, Meter, Need, Plain, StepContext, StepK
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
     from flowengine.sdk.rehearsals import Rehearsal
-    from flowengine.sdk.step_kind import AsText, BuiltFlow, Place
+    from flowengine.sdk.step_kind import AsText, BuiltFlow, KindPlace
 
 
 class Agent(StepKind):
     """Runs an agent of the file."""
 
-    places: ClassVar[tuple[Place, ...]] = ("step", "tool")
+    places: ClassVar[tuple[KindPlace, ...]] = ("step", "tool")
     takes_arguments = True
     constants: ClassVar[Collection[str]] = ("name", "chat", "max_turns")
     synonyms = (

@@ -13,13 +13,13 @@ from flowengine_nodes.python import Python, look_at
 if TYPE_CHECKING:
     from flowengine.sdk.generated_flows import Declarations, GeneratedFlow
     from flowengine.sdk.previews import PreviewContext
-    from flowengine.sdk.step_kind import Place
+    from flowengine.sdk.step_kind import KindPlace
 
 
 class PythonAgents(Agent):
     """Runs an agent, and gives the whole conversation."""
 
-    places: ClassVar[tuple[Place, ...]] = ("generated",)
+    places: ClassVar[tuple[KindPlace, ...]] = ("generated",)
     constants: ClassVar[Collection[str]] = (*Agent.constants, "beside", "execute_tools")
     raises: ClassVar[Mapping[str, str]] = {
         **Agent.raises,

@@ -19,13 +19,13 @@ from flowengine_nodes.tool_schemas import TEXT, record
 
 if TYPE_CHECKING:
     from flowengine.sdk.previews import PreviewContext
-    from flowengine.sdk.step_kind import Effect, Place
+    from flowengine.sdk.step_kind import Effect, KindPlace
 
 
 class Std(StepKind):
     """Printing, files, documents, the web, commands, code. `std.ask` is a wait, not a task."""
 
-    places: ClassVar[tuple[Place, ...]] = ("tool",)
+    places: ClassVar[tuple[KindPlace, ...]] = ("tool",)
     effect = "idempotent"
     constants: ClassVar[Collection[str]] = ("tool",)
     takes_arguments = True

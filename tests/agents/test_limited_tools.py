@@ -67,7 +67,7 @@ def test_a_model_is_shown_so_much_of_a_result_and_all_of_it_is_kept(
     assert got.endswith(whole[-20:])
     digest = got.partition("kept as ")[2][:64]
     with case.engine_open() as engine:
-        assert engine.store.artifact(digest).read_text() == whole
+        assert engine.store.fetch_artifact(digest).read_text() == whole
 
 
 ASK = [{"role": "user", "content": "Do it."}]

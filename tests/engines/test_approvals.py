@@ -13,6 +13,7 @@ from flowengine.engines.deciding import PARTS
 from flowengine.engines.engine import Engine
 from flowengine.engines.infos import Answering, WaitInfo
 from flowengine.errors import Conflict, InputError, NotAllowed, NotFound
+from flowengine.journal.memory.store import MemoryStore
 from tests.engines import world
 
 EXPENSE = """
@@ -182,7 +183,8 @@ def test_nobody_acts_for_others_where_the_settings_forbid_it(
     (tmp_path / ".flowengine" / "settings.yaml").write_text(
         "act_for_others: false\ngroups: {finance: [ben, cleo]}\n"
     )
-    with Engine(engine._host.store, user="user:ben") as strict:
+    assert isinstance(engine.store, MemoryStore)
+    with Engine(engine.store, user="user:ben") as strict:
         acts: dict[str, Callable[[], object]] = {
             "approve": lambda: strict.approve(wait["id"], form=FORM, by="user:cleo"),
             "claim": lambda: strict.claim(wait["id"], by="user:cleo"),

@@ -155,7 +155,9 @@ outputs: {b: "${{ steps.b.output }}"}
         cut = engine.start(flow)
         found = engine._driving.loaded(cut)
         found.apply_queue()
-        assert engine.store.commit([found.take(release=True)]) == [None]  # and here it dies
+        assert engine._host.journals.commit([found.take(release=True)]) == [
+            None
+        ]  # and here it dies
         engine._host.keeper.released(cut)
         engine.resume(cut)
         assert [one["type"] for one in engine.events(cut)] == ["started", "cut", "succeeded"]

@@ -79,7 +79,7 @@ def test_inputs_hand_over_a_file_which_stays_as_long_as_its_reader() -> None:
         assert engine.run("reads.yaml", given, id="one").outputs == {"text": "content\n"}
         again = engine.start("reads.yaml", {**given, "path": file["path"]})
         assert engine.resume(again).outputs == {"text": "content\n"}
-        assert engine.store.artifact(file["sha256"], "one").read_bytes() == b"content\n"
+        assert engine.store.fetch_artifact(file["sha256"], "one").read_bytes() == b"content\n"
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_a_fork_has_the_files_of_its_origin_also_when_that_is_gone() -> None:
                 "UPDATE executions SET ended_at = 1 WHERE id = ?", (origin.execution,)
             )
         assert engine.store.prune(1).executions == 1
-        assert engine.store.artifact(file["sha256"], "fork").read_bytes() == b"content\n"
+        assert engine.store.fetch_artifact(file["sha256"], "fork").read_bytes() == b"content\n"

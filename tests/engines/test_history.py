@@ -13,10 +13,10 @@ from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from tests.engines import flows, world
 
-STORES: dict[str, Callable[[Path], Store]] = {
+STORES: dict[str, Callable[[Path], JournalStore]] = {
     "memory": lambda _: MemoryStore(),
     "sqlite": lambda folder: SqliteStore(folder / "store" / "flowengine.db", "none"),
 }

@@ -66,7 +66,9 @@ steps:
         engine.start(world.make(tmp_path, text), id="it")
         found = engine._driving.loaded("it")
         found.apply_queue()
-        assert engine.store.commit([found.take(release=True)]) == [None]  # and here it dies
+        assert engine._host.journals.commit([found.take(release=True)]) == [
+            None
+        ]  # and here it dies
         engine._host.keeper.released("it")
         engine.signal("stop", execution="it", resume=False)
         engine.resume("it")

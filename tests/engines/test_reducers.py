@@ -203,7 +203,7 @@ steps: [{id: work, python: "effects:act", set: {amount: 2}}]
         execution = host.stored(id, host.keeper.acquire(id))
         recover(execution, host.store.inbox(id), 1)
         execution.apply_queue()
-        host.store.commit([execution.take(release=False)])
+        host.journals.commit([execution.take(release=False)])
         [command] = execution.commands
         assert isinstance(command, Run)
         execution.queue.append(succeeded(command, 1, 2))

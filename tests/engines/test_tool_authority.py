@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +125,39 @@ def test_what_it_defers_or_may_not_decide_waits_for_people(answer: Any, approval
             other.reject(result.waits[0]["id"], by="user:ben")
     assert done is not None
     assert (done.status, sent()) == ("succeeded", "hello")
+
+
+def test_an_execution_may_have_one_of_its_own_which_learns_what_does_not_count() -> None:
+    Path("flow.yaml").write_text(FLOW.replace("APPROVAL", "{edit: true}"))
+    wrong = {"approved": True, "decision": "edit", "args": {"text": 7, "key": "***"}}
+    refused: list[str] = []
+
+    def asked(answer: Any) -> CallbackAuthority:
+        return CallbackAuthority(lambda call: answer)
+
+    with Engine("store", tool_authority=asked(False)) as engine:
+        with engine.consulting("own", asked(True)):
+            assert engine.run("flow.yaml", id="own").status == "succeeded"
+            assert engine.run("flow.yaml", id="other").status == "failed"
+        with engine.consulting("third", asked(wrong), lambda error: refused.append(str(error))):
+            assert engine.run("flow.yaml", id="third").status == "waiting"
+        assert engine.run("flow.yaml", id="fourth").status == "failed"
+    assert sent() == "hello"
+    [why] = refused
+    assert "'text'" in why
+
+
+def test_it_is_asked_what_an_earlier_process_asked() -> None:
+    Path("flow.yaml").write_text(FLOW.replace("APPROVAL", "ask"))
+    with Engine("store") as engine:
+        [wait] = engine.run("flow.yaml", id="it").waits
+
+    async def later() -> None:
+        with Engine("store", tool_authority=CallbackAuthority(lambda call: True)) as engine:
+            assert (await engine.resume_async("it")).status == "waiting"
+            result = await engine.consult_async(wait["id"])
+            assert result is not None
+            assert result.status == "succeeded"
+
+    asyncio.run(later())
+    assert sent() == "hello"

@@ -360,7 +360,7 @@ def cut_off(engine: Engine, tmp_path: Path) -> str:
     id = engine.start(world.make(tmp_path, RUNNING))
     found = engine._driving.loaded(id)
     found.apply_queue()
-    assert engine.store.commit([found.take(release=True)]) == [None]
+    assert engine._host.journals.commit([found.take(release=True)]) == [None]
     engine._host.keeper.released(id)
     return id
 

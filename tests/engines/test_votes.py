@@ -151,7 +151,7 @@ def test_a_vote_of_the_moment_of_failure_counts_after_a_retry(
     """It was recorded, but not journaled; a fork has only what is in the journal."""
     result = engine.run(world.make(tmp_path, BESIDE))
     sign, last = (wait["id"] for wait in result.waits)
-    commit = engine.store.commit
+    commit = engine._host.journals.commit
     voted: list[bool] = []
 
     def vote_first(appends: Any) -> Any:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from flowengine.sdk.environments import background
-from flowengine_envs.sandboxes.cgroups import Group, Limits, Tree, find, find_group
+from flowengine_envs.sandboxes.cgroups import Group, GroupLimits, Tree, find, find_group
 from tests.envs.users import as_ordinary_user
 
-LIMITS = Limits(memory=1 << 20, processes=7, cpus=0.5)
+LIMITS = GroupLimits(memory=1 << 20, processes=7, cpus=0.5)
 
 
 def mount(kind: str, root: str, place: Path, options: str) -> str:

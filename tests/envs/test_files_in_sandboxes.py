@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import filecmp
 import os
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -285,41 +283,6 @@ def test_what_the_system_refuses_is_told_with_the_path(bash: Bash) -> None:
         bash.remove("full")
     with pytest.raises(ToolError, match="too long"):
         bash.put("a" * 256, b"")
-
-
-def test_a_link_swapped_in_while_files_are_written_gains_nothing(
-    bash: Bash, tmp_path: Path
-) -> None:
-    """Somebody inside exchanges the folder for a link out of it, all the time."""
-    outside = tmp_path / "target"
-    outside.mkdir()
-    place, link = bash.workspace / "race", bash.workspace / "link"
-    made = bash.run(["sh", "-c", 'mkdir race && ln -s "$1" link', "sh", str(outside)])
-    assert made.exit_code == 0
-    stop = threading.Event()
-    exchange = ctypes.CDLL(None).renameat2
-
-    def swap() -> None:
-        names = os.fsencode(place), os.fsencode(link)
-        while not stop.is_set():
-            assert exchange(-100, names[0], -100, names[1], 2) == 0  # RENAME_EXCHANGE
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    refused = 0
-    try:
-        for count in range(200):
-            try:
-                bash.put(f"race/{count}", b"x")
-                bash.get(f"race/{count}")
-            except (PathEscape, NotAFile):
-                refused += 1
-    finally:
-        stop.set()
-        thread.join()
-
-    assert list(outside.iterdir()) == []
-    assert refused < 200
 
 
 def test_without_openat2_links_are_refused_altogether(

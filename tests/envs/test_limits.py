@@ -18,7 +18,7 @@ from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.sandboxes import cgroups
-from flowengine_envs.sandboxes.cgroups import Limits
+from flowengine_envs.sandboxes.cgroups import GroupLimits
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import cpus, has
@@ -237,7 +237,7 @@ def test_refusals_are_counted_in_both_versions(tmp_path: Path) -> None:
         folder = tmp_path / str(version)
         folder.mkdir()
         group = cgroups.Group(cgroups.Tree(version, {"pids": folder}), "box")
-        group.make(Limits(None, 5, None))
+        group.make(GroupLimits(None, 5, None))
         assert group.refused_processes() == 0
         (folder / "box" / "pids.events").write_text("max 3\n")
         assert group.refused_processes() == 3

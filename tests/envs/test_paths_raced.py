@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from itertools import count
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEscape
+from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEscape, StepError
+from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds.python import Python, PythonSandbox
+from flowengine_envs.workspaces import files
 from flowengine_envs.workspaces.files import Refused, Workspace
 from tests.envs.opening import opened
 
@@ -101,109 +101,157 @@ def test_no_verb_reads_or_writes_outside(
     assert (outside / "canary").read_bytes() == CANARY
 
 
-def read(workspace: Workspace, path: str) -> bytes:
-    reading = workspace.read(path, 100)
-    try:
-        return reading.piece(100)
-    finally:
-        reading.close()
+Verbs = Callable[[Path, ExitStack], list[Callable[[], object]]]
 
 
-def write(workspace: Workspace, path: str) -> None:
-    draft = workspace.write(path, 0o600)
-    try:
-        draft.add(b"new")
-        draft.finish()
-    finally:
-        draft.drop()
+class Steered:
+    """Swaps what paths lead to before one function written in C is called, and back after some.
+
+    So a swap happens once at each moment at which another program could do it: a function of the
+    operating system is only called by such a function.
+
+    Args:
+        at: Which call.
+        lasts: Number of calls until it is swapped back.
+        swap: Called with whether paths shall lead outside.
+    """
+
+    def __init__(self, at: int, lasts: int, swap: Callable[[bool], None]) -> None:
+        self._at = at
+        self._back = at + lasts
+        self._swap = swap
+        self.calls = 0
+
+    def __enter__(self) -> Steered:
+        self._before = sys.getprofile()
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self._before)
+
+    def _called(self, _frame: object, event: str, _argument: object) -> None:
+        if event == "c_call":
+            if self.calls in {self._at, self._back}:
+                self._swap(self.calls == self._at)
+            self.calls += 1
 
 
-def names(workspace: Workspace, path: str) -> set[str]:
-    return {entry["path"] for entry in workspace.entries(path, deep=True)}
+class Careless(Workspace):
+    """One that looks at a path before it opens it."""
+
+    def _open(self, below: str, flags: int) -> int:
+        path = f"{self.root}/{below}"
+        if not os.path.realpath(path).startswith(f"{os.path.realpath(self.root)}"):
+            raise Refused("escape", "a link in it points out of the workspace")
+        return os.open(path, flags)
 
 
-@pytest.mark.parametrize("swapped_to", ["outside", "inside"])
+def of_workspace(type: type[Workspace]) -> Verbs:
+    """What can be done with a workspace, as the supervisor does it."""
+
+    def verbs(folder: Path, closed: ExitStack) -> list[Callable[[], object]]:
+        space = type(str(folder))
+        closed.callback(os.close, space.fd)
+
+        def read(path: str) -> bytes:
+            reading = space.read(path, 100)
+            try:
+                return reading.piece(100)
+            finally:
+                reading.close()
+
+        def write(path: str) -> None:
+            draft = space.write(path, 0o600)
+            try:
+                draft.add(b"inside")
+                draft.finish()
+            finally:
+                draft.drop()
+
+        return [
+            lambda: read("folder/canary"),
+            lambda: read("link"),
+            lambda: write("folder/new"),
+            lambda: write("link"),
+            lambda: [each["path"] for each in space.entries("folder", deep=True)],
+            lambda: space.remove("folder/canary"),
+        ]
+
+    return verbs
+
+
+def of_below(folder: Path, _closed: ExitStack) -> list[Callable[[], object]]:
+    """What can be done with the files below a folder of the host."""
+    below = Below(folder)
+    return [
+        lambda: below.read("folder/canary", 100),
+        lambda: below.read("link", 100),
+        lambda: below.write("folder/new", b"inside"),
+        lambda: below.write("link", b"inside"),
+        lambda: below.glob("folder", "**"),
+        lambda: below.folder("folder"),
+        lambda: below.remove("folder/canary"),
+    ]
+
+
+def escapes(workspace: Path, outside: Path, verbs: list[Callable[[], object]]) -> set[str]:
+    """What leads outside when paths are swapped at each moment of each verb."""
+
+    def swap(away: bool) -> None:
+        for link, inside, target in (
+            ("folder", "real", outside),
+            ("link", "file", outside / "canary"),
+        ):
+            (workspace / link).unlink(missing_ok=True)
+            (workspace / link).symlink_to(target if away else inside)
+
+    found = set()
+    for number, verb in enumerate(verbs):
+        for lasts in (1, 1000):
+            at, calls = 0, 1
+            while at < calls:
+                swap(False)
+                (workspace / "file").write_bytes(b"inside")
+                result = None
+                with suppress(OSError, StepError, Refused), Steered(at, lasts, swap) as steered:
+                    result = verb()
+                calls, at = steered.calls, at + 1
+                if str(result).count("canary") or str(outside) in str(result) or result == CANARY:
+                    found.add(f"{number} reads")
+                if os.listdir(outside) != ["canary"] or (outside / "canary").read_bytes() != CANARY:
+                    found.add(f"{number} changes")
+                    for each in outside.iterdir():
+                        each.unlink()
+                    (outside / "canary").write_bytes(CANARY)
+                (workspace / "real" / "new").unlink(missing_ok=True)
+    return found
+
+
+@pytest.mark.parametrize("openat2", [files._OPENAT2, 100_000], ids=["openat2", "without"])
 @pytest.mark.parametrize(
-    ("verb", "path"),
+    ("verbs", "expected"),
     [
-        (read, "folder/canary"),
-        (read, "link"),
-        (write, "folder/canary"),
-        (write, "folder/more/new"),
-        (write, "link"),
-        (Workspace.remove, "folder/canary"),
-        (names, "folder"),
-        (names, "."),
+        (of_workspace(Workspace), set()),
+        (of_below, set()),
+        (of_workspace(Careless), {"0 reads", "1 reads", "2 changes", "4 reads", "5 changes"}),
     ],
+    ids=["workspace", "below", "what-is-found"],
 )
-def test_whoever_wins_the_race_at_any_moment_gains_nothing(
-    verb: Callable[[Workspace, str], Any],
-    path: str,
-    swapped_to: str,
+def test_no_moment_is_one_at_which_a_swap_leads_outside(
     tmp_path: Path,
     outside: Path,
+    verbs: Verbs,
+    expected: set[str],
+    openat2: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The paths are swapped before the first call of the system that a verb makes, the second, …
+    monkeypatch.setattr(files, "_OPENAT2", openat2)
+    workspace = tmp_path / "workspace"
+    (workspace / "real").mkdir(parents=True)
 
-    Programs that swap at random seldom meet the moment.
-    """
-    (outside / "of the host").touch()
-    got: list[Any] = []
-    for moment in count(1):
-        root, aside = tmp_path / str(moment), tmp_path / f"{moment} aside"
-        lay_out(root, aside, outside)
-        if swapped_to == "inside":
-            swap(root, aside)
-        workspace = Workspace(str(root))
-        with before_call(moment, partial(swap, root, aside)) as reached:
-            try:
-                got.append(verb(workspace, path))
-            except Refused as error:
-                got.append(error.kind)
-        os.close(workspace.fd)
-        if not reached:
-            break
-
-    assert len(got) > 5
-    assert CANARY not in got
-    assert not any("folder/of the host" in each for each in got if isinstance(each, set))
-    assert sorted(os.listdir(outside)) == ["canary", "of the host"]
-    assert (outside / "canary").read_bytes() == CANARY
-
-
-def lay_out(root: Path, aside: Path, outside: Path) -> None:
-    """Make a workspace, and aside what leads out of it."""
-    (root / "folder").mkdir(parents=True)
-    (root / "folder" / "canary").write_text("inside")
-    (root / "link").write_text("inside")
-    aside.mkdir()
-    (aside / "folder").symlink_to(outside)
-    (aside / "link").symlink_to(outside / "canary")
-
-
-def swap(root: Path, aside: Path) -> None:
-    for name in ("folder", "link"):
-        os.rename(root / name, aside / "old")
-        os.rename(aside / name, root / name)
-        os.rename(aside / "old", aside / name)
-
-
-@contextmanager
-def before_call(number: int, act: Callable[[], None]) -> Iterator[list[int]]:
-    """Act before the n-th call of a function that is not written in Python; yield if it came."""
-    reached: list[int] = []
-    calls = count(1)
-
-    def see(_frame: Any, event: str, _called: Any) -> None:
-        if event == "c_call" and next(calls) == number:
-            reached.append(number)
-            act()
-
-    sys.setprofile(see)
-    try:
-        yield reached
-    finally:
-        sys.setprofile(None)
+    with ExitStack() as closed:
+        assert escapes(workspace, outside, verbs(workspace, closed)) == expected
 
 
 ODD = """

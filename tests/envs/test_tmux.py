@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from flowengine_envs.inside.keepers import Task
+from flowengine_envs.inside.keepers import Launch
 from flowengine_envs.inside.loop import Loop, close_quietly
 from flowengine_envs.inside.programs import Programs
 from flowengine_envs.inside.terminal.tmux import Tmux
@@ -22,7 +22,7 @@ class Started:
     def __init__(self) -> None:
         self.loop = Loop()
 
-    def start(self, task: Task, fds: Mapping[int, int], ended: Callable[..., None]) -> Any:
+    def start(self, task: Launch, fds: Mapping[int, int], ended: Callable[..., None]) -> Any:
         self.source, self.sink = os.dup(fds[0]), os.dup(fds[1])
         return None
 

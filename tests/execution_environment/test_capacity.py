@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowengine.execution_environment import Capacity, EnvironmentManager
-from flowengine.execution_environment.bookkeeping.capacity import Place, Places, Turn
+from flowengine.execution_environment.bookkeeping.capacity import PlaceClaim, Places, Turn
 from flowengine.sdk import EnvironmentBusy, EnvironmentClosed
 from tests.execution_environment.toy import SPEC, FakeClock, Heard, Toy, until
 
@@ -186,7 +186,7 @@ def test_places_are_served_in_order_and_none_is_lost(steps: list[tuple[int, int]
     for action, number in steps:
         if action <= 1:
             kind = "k" if action else "m"
-            wanted = [Place(kind if i == 0 else "m", "s", f"o{number}") for i in range(number)]
+            wanted = [PlaceClaim(kind if i == 0 else "m", "s", f"o{number}") for i in range(number)]
             turn = Turn(wanted, lambda: None)
             assert places.possible(turn)
             line.append(turn)

@@ -51,7 +51,7 @@ def test_whoever_needs_it_meanwhile_waits_for_it(manager: EnvironmentManager, to
 def test_who_stops_waiting_for_it_does_not_stop_it(manager: EnvironmentManager, toy: Toy) -> None:
     gate = toy.open = Gate()
     opening = manager.open_ahead(SPEC)
-    waiting = manager._begin(SPEC, None)
+    waiting = manager._acquire(SPEC, None)
     assert waiting.cancel()  # type: ignore[union-attr]
     assert not opening.cancel()
     gate.open()

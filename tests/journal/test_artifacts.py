@@ -72,17 +72,17 @@ def test_the_same_content_is_one_file(store: SqliteStore) -> None:
     two = store.put_artifact("e1", b"content", "b")
 
     assert one.sha256 == two.sha256
-    assert files(store) == [store.artifact(one.sha256)]
+    assert files(store) == [store.fetch_artifact(one.sha256)]
 
 
 def test_an_artifact_cannot_be_written_by_accident(store: SqliteStore) -> None:
-    path = store.artifact(store.put_artifact("e1", b"content", "a").sha256)
+    path = store.fetch_artifact(store.put_artifact("e1", b"content", "a").sha256)
 
     assert path.stat().st_mode & 0o222 == 0
 
 
 def test_putting_mends_a_file_that_was_altered(store: SqliteStore) -> None:
-    path = store.artifact(store.put_artifact("e1", b"content", "a").sha256)
+    path = store.fetch_artifact(store.put_artifact("e1", b"content", "a").sha256)
     path.chmod(0o600)
     path.write_bytes(b"altered")
 
@@ -144,7 +144,7 @@ def test_large_files_are_copied_in_parts(store: SqliteStore, tmp_path: Path) -> 
     artifact = store.put_artifact("e1", tmp_path / "large", "large")
 
     assert artifact.size == len(content)
-    assert store.artifact(artifact.sha256).read_bytes() == content
+    assert store.fetch_artifact(artifact.sha256).read_bytes() == content
 
 
 def test_a_folder_in_the_way_is_told(store: SqliteStore) -> None:
@@ -170,13 +170,13 @@ def test_leftovers_of_a_crash_are_removed_after_a_day(store: SqliteStore) -> Non
 def test_a_file_without_reference_is_removed(store: SqliteStore) -> None:
     """As one that is left by a crash of `prune` between the database and the files."""
     kept = store.put_artifact("e1", b"kept", "a")
-    loose = store.artifact(kept.sha256).parent / ("0" * 62)
+    loose = store.fetch_artifact(kept.sha256).parent / ("0" * 62)
     loose.write_bytes(b"loose")
 
     pruned = store.prune(0)
 
     assert (pruned.executions, pruned.artifacts, pruned.bytes) == (0, 1, 5)
-    assert files(store) == [store.artifact(kept.sha256)]
+    assert files(store) == [store.fetch_artifact(kept.sha256)]
 
 
 def test_pruning_never_takes_what_is_being_put(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_pruning_never_takes_what_is_being_put(tmp_path: Path) -> None:
             begin(store, id)
             artifact = store.put_artifact(id, b"%d" % (number % 3), "a")
             try:
-                store.artifact(artifact.sha256)
+                store.fetch_artifact(artifact.sha256)
             except NotFound:
                 missing.append(id)
             end(store, id)

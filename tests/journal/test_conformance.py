@@ -10,22 +10,22 @@ import pytest
 from flowengine.journal.lease_holders import IsDead
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from flowengine.testing.faulty_store import FaultyStore
 from flowengine.testing.store_conformance import CHECKS, Check, check_store
 
-Make = Callable[[Path, IsDead], Store]
+Make = Callable[[Path, IsDead], JournalStore]
 
 
-def sqlite(folder: Path, is_dead: IsDead) -> Store:
+def sqlite(folder: Path, is_dead: IsDead) -> JournalStore:
     return SqliteStore(folder / "store" / "flowengine.db", "none", is_dead=is_dead)
 
 
-def memory(folder: Path, is_dead: IsDead) -> Store:
+def memory(folder: Path, is_dead: IsDead) -> JournalStore:
     return MemoryStore(is_dead=is_dead)
 
 
-def faulty(folder: Path, is_dead: IsDead) -> Store:
+def faulty(folder: Path, is_dead: IsDead) -> JournalStore:
     return FaultyStore(lambda own_view: MemoryStore(is_dead=is_dead))
 
 
@@ -39,7 +39,7 @@ def test_the_whole_suite_runs_in_one_call() -> None:
     """A third party needs one function; each check begins with a store of its own."""
     made = []
 
-    def make(is_dead: IsDead) -> Store:
+    def make(is_dead: IsDead) -> JournalStore:
         made.append(MemoryStore(is_dead=is_dead))
         return made[-1]
 

@@ -15,7 +15,7 @@ from flowengine.errors import StoreError, UsageError
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.journal.store import Durability, Store
+from flowengine.journal.store import Durability, JournalStore
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -23,13 +23,13 @@ LEVELS: list[Durability] = ["power", "process", "none"]
 SYNCHRONOUS = {"power": 2, "process": 1, "none": 0}
 
 
-def begin(store: Store, id: str = "e1") -> None:
+def begin(store: JournalStore, id: str = "e1") -> None:
     store.put_flow("f", b"compiled")
     new = NewExecution("orders", None, "f", 0)
     assert store.commit([Append(id, 0, 0, [(0, b"0")], new=new)]) == [None]
 
 
-def append(store: Store, seq: int) -> None:
+def append(store: JournalStore, seq: int) -> None:
     assert store.commit([Append("e1", 0, seq, [(seq, b"%d" % seq)])]) == [None]
 
 
@@ -70,7 +70,7 @@ def test_each_level_keeps_its_promise_at_every_commit(
     """A store that drops what was not synced: the promise is kept, and no more than it."""
     files = iter(range(100))
 
-    def make(is_dead: object) -> Store:
+    def make(is_dead: object) -> JournalStore:
         if backing == "memory":
             return MemoryStore()
         return SqliteStore(tmp_path / f"{next(files)}.db", level)

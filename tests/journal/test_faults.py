@@ -22,7 +22,7 @@ from flowengine.errors import NotFound, StoreError
 from flowengine.journal.records import Append, Head, ListPart, NewExecution, Vote
 from flowengine.journal.sqlite import database, schema
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.ids import wait_id
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "s.db"
 
 
-def begin(store: Store, id: str = "e1") -> None:
+def begin(store: JournalStore, id: str = "e1") -> None:
     store.put_flow("f", b"compiled")
     new = NewExecution("orders", None, "f", 0)
     asked = [{"id": 0, "kind": "approval", "since": 0}]
@@ -46,11 +46,11 @@ def payload(seq: int) -> bytes:
     return b"event %d " % seq * (1 + seq % 50)
 
 
-def append(store: Store, seq: int, id: str = "e1") -> None:
+def append(store: JournalStore, seq: int, id: str = "e1") -> None:
     assert store.commit([Append(id, 0, seq, [(seq, payload(seq))])]) == [None]
 
 
-def append_all(store: Store, seqs: Iterator[int]) -> None:
+def append_all(store: JournalStore, seqs: Iterator[int]) -> None:
     for seq in seqs:
         append(store, seq)
 
@@ -68,7 +68,7 @@ def fill(path: Path) -> None:
     assert not path.with_name("s.db-wal").exists()
 
 
-def expect_journal(store: Store, count: int = COUNT) -> None:
+def expect_journal(store: JournalStore, count: int = COUNT) -> None:
     assert [entry.payload for entry in store.events("e1")] == [payload(n) for n in range(count)]
 
 
@@ -376,7 +376,7 @@ def test_another_programs_database_is_left_alone(path: Path) -> None:
     assert path.read_bytes()[100:] == before[100:]
 
 
-def read_all(store: Store) -> list[object]:
+def read_all(store: JournalStore) -> list[object]:
     """Read everything that there is of an execution."""
     loaded = store.load("e1")
     events = store.events("e1")

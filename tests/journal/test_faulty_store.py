@@ -85,6 +85,6 @@ def test_what_was_synced_is_there_again_after_a_power_cut(tmp_path: Path) -> Non
     store.restart(power_cut=True)
 
     assert [message.event for message in store.inbox("e1")] == [b"kept"]
-    assert store.artifact(digest).read_bytes() == b"content"
+    assert store.fetch_artifact(digest).read_bytes() == b"content"
     assert store.send("e1", b"again", 3, "m2").first
     store.close()

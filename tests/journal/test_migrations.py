@@ -48,7 +48,7 @@ def test_stores_of_every_version_can_be_read(store: SqliteStore) -> None:
     assert [message.event for message in store.inbox(waiting.id)] == [b"yes", b"signal"]
     assert store.find_key("paid", "7") == waiting.id
     digest = "434728a410a78f56fc1b5899c3593436e61ab0c731e9072d95e96db290205e53"
-    assert store.artifact(digest).read_bytes() == b"content\n"
+    assert store.fetch_artifact(digest).read_bytes() == b"content\n"
     assert store.executions(ExecutionFilter(labels={"team": "a"})).items == [ended]
     store.close()
 

@@ -37,7 +37,7 @@ from flowengine.journal.records import (
     WaitFilter,
 )
 from flowengine.journal.sqlite.store import SqliteStore
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.ids import wait_id
 
 ids = st.sampled_from(["e1", "e2", "e3"])
@@ -66,7 +66,7 @@ class StoresAgree(RuleBasedStateMachine):
             return owner.id in self.dead
 
         file = Path(self.folder.name, "s.db")
-        self.stores: list[Store] = [
+        self.stores: list[JournalStore] = [
             SqliteStore(file, "none", is_dead=is_dead),
             MemoryStore(is_dead=is_dead),
         ]
@@ -81,7 +81,7 @@ class StoresAgree(RuleBasedStateMachine):
         new = NewExecution("a", None, "f", STARTED, owner="ana")
         self.commit([Append("e1", 1, 0, [(STARTED, b"new")], new=new, opened=asked)])
 
-    def both(self, call: Callable[[Store], Any]) -> Any:
+    def both(self, call: Callable[[JournalStore], Any]) -> Any:
         """Ask both stores and return what both answer."""
         answers = []
         for store in self.stores:
@@ -93,7 +93,7 @@ class StoresAgree(RuleBasedStateMachine):
         return answers[0]
 
     def commit(self, appends: list[Append]) -> None:
-        def told(store: Store) -> list[Any]:
+        def told(store: JournalStore) -> list[Any]:
             outcomes = store.commit(appends)
             return [outcome and (type(outcome), outcome.standing) for outcome in outcomes]
 
@@ -229,7 +229,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(age=st.integers(0, 5))
     def prune(self, age: int) -> None:
-        def pruned(store: Store) -> Any:
+        def pruned(store: JournalStore) -> Any:
             result = store.prune(self.now - age)
             store.put_flow("f", b"compiled")
             return result
@@ -258,7 +258,7 @@ class StoresAgree(RuleBasedStateMachine):
     def list_executions(self, limit: int, **given: Any) -> None:
         self.walk(lambda store, after: store.executions(ExecutionFilter(**given), after, limit))
 
-    def walk(self, page: Callable[[Store, str | None], Any]) -> None:
+    def walk(self, page: Callable[[JournalStore, str | None], Any]) -> None:
         """Page through both lists; the ends of pages are each store's own."""
         ends: list[str | None] = [None, None]
         while True:

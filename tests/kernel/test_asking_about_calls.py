@@ -9,7 +9,7 @@ import pytest
 from flowengine.kernel import Graph
 from flowengine.kernel.commands import OpenWait, Run
 from flowengine.kernel.graph.compiled import SecretText
-from flowengine.kernel.graph.digests import digest
+from flowengine.kernel.graph.values import digest
 from flowengine.testing.explorer import explore
 from flowengine.testing.graphs import calls, graph, needs, output_of, step, v, x
 from flowengine.testing.invariants import check_over

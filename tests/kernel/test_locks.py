@@ -62,7 +62,7 @@ def assert_apart(played: Simulator) -> None:
 
 
 def holds(played: Simulator, number: int) -> bool:
-    return bool(played.state["units"][number].get("held"))
+    return bool(played.state["units"][number].get("has_lock"))
 
 
 @pytest.mark.endurance

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.kernel import new_state
 from flowengine.kernel.state import moves, phases
-from flowengine.kernel.state.phases import GONE, SCOPES, UNITS, WAITS, States
+from flowengine.kernel.state.phases import CUTS, GONE, SCOPES, UNITS, WAITS, States
 from flowengine.kernel.state.records import State
 from flowengine.testing.simulator import unpacked
 
@@ -29,6 +29,7 @@ WATCHED: dict[str, tuple[str, Callable[[Any], str]]] = {
     "units": (UNITS.of, lambda unit: str(unit["phase"])),
     "waits": (WAITS.of, moves.wait_state),
     "scopes": (SCOPES.of, lambda scope: str(scope["phase"])),
+    "cuts": (CUTS.of, lambda cut: str(cut["phase"])),
 }
 
 

@@ -11,14 +11,16 @@ from flowengine.kernel.commands import ClearTimer, CloseWait
 from flowengine.kernel.events import Event
 from flowengine.kernel.state import moves, phases
 from flowengine.kernel.state.phases import GONE, States
-from flowengine.kernel.state.records import JoinState, Scope, Unit, Wait
+from flowengine.kernel.state.records import Cut, JoinState, Scope, Unit, Wait
 from flowengine.kernel.timers import TIMERS
 from flowengine.testing import Simulator
-from flowengine.testing.simulator import unpacked
+from flowengine.testing.simulator import Fails, unpacked
 from tests.kernel.watched_moves import ALLOWED, watched_moves
 from tests.language.stage import Stage
 
 HELD = {
+    ("A cut-off attempt", "ask", "open"),
+    ("A cut-off attempt", "ask", "settled"),
     ("A join", "unknown", "waiting"),
     ("A scope", "held", "gone"),
     ("A scope", "held", "over"),
@@ -26,8 +28,7 @@ HELD = {
     ("A scope", "queued", "held"),
     ("A unit", "held", "run"),
 }
-"""Moves that random plays hardly ever make: within a retry. `tests/kernel/test_draw.py` has all
-others."""
+"""Moves that random plays hardly ever make. `tests/kernel/test_draw.py` has all others."""
 
 
 def test_flows_make_the_moves_that_random_plays_do_not(stage: Stage) -> None:
@@ -35,6 +36,7 @@ def test_flows_make_the_moves_that_random_plays_do_not(stage: Stage) -> None:
         _hold_a_flow(stage)
         _hold_a_join(stage)
         _let_a_result_come_late(stage)
+        _ask_before_compensating(stage)
 
     assert HELD <= seen <= ALLOWED
 
@@ -87,6 +89,25 @@ def _let_a_result_come_late(stage: Stage) -> None:
     played.end_late(run, {"code": 0})
     played.retry()
     assert played.status == "succeeded"
+
+
+def _ask_before_compensating(stage: Stage) -> None:
+    """Whether an attempt took effect is asked: the answer comes, or the execution is cancelled."""
+    text = """
+steps:
+  - id: g
+    parallel:
+      - {id: a, run: ls, compensate: {run: ls}}
+      - {id: b, run: ls}
+    on_error: [{compensate: true, next: end}]
+"""
+    for cancelled in (True, False):
+        played = stage.simulator(text, {"b": Fails("Broken", retryable=False)}).start()
+        played.finish("g/b")
+        if cancelled:
+            _cancel(played, {})
+        else:
+            played.decide("g/a", "fail")
 
 
 def _happen(played: Simulator, event: Any, **more: Any) -> None:
@@ -150,7 +171,13 @@ def test_every_timer_is_explained() -> None:
 def test_the_tables_have_all_states_that_the_types_have() -> None:
     for table, of in zip(
         phases.ALL,
-        (phases.Phase, phases.WaitState, phases.ScopeState, phases.RoundState),
+        (
+            phases.Phase,
+            phases.WaitState,
+            phases.ScopeState,
+            phases.RoundState,
+            phases.CutPhase,
+        ),
         strict=True,
     ):
         assert set(get_args(of)) == set(table.meaning)
@@ -186,3 +213,8 @@ def test_an_approval_in_a_group_that_is_cancelled_does_not_expire(stage: Stage) 
     before = unpacked(played.state)
     assert played.apply({"type": "timer", "at": played.now, "timer": expiry}) == []
     assert played.state == {**before, "events": before["events"] + 1}
+
+    cut: Cut = {"address": "a", "phase": "run"}
+    moves.move_cut(cut, "settled")
+    with pytest.raises(AssertionError, match="the attempt of a cannot move from settled to run"):
+        moves.move_cut(cut, "run")

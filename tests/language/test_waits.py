@@ -141,14 +141,15 @@ signals: {note: {}}
 steps:
   - {id: pause, wait: 1h}
   - {id: one, wait: {signal: note, transient: true}}
-outputs: {one: "${{ steps.one.output.data }}"}
+  - {id: two, wait: {signal: note}}
+outputs: {one: "${{ steps.one.output.data }}", two: "${{ steps.two.output.data }}"}
 """
     execution = stage.run(text).execution
     stage.signal("note", "early", execution=execution)
     assert stage.later(execution, 3600).status == "waiting"
     sent = stage.signal("note", "now", execution=execution)
     assert sent.result is not None
-    assert sent.result.outputs == {"one": "now"}
+    assert sent.result.outputs == {"one": "now", "two": "early"}
 
 
 def test_one_message_goes_to_the_oldest_wait_that_fits(stage: Stage) -> None:

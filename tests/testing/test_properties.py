@@ -147,9 +147,9 @@ def test_failing_flows_shrink_to_small_ones(wild: bool) -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        "limits.locks.leave",
+        "limits.locks.leave_lock",
         "expressions.provenance.drop",
-        "tokens.routing.forget",
+        "tokens.routing.forget_activation",
         "limits.budgets.settle",
     ],
 )

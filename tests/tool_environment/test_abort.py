@@ -25,7 +25,7 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.host import Bounds
+from flowengine.tool_environment.parts import CallBounds
 from tests.tool_environment.world import (
     HANG,
     Asked,
@@ -44,7 +44,7 @@ from tests.tool_environment.world import (
 def test_running_tools_get_the_signal_and_end_as_aborted() -> None:
     async def main() -> None:
         clock, slow = FakeClock(), Slow()
-        async with await made(slow.tool, clock=clock) as env:
+        async with await made(slow.tool) as env:
             running = asyncio.ensure_future(env.execute_tool(call("slow")))
             await slow.began.wait()
             clock.advance(5)
@@ -89,7 +89,7 @@ def test_a_coroutine_that_does_not_listen_is_cancelled(deaf: bool) -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        env = await made(stubborn, echo, clock=clock, bounds=Bounds(grace=3))
+        env = await made(stubborn, echo, bounds=CallBounds(grace=3))
         seen = Seen(env)
         running = asyncio.ensure_future(env.execute_tool(call("stubborn")))
         await began.wait()
@@ -116,7 +116,7 @@ def test_a_thread_that_does_not_listen_is_left_behind_and_told() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        env = await made(stubborn, echo, clock=clock)
+        env = await made(stubborn, echo)
         seen = Seen(env)
         running = asyncio.ensure_future(env.execute_tool(call("stubborn")))
         await asyncio.to_thread(began.wait)
@@ -216,8 +216,7 @@ def test_the_whole_tree_of_processes_is_stopped(kind: str, how: str) -> None:
         env = await made(
             by_context if kind == "context" else by_itself,
             echo,
-            clock=clock,
-            bounds=Bounds(grace=0.2),
+            bounds=CallBounds(grace=0.2),
         )
         running = asyncio.ensure_future(env.execute_tool(call("tree")))
         await asyncio.to_thread(wait_for, mark, 4)
@@ -252,7 +251,7 @@ def test_a_program_that_ignores_term_is_killed() -> None:
         await ctx.processes.run(["sh", "-c", script], env=variables, cwd=os.getcwd())
 
     async def main() -> None:
-        async with await made(deaf, bounds=Bounds(grace=0.2)) as env:
+        async with await made(deaf, bounds=CallBounds(grace=0.2)) as env:
             running = asyncio.ensure_future(env.execute_tool(call("deaf")))
             await asyncio.to_thread(wait_for, mark, 2)
             env.abort_step()
@@ -420,7 +419,7 @@ def test_finish_and_abort_race_a_thousand_times_with_one_outcome(part: int, kind
         chance = random.Random(part)
         statuses: set[str | None] = set()
         form = on_the_loop if kind == "coroutine" else on_a_thread
-        async with await made(form, bounds=Bounds(grace=0.5)) as env:
+        async with await made(form, bounds=CallBounds(grace=0.5)) as env:
             for number in range(100):
                 name = str(number)
                 one = call("act", name, turns=chance.randrange(12))
@@ -468,7 +467,7 @@ def test_the_model_is_told_which_it_was(tmp_path: Path) -> None:
             return {"approved": False, "decision": "defer"} if one.tool_name == "count" else True
 
         told = {}
-        async with await made(slow.tool, count.tool, callback=Asked(answer), clock=clock) as env:
+        async with await made(slow.tool, count.tool, callback=Asked(answer)) as env:
             one = call("count", "rejected")
             told["rejected"] = tool_message(one, await env.execute_tool(one))
             one = call("count", "before")

@@ -22,7 +22,7 @@ from flowengine.tool_environment import (
     tool,
     tool_message,
 )
-from flowengine.tool_environment.host import Bounds
+from flowengine.tool_environment.parts import CallBounds
 from tests.tool_environment.world import (
     Asked,
     Counting,
@@ -284,9 +284,9 @@ def test_another_version_of_the_tool_under_an_old_grant_is_asked_about_anew() ->
         async with await made(echo, callback=asked) as env:
             one = call("echo", "1", text="a")
             await env.approve_tool(one)
-            env._host.calls["1"].question = None
-            env._host.calls["1"].response.set_result(None)  # type: ignore[arg-type]
-            del env._host.calls["1"]
+            env._parts.calls["1"].question = None
+            env._parts.calls["1"].response.set_result(None)  # type: ignore[arg-type]
+            del env._parts.calls["1"]
             await env.register_tool(other, replace=True)
             response = await env.execute_tool(one)
             assert response.tool_result is not None
@@ -498,7 +498,7 @@ def test_an_edit_keeps_the_arguments_and_adds_only_declared_ones(
             response = await env.execute_tool(call("greet", name="Ana"))
             assert (response.status, response.ran) == ("rejected", "no")
             assert why in str(response.error)
-            assert env._host.journal.engine.waits().items == []
+            assert env._parts.journal.engine.waits().items == []
 
     run(main())
 
@@ -517,7 +517,7 @@ def test_a_callback_that_takes_too_long_means_no(kind: str, tmp_path: Path) -> N
 
     async def main() -> None:
         clock, count = FakeClock(), Counting(tmp_path)
-        async with await made(count.tool, clock=clock) as env:
+        async with await made(count.tool) as env:
             env.register_tool_approval_callback(
                 hangs if kind == "coroutine" else blocks, timeout=30
             )
@@ -554,9 +554,7 @@ def test_a_question_can_expire(tmp_path: Path) -> None:
     async def main() -> None:
         clock, count = FakeClock(), Counting(tmp_path)
         defer = Asked({"approved": False, "decision": "defer"})
-        async with await made(
-            count.tool, callback=defer, clock=clock, bounds=Bounds(question=600)
-        ) as env:
+        async with await made(count.tool, callback=defer, bounds=CallBounds(question=600)) as env:
             running = asyncio.ensure_future(env.execute_tool(call("count", "1")))
             await clock.until(running.done, step=60)
             response = await running

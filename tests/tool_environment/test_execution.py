@@ -33,7 +33,6 @@ from tests.tool_environment.test_approval import PNG
 from tests.tool_environment.world import (
     Asked,
     Calls,
-    Counting,
     FakeClock,
     Seen,
     Slow,
@@ -254,7 +253,7 @@ def test_a_timeout_does_not_count_the_time_of_the_question() -> None:
             return True
 
         slow = Slow(timeout=1.0)
-        async with await made(slow.tool, callback=callback, clock=clock) as env:
+        async with await made(slow.tool, callback=callback) as env:
             running = asyncio.ensure_future(env.execute_tool(call("slow")))
             await until(env.questions)
             clock.advance(3600)
@@ -328,7 +327,7 @@ def test_a_callback_that_hangs_delays_a_call_no_longer_than_its_bound() -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        async with await made(echo, clock=clock) as env:
+        async with await made(echo) as env:
             seen = Seen(env)
             env.register_execute_callback(start)
             running = asyncio.ensure_future(env.execute_tool(call("echo", text="a")))
@@ -780,16 +779,5 @@ def test_a_command_runs_in_the_managed_shell(kind: str, manager: EnvironmentMana
             assert "a.txt" in result.content["stdout"]
             assert "stderr" in result.content
             assert not Path("a.txt").exists()
-
-    run(main())
-
-
-def test_only_data_is_counted(tmp_path: Path) -> None:
-    async def main() -> None:
-        count = Counting(tmp_path)
-        async with await made(count.tool) as env:
-            seen = Seen(env)
-            await env.execute_tool(call("count"))
-            assert seen.of("result")[0]["result"]["content"] == "1"
 
     run(main())

@@ -10,14 +10,12 @@ import pytest
 
 from flowengine import Engine
 from flowengine.agents import Result, function_to_json
-from flowengine.errors import UsageError
 from flowengine.tool_environment import (
     ApprovalResponse,
     EnvironmentResponse,
     Link,
     LocalEnvironment,
     ToolCall,
-    ToolResult,
     through,
     tool,
 )
@@ -126,37 +124,6 @@ def test_an_agent_is_shown_the_tool_as_it_is_and_calls_through_the_environment()
             assert len(asked.calls) == 1  # the same step, tried again, does not run it again
 
     run(main())
-
-
-def test_any_environment_can_stand_behind_the_functions_of_an_agent() -> None:
-    class Fake:
-        def __init__(self) -> None:
-            self.calls: list[ToolCall] = []
-
-        async def approve_tool(self, one: ToolCall) -> EnvironmentResponse:
-            raise AssertionError
-
-        async def execute_tool(self, one: ToolCall) -> EnvironmentResponse:
-            self.calls.append(one)
-            return EnvironmentResponse(
-                result=ToolResult(
-                    tool_call_id=one.tool_call_id,
-                    tool_name=one.tool_name,
-                    status="ok",
-                    success=True,
-                    content="from the fake",
-                )
-            )
-
-    async def main() -> None:
-        fake = Fake()
-        [function] = through(fake, [find])
-        assert await function(query="a", step_of_call=Step("1")) == "from the fake"
-        assert fake.calls[0].args == {"query": "a"}
-
-    run(main())
-    with pytest.raises(UsageError, match="execute_tool"):
-        through(object(), [find])  # type: ignore[arg-type]
 
 
 def test_images_of_the_one_who_decides_reach_the_agent() -> None:

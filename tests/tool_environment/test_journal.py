@@ -291,6 +291,35 @@ def test_an_engine_in_memory_forgets_calls_that_have_ended(monkeypatch: pytest.M
             for number in range(10):
                 response = await env.execute_tool(call("echo", text=str(number)))
                 assert response.status == "ok"
-            assert len(env._host.journal.engine.executions().items) < 4
+            assert len(env._parts.journal.engine.executions().items) < 4
 
     run(main())
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_call_that_somebody_cancels_says_so_and_runs_again_only_if_it_had_not_begun(
+    runs: bool, tmp_path: Path
+) -> None:
+    async def first(slow: Slow) -> None:
+        with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
+            callback = Asked(True if runs else DEFER)
+            options: Any = {"callback": callback, "engine": engine, "execution_id": "x"}
+            async with await made(slow.tool, **options) as env:
+                running = asyncio.ensure_future(env.execute_tool(call("slow", "1")))
+                await until(slow.began.is_set if runs else env.questions)
+                await elsewhere.cancel_async("x.1.0000")
+                response = await running
+                assert (response.status, response.ran) == ("aborted", "maybe" if runs else "no")
+                assert "aborted" in str(response.error)
+                assert env.questions() == []
+
+    async def second(slow: Slow) -> str | None:
+        slow.go_on.set()
+        with Engine(tmp_path / "calls") as engine:
+            async with await made(slow.tool, engine=engine, execution_id="x") as env:
+                return (await env.execute_tool(call("slow", "1"))).status
+
+    run(first(Slow()))
+    again = Slow()
+    assert run(second(again)) == ("aborted" if runs else "ok")
+    assert again.began.is_set() is not runs

@@ -21,7 +21,7 @@ from flowengine.tool_environment import (
     tool,
 )
 from flowengine.tool_environment.call import STAGES as ORDER
-from flowengine.tool_environment.host import Bounds
+from flowengine.tool_environment.parts import CallBounds
 from tests.tool_environment.world import (
     Asked,
     Counting,
@@ -178,7 +178,7 @@ def test_an_instance_is_disposed_of_once_whatever_came_of_the_call(mode: str, st
 
     async def main() -> None:
         clock = FakeClock()
-        env = await made(Ended, callback=Asked(mode != "reject"), clock=clock)
+        env = await made(Ended, callback=Asked(mode != "reject"))
         seen = Seen(env)
         args: dict[str, Any] = {"n": "x" if mode == "invalid" else 1}
         running = asyncio.ensure_future(env.execute_tool(call("ended", **args)))
@@ -350,7 +350,7 @@ def test_a_dispose_that_hangs_or_raises_delays_no_result(kind: str) -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        env = await made(Hanging, clock=clock, bounds=Bounds(dispose=1.0))
+        env = await made(Hanging, bounds=CallBounds(dispose=1.0))
         seen = Seen(env)
         response = await env.execute_tool(call("hanging"))  # no time has passed
         assert response.tool_result is not None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.tool_environment import ToolContext, tool
-from flowengine.tool_environment.host import Bounds
+from flowengine.tool_environment.parts import CallBounds
 from tests.tool_environment.world import call, made, run, until
 
 
@@ -103,7 +103,7 @@ def test_each_call_is_aborted_by_itself() -> None:
     async def main() -> None:
         world = Beside()
         async with await made(
-            world.tool("p", supports_parallel_execution=True), bounds=Bounds(grace=0.01)
+            world.tool("p", supports_parallel_execution=True), bounds=CallBounds(grace=0.01)
         ) as env:
             running = asyncio.ensure_future(env.execute_tools([call("p", "1"), call("p", "2")]))
             await world.until("1", "2")
@@ -123,7 +123,7 @@ def test_the_number_at_once_is_bounded_first_come_first_served() -> None:
         world = Beside()
         names = [str(number) for number in range(100)]
         async with await made(
-            world.tool("p", supports_parallel_execution=True), bounds=Bounds(running=4)
+            world.tool("p", supports_parallel_execution=True), bounds=CallBounds(running=4)
         ) as env:
             running = asyncio.ensure_future(
                 env.execute_tools([call("p", name, fails=name == "7") for name in names])
@@ -220,7 +220,7 @@ def test_a_tool_that_makes_calls_does_not_wait_for_itself() -> None:
 def test_a_tool_that_is_aborted_takes_its_own_calls_with_it() -> None:
     async def main() -> None:
         world = Beside()
-        env = await made(world.tool("s"), bounds=Bounds(grace=0.01))
+        env = await made(world.tool("s"), bounds=CallBounds(grace=0.01))
 
         @tool
         async def outer() -> None:

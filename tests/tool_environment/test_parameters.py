@@ -172,7 +172,7 @@ def test_final_arguments_cannot_change() -> None:
 def test_ten_thousand_updates_in_a_second_show_twenty_views_and_the_last_is_final() -> None:
     async def main() -> None:
         clock = FakeClock()
-        async with await made(Write, clock=clock) as env:
+        async with await made(Write) as env:
             seen = Seen(env)
             await env.register_request_tool_call(call("write", "1"))
             for number in range(10_000):
@@ -191,7 +191,7 @@ def test_ten_thousand_updates_in_a_second_show_twenty_views_and_the_last_is_fina
 def test_a_pause_shows_what_was_held_back() -> None:
     async def main() -> None:
         clock = FakeClock()
-        async with await made(Write, clock=clock) as env:
+        async with await made(Write) as env:
             await env.register_request_tool_call(call("write", "1"))
             for number in range(100):
                 await env.update_request_tool_params(call("write", "1", path=str(number)))
@@ -225,7 +225,7 @@ def test_a_view_that_fails_is_one_event_and_changes_nothing(kind: str) -> None:
 
     async def main() -> None:
         clock = FakeClock()
-        env = await made(Viewed, clock=clock)
+        env = await made(Viewed)
         seen = Seen(env)
         await env.register_request_tool_call(call("viewed", "1"))
         for number in range(5):

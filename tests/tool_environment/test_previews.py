@@ -65,23 +65,13 @@ def _raises(args: dict[str, Any]) -> str:
     raise SystemExit(args["text"])
 
 
-@pytest.mark.parametrize(
-    ("preview", "note"),
-    [
-        (_raises, "no preview: it failed with SystemExit: hello"),
-        (lambda args: args["text"] * 5000, "no preview: it has 25000 characters, more than 20000"),
-        (lambda args: [args], "no preview: it is a list, not text"),
-        (lambda args: None, None),
-    ],
-)
-def test_one_that_fails_is_left_out_with_a_note_and_the_question_comes(
-    preview: Any, note: str | None
-) -> None:
+def test_one_that_fails_is_left_out_with_a_note_and_the_question_comes() -> None:
     async def main() -> None:
         asked = Asked()
-        async with await made(with_preview(preview), callback=asked) as env:
+        async with await made(with_preview(_raises), callback=asked) as env:
             assert (await env.execute_tool(call("put", text="hello"))).status == "ok"
             [question] = asked.calls
+            note = "no preview: it failed with SystemExit: hello"
             assert (question.preview, question.preview_note) == (None, note)
 
     run(main())

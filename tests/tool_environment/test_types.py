@@ -25,6 +25,7 @@ from flowengine.tool_environment import (
     ToolCall,
     ToolResult,
     check_environment,
+    through,
 )
 from tests.tool_environment.world import Asked, Counting, call, echo, made, run
 
@@ -65,6 +66,8 @@ def test_what_lacks_a_method_is_refused_and_the_method_named(method: str) -> Non
 
     with pytest.raises(UsageError, match=method):
         check_environment(Lacking())
+    with pytest.raises(UsageError, match=method):
+        through(Lacking(), [])
 
 
 def test_a_call_as_a_literal_validates_and_makes_round_trips() -> None:

@@ -16,13 +16,15 @@
 | `requests` | what a page requests: its status, what is under way, what failed |
 | `scrolling` | scrolls pages and what scrolls inside of them |
 | `observation`, `observing` | what there is to see after an action, and how it is seen |
-| `told`, `changes` | an observation as models are told of it; what is new in it |
+| `observation_text`, `changes` | an observation as models are told of it; what is new in it |
 | `finding`, `outline` | elements that are looked for, with their rows and sections |
 | `page_text`, `page_tree` | the text that people can see, and the accessibility tree |
 | `downloads` | files that pages offer |
 | `markdown`, `markdown_worker` | turn HTML into Markdown, in a process of its own |
 | `env`, `adopted` | `BrowserEnv`; browsers that somebody else has opened |
-| `driver`, `first_process` | Playwright's driver and Chromium inside the sandbox |
+| `browser_server`, `chromium_server.js` | Playwright's server and Chromium inside the sandbox |
+| `playwright_client` | Playwright in this process |
 
-Nothing here is imported before a browser opens, and `playwright` only by `driver` and `session`.
+Nothing here is imported before a browser opens, and `playwright` only by `browser_server` and
+`playwright_client`.
 """

@@ -12,7 +12,7 @@ from flowengine_envs.browser.addresses import checked_url, is_file
 from flowengine_envs.browser.approvals import Planned
 from flowengine_envs.browser.elements import find, usable
 from flowengine_envs.browser.loading import Acting, load
-from flowengine_envs.browser.reasons import ActionFailed, told
+from flowengine_envs.browser.reasons import ActionFailed, reason_of
 from flowengine_envs.browser.scrolling import scroll_inside, scroll_window
 from flowengine_envs.browser.uploads import read_uploads
 
@@ -79,19 +79,19 @@ class Action(NamedTuple):
             ActionFailed: One is missing, unknown, or of the wrong type.
         """
         allowed = {**(_ELEMENT if self.on_element else {}), **self.fields}
-        told = f"'{name}' takes {', '.join(allowed) or 'no fields'}"
+        described = f"'{name}' takes {', '.join(allowed) or 'no fields'}"
         for field, value in given.items():
             if field not in allowed:
-                raise ActionFailed(f"there is no field '{field:.40}'; {told}")
+                raise ActionFailed(f"there is no field '{field:.40}'; {described}")
             wanted = allowed[field]
             if value is not None and not _fits(value, wanted.type):
-                raise ActionFailed(f"'{field}' must be a {wanted.type}; {told}")
+                raise ActionFailed(f"'{field}' must be a {wanted.type}; {described}")
             if wanted.choices and value is not None and value not in wanted.choices:
                 raise ActionFailed(f"'{field}' must be one of: {', '.join(wanted.choices)}")
         fields = {field: value for field, value in given.items() if value is not None}
         for field, wanted in allowed.items():
             if wanted.required and field not in fields:
-                raise ActionFailed(f"'{field}' is missing; {told}")
+                raise ActionFailed(f"'{field}' is missing; {described}")
         return fields
 
 
@@ -149,11 +149,11 @@ async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
         await acting.guard.check(_planned(acting, name, fields, element))
         return await action.run(acting, element, **fields)
     except faults.TimeoutError as error:
-        reason = told(error)
+        reason = reason_of(error)
         late = f"timeout: the page did not take it in {acting.action_timeout:g} s"
         raise ActionFailed(late if "Timeout" in reason else f"{late}: {reason}") from None
     except faults.Error as error:
-        raise ActionFailed(told(error)) from None
+        raise ActionFailed(reason_of(error)) from None
 
 
 def _planned(

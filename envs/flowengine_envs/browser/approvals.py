@@ -191,7 +191,7 @@ class Guard:
         if PASSWORD in self.asks:
             await context.route("**/*", self._look)
 
-    def told(self) -> list[str]:
+    def stopped_actions(self) -> list[str]:
         """Return what was stopped since this was asked last."""
         told, self.stopped = self.stopped, []
         return [*dict.fromkeys(told)]

@@ -24,7 +24,7 @@ from flowengine_envs.kinds.traces import Traces
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext
 
-    from flowengine_envs.browser.driver import Driver
+    from flowengine_envs.browser.browser_server import BrowserServer
 
 ARRIVING = "downloads"
 """Folder of the sandbox's home in which downloads arrive."""
@@ -65,7 +65,7 @@ _ARGUMENTS = (
 )
 
 
-class Place(Protocol):
+class Surroundings(Protocol):
     """What a profile has around it."""
 
     converter: Converter
@@ -106,7 +106,7 @@ class Chromium:
         self.sandbox: Sandbox = request.sandbox(own)
         self.arriving = own.home / ARRIVING
         self.converter = Converter(self.sandbox, request.config.interpreter)
-        self._driver: Driver | None = None
+        self._server: BrowserServer | None = None
         self._browser: Browser | None = None
         self._free = deque(range(request.config.proxies))
         self._profiles = 0
@@ -116,7 +116,7 @@ class Chromium:
     @property
     def alive(self) -> bool:
         """Whether it runs, as far as is known at once."""
-        running = self._driver is not None and self._driver.alive
+        running = self._server is not None and self._server.alive
         return running and self._browser is not None and self._browser.is_connected()
 
     @property
@@ -154,20 +154,20 @@ class Chromium:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def _launch(self, request: Request) -> None:
-        from flowengine_envs.browser.driver import start_driver
+        from flowengine_envs.browser.browser_server import start_server
 
-        driver = self._driver = await start_driver(self.sandbox)
+        options = {
+            "executablePath": installation.browser(request.config.program),
+            "headless": True,
+            "chromiumSandbox": False,  # it needs rights that the sandbox around it takes away
+            "args": _ARGUMENTS,
+            "downloadsPath": f"{self.sandbox.home}/{ARRIVING}",
+        }
+        server = self._server = await start_server(self.sandbox, options)
         try:
-            playwright = await driver.playwright()
-            self._browser = await playwright.chromium.launch(
-                executable_path=installation.browser(request.config.program),
-                headless=True,
-                chromium_sandbox=False,  # it needs rights that the sandbox around it takes away
-                args=[*_ARGUMENTS],
-                downloads_path=f"{self.sandbox.home}/{ARRIVING}",
-            )
-        except faults.Error as error:
-            raise not_started(request, error, driver.log) from None
+            self._browser = await server.connect()
+        except (EnvironmentStartFailed, faults.Error) as error:
+            raise not_started(request, error) from None
 
     async def context(self, proxy: int, **options: Any) -> BrowserContext:
         """Open a profile.
@@ -220,10 +220,10 @@ class Chromium:
 
     async def close(self) -> None:
         """End it and all that it started."""
-        driver, self._driver = self._driver, None
+        server, self._server = self._server, None
         try:
-            if driver is not None:
-                await driver.close()
+            if server is not None:
+                await server.close()
             await self.converter.close()
         finally:
             try:
@@ -300,9 +300,7 @@ class Profile:
             self.chromium.sandbox.judge_connections(None, self.proxy)
 
 
-def not_started(request: Request, error: Exception, log: str = "") -> EnvironmentStartFailed:
+def not_started(request: Request, error: Exception) -> EnvironmentStartFailed:
     """Return the error of a browser that did not start."""
-    first = " ".join(str(error).split("Call log:", maxsplit=1)[0].split())[:500]
-    return EnvironmentStartFailed(
-        f"{request.spec}: the browser did not start: {first} {log}".rstrip()
-    )
+    reason = " ".join(str(error).split("Call log:", maxsplit=1)[0].split())[:500]
+    return EnvironmentStartFailed(f"{request.spec}: the browser did not start: {reason}")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flowengine.sdk.models import Config, Duration, Place, Policy, Size
+from flowengine.sdk.models import Config, Duration, NetworkPlace, Policy, Size
 from flowengine_envs.browser import installation
 from flowengine_envs.kinds.configurations import OwnPrograms
 
@@ -73,7 +73,7 @@ class BrowserConfig(OwnPrograms):
 class BrowserPolicy(Policy):
     """`policy:` of the kind `browser`."""
 
-    network: Literal["none", "any", "public"] | list[Place] | None = "public"
+    network: Literal["none", "any", "public"] | list[NetworkPlace] | None = "public"
     """What pages may reach; default: every host at a public address."""
     evaluate: bool = False
     """Whether the action `evaluate` may run code on pages."""

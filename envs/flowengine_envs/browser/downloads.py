@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FOLDER = "downloads"
 _LOOK = 0.1
 """Seconds between looks at how much has arrived."""
+_PIECE = 1 << 16
 
 
 class Downloads:
@@ -31,8 +32,8 @@ class Downloads:
 
     Args:
         workspace: Where they go.
-        arriving: The folder of this machine in which the browser collects them.
-        largest: Bytes that may be under way.
+        arriving: The folder of this machine in which the browser process collects them.
+        largest: Bytes that may be under way in the process.
     """
 
     def __init__(self, workspace: Path, arriving: Path, largest: int) -> None:
@@ -41,8 +42,6 @@ class Downloads:
         self._arriving = arriving
         self._largest = largest
         self._running: set[asyncio.Task[None]] = set()
-        self._arrivals: set[str] = set()
-        """Names of the files that are under way; the folder may be that of others, too."""
         self._names: set[str] = set()
         self._done: list[Downloaded] = []
 
@@ -84,9 +83,6 @@ class Downloads:
 
     async def _arrived(self, download: Download) -> str:
         """Wait until it is complete, and return why it is not."""
-        from flowengine_envs.browser.driver import arriving_name
-
-        self._arrivals.add(name := arriving_name(download))
         ending = asyncio.ensure_future(download.failure())
         too_large = False
         try:
@@ -99,7 +95,6 @@ class Downloads:
             too_large |= failure is None and self._size() > self._largest
         finally:
             ending.cancel()
-            self._arrivals.discard(name)
         if too_large:
             with suppress(Exception):
                 await download.delete()
@@ -107,23 +102,20 @@ class Downloads:
         return failure or ""
 
     def _size(self) -> int:
-        """Return how many bytes of them have come; a file is renamed when it is complete."""
-        found = 0
+        """Return how many bytes have come and were not taken out yet."""
+        size = 0
         with suppress(OSError):
             for each in self._arriving.iterdir():
-                if each.name.partition(".")[0] in self._arrivals:
-                    with suppress(OSError):
-                        found += each.lstat().st_size
-        return found
+                with suppress(OSError):
+                    size += each.lstat().st_size
+        return size
 
     async def _kept(self, download: Download, url: str) -> Downloaded:
         """Take a complete file out of the sandbox.
 
-        The driver that sends it may be a page's by now, so what it sends is counted, too.
+        A page may have taken over the server that sends it, so what it sends is counted, too.
         """
-        from flowengine_envs.browser.driver import content
-
-        data = await content(download, self._largest)
+        data = await _content(download, self._largest)
         await download.delete()
         if data is None:
             return Downloaded("", 0, url, self._too_large())
@@ -143,3 +135,30 @@ class Downloads:
         name = unused(safe(suggested), used)
         self._names.add(name)
         return f"{FOLDER}/{name}"
+
+
+async def _content(download: Download, largest: int) -> bytes | None:
+    """Return the bytes of a download that has arrived; None: it has more than so many.
+
+    Playwright only saves downloads as files of any size, so it gets a pipe, and its next write
+    fails once the other end is closed.
+    """
+    source, sink = os.pipe()
+    reader = asyncio.StreamReader()
+    reading, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", buffering=0)
+    )
+    saving = asyncio.ensure_future(download.save_as(f"/proc/self/fd/{sink}"))
+    saving.add_done_callback(lambda _: os.close(sink))
+    data = bytearray()
+    try:
+        while piece := await reader.read(_PIECE):
+            data += piece
+            if len(data) > largest:
+                return None
+        await saving
+        return bytes(data)
+    finally:
+        reading.close()
+        saving.cancel()
+        await asyncio.gather(saving, return_exceptions=True)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.browser import faults
-from flowengine_envs.browser.reasons import BUSY, LONGEST, ActionFailed, told
+from flowengine_envs.browser.reasons import BUSY, LONGEST, ActionFailed, reason_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
@@ -114,7 +114,7 @@ async def _wait(acting: Acting, found: Locator, selector: str, *, hidden: bool) 
         what = f"there is no such element after {seconds:g} s"
         raise ActionFailed(f"'{selector:.200}': {what}") from None
     except faults.Error as error:
-        raise ActionFailed(f"'{selector:.200}': {told(error)}") from None
+        raise ActionFailed(f"'{selector:.200}': {reason_of(error)}") from None
 
 
 async def _appears(element: Locator, seconds: float) -> bool:
@@ -165,7 +165,7 @@ async def usable(
         try:  # it scrolls in several ways before it gives up
             await element.hover(trial=True, timeout=_PATIENCE * 1000)
         except faults.TimeoutError as error:
-            if "covered" in (why := told(error)) and not acting.tab.requests.busy:
+            if "covered" in (why := reason_of(error)) and not acting.tab.requests.busy:
                 raise ActionFailed(why) from None
 
 

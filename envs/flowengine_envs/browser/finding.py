@@ -6,8 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from flowengine.sdk.untrusted import marked, one_line
 from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.observation_text import (
+    ELEMENTS,
+    head,
+    text_beside_content,
+    with_short_names,
+)
 from flowengine_envs.browser.outline import Line, Outline
-from flowengine_envs.browser.told import ELEMENTS, head, said_beside, with_short_names
 
 _MOST = 20
 """Places and passages that are shown at once."""
@@ -27,7 +32,7 @@ _PATH = 4
 """Elements around one that are named."""
 
 
-def found(seen: WebObservation, text: str, offset: int = 0, ref: str | None = None) -> str:
+def search_text(seen: WebObservation, text: str, offset: int = 0, ref: str | None = None) -> str:
     """Return the elements of an observation that hold a text, each with its row or section.
 
     Args:
@@ -44,11 +49,11 @@ def found(seen: WebObservation, text: str, offset: int = 0, ref: str | None = No
     outline = Outline(with_short_names(seen.ax_tree))
     within = _within(outline, ref)
     if within is None:
-        return _gone(seen, ref or "")
+        return _stale_reference(seen, ref or "")
     places = _places(outline, wanted, within) if wanted else []
     passages = [*_passages(seen.content, wanted)] if wanted and ref is None else []
     shown, count = _shown_places(outline, places, offset)
-    lines = [*said_beside(seen), ELEMENTS, *(shown or ["(none)"])]
+    lines = [*text_beside_content(seen), ELEMENTS, *(shown or ["(none)"])]
     first = [*head(seen), _counted("Found", len(places), offset, count), *_beyond(seen)]
     if ref is None and not (places and offset):
         part = passages[offset : offset + (_BESIDE if places else _MOST)]
@@ -72,7 +77,7 @@ def elements(seen: WebObservation, offset: int = 0, ref: str | None = None) -> s
     outline = Outline(with_short_names(seen.ax_tree))
     within = _within(outline, ref)
     if within is None:
-        return _gone(seen, ref or "")
+        return _stale_reference(seen, ref or "")
     part = within[offset:]
     lines: list[str] = []
     count = 0
@@ -84,7 +89,7 @@ def elements(seen: WebObservation, offset: int = 0, ref: str | None = None) -> s
         lines.append(line)
         count += 1
     first = [*head(seen), _counted("Elements", len(within), offset, count, "lines"), *_beyond(seen)]
-    said = [*said_beside(seen), ELEMENTS, *(lines or ["(none)"])]
+    said = [*text_beside_content(seen), ELEMENTS, *(lines or ["(none)"])]
     return "\n".join([*first, marked("\n".join(said), seen.url)])
 
 
@@ -100,8 +105,8 @@ def _beyond(seen: WebObservation) -> Iterator[str]:
         yield f"Elements: {seen.ax_tree_left_out} characters of the tree are beyond the limit"
 
 
-def _gone(seen: WebObservation, ref: str) -> str:
-    said = [*said_beside(seen), f"Error: reference {one_line(ref, 40)} is not on the page"]
+def _stale_reference(seen: WebObservation, ref: str) -> str:
+    said = [*text_beside_content(seen), f"Error: reference {one_line(ref, 40)} is not on the page"]
     why = "Nothing was looked for: the last line of the block says why"
     return "\n".join([*head(seen), why, marked("\n".join(said), seen.url)])
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
-from flowengine_envs.browser.reasons import ActionFailed, told
+from flowengine_envs.browser.reasons import ActionFailed, reason_of
 from flowengine_envs.network.proxy import NAME
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ async def _response(
                     wait_until="commit",
                     timeout=_ERROR_PAGE * 1000,
                 )
-        raise Navigation(shown_url(url), cause(told(error))) from None
+        raise Navigation(shown_url(url), cause(reason_of(error))) from None
 
 
 _CAUSES = {

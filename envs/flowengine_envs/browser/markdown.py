@@ -9,9 +9,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from flowengine.sdk.environments import Program, Sandbox
-from flowengine_envs.browser.markdown_worker import LARGEST_ANSWER, LENGTH, LENGTHS, START
+from flowengine_envs.browser.markdown_worker import LARGEST_ANSWER, START
 from flowengine_envs.documents import libraries
 from flowengine_envs.documents.document import MIB
+from flowengine_envs.link.parts import part
 
 MEMORY = 1024 * MIB
 _TIME = 10.0
@@ -71,9 +72,9 @@ class Converter:
                     program = await self._running()
                     assert program.stdin is not None
                     assert program.stdout is not None
-                    program.stdin.write(LENGTHS.pack(len(asked), len(page)) + asked + page)
+                    program.stdin.write(part(asked) + part(page))
                     await program.stdin.drain()
-                    (size,) = LENGTH.unpack(await program.stdout.readexactly(LENGTH.size))
+                    size = int.from_bytes(await program.stdout.readexactly(4), "big")
                     if size > LARGEST_ANSWER:
                         raise ValueError(f"an answer of {size:,} bytes")
                     return _checked(json.loads(await program.stdout.readexactly(size)))

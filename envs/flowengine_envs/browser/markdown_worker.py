@@ -2,11 +2,11 @@
 
     python -I -c START OPTIONS
 
-A page comes as two lengths of 4 bytes, then options as JSON and the HTML; the answer is a length of
-4 bytes, then JSON. HTML can be made to exhaust or take over its parser. So a fork server, which
-never sees a page, forks a process for each one, and this one only passes bytes on: the page to the
-process, and an answer of bounded length back. Before it does, it kills the process with all that
-this has started. Before the next page, a changed server is replaced, and so is it itself.
+A page comes in two parts, options as JSON and the HTML; the answer is one part, as JSON. HTML can
+be made to exhaust or take over its parser. So a fork server, which never sees a page, forks a
+process for each one, and this one only passes bytes on: the page to the process, and an answer of
+bounded length back. Before it does, it kills the process with all that this has started. Before the
+next page, a changed server is replaced, and so is it itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import resource
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,15 +25,13 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 from flowengine_envs.inside import fork_servers, system
 from flowengine_envs.inside.fork_servers import ForkServer, standing
 from flowengine_envs.inside.killing import kill_everything, own_process_numbers
+from flowengine_envs.link import parts
 
 START = (
     "import sys, json; options = json.loads(sys.argv[1]); sys.path[:0] = options['search_path']; "
     "from flowengine_envs.browser.markdown_worker import main; main(options)"
 )
-LENGTHS = struct.Struct(">II")
-LENGTH = struct.Struct(">I")
 LARGEST_ANSWER = 64 * 1024 * 1024
-_PIECE = 1 << 20
 _USUAL = b"<title>A</title><main><h1>B</h1><p>C <a href='/'>D</a></p></main>"
 """A page that needs what pages need."""
 
@@ -83,12 +80,11 @@ class _Reader(NamedTuple):
         finally:
             os.close(self.to)
         with self.source as source:
-            head = source.read(LENGTH.size)
-            size = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
-            if not 0 < size <= LARGEST_ANSWER:
+            try:
+                answer = parts.read(source.read, largest=LARGEST_ANSWER)
+            except parts.TooLong:
                 return None
-            body = source.read(size)
-            return head + body if len(body) == size else None
+            return parts.part(answer) if answer else None
 
 
 def _write(fd: int, data: bytes) -> None:
@@ -98,19 +94,10 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _page() -> bytes | None:
-    """Return the next page with its lengths; None: there is none."""
-    head = _exactly(LENGTHS.size)
-    body = _exactly(sum(LENGTHS.unpack(head))) if head is not None else None
-    return None if head is None or body is None else head + body
-
-
-def _exactly(size: int) -> bytes | None:
-    """Return so many bytes of standard input; what is behind them may be for another program."""
-    parts = []
-    while size and (part := os.read(sys.stdin.fileno(), min(size, _PIECE))):
-        parts.append(part)
-        size -= len(part)
-    return None if size else b"".join(parts)
+    """Return the two parts of the next page; None: there is none."""
+    source = partial(os.read, sys.stdin.fileno())
+    asked, html = parts.read(source), parts.read(source)
+    return None if asked is None or html is None else parts.part(asked) + parts.part(html)
 
 
 def _started_server(memory: int) -> ForkServer:
@@ -188,11 +175,10 @@ def _convert(memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     _convert_usual()
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    head = source.read(LENGTHS.size)
-    if len(head) < LENGTHS.size:
+    options, html = parts.read(source.read), parts.read(source.read)
+    if options is None or html is None:
         return
-    told, size = LENGTHS.unpack(head)
-    asked, html = json.loads(source.read(told)), source.read(size)
+    asked = json.loads(options)
     try:
         limits = Limits(characters=asked["characters"])
         found = convert(html, "page.html", "text/html; charset=utf-8", limits, base=asked["base"])
@@ -206,5 +192,5 @@ def _convert(memory: int) -> None:
     except Unreadable as error:
         answer = {"error": str(error)}
     data = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
-    sink.write(LENGTH.pack(len(data)) + data)
+    sink.write(parts.part(data))
     sink.flush()

@@ -13,10 +13,10 @@ from flowengine_envs.browser.challenges import is_challenge
 from flowengine_envs.browser.loading import cause
 from flowengine_envs.browser.markdown import Markdown
 from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.observation_text import first_lines
 from flowengine_envs.browser.page_text import PageText
 from flowengine_envs.browser.page_tree import Tree, read_tree
-from flowengine_envs.browser.reasons import told
-from flowengine_envs.browser.told import first_lines
+from flowengine_envs.browser.reasons import reason_of
 
 if TYPE_CHECKING:
     from flowengine_envs.browser.configuration import BrowserConfig
@@ -148,7 +148,7 @@ async def _part(work: Awaitable[Any], deadline: float) -> Any:
     except TimeoutError:
         return _Missing(f"there is none after {_now() - began:.0f} s")
     except faults.Error as error:
-        return _Missing(told(error))
+        return _Missing(reason_of(error))
 
 
 async def _full_picture(tab: TabState, height: int) -> bytes:

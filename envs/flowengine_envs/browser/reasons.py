@@ -24,7 +24,7 @@ class ActionFailed(Exception):
     """An action was not done; the message says why."""
 
 
-def told(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return why Playwright did not do something, in one line."""
     text = _ESCAPES.sub("", str(error))
     for pattern, reason in _REASONS:

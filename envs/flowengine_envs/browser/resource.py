@@ -16,13 +16,13 @@ from flowengine.sdk.environments import Request
 from flowengine_envs.browser.actions import ACTIONS, do
 from flowengine_envs.browser.approvals import Guard, Unapproved
 from flowengine_envs.browser.changes import is_same_page
-from flowengine_envs.browser.finding import elements, found
+from flowengine_envs.browser.finding import elements, search_text
 from flowengine_envs.browser.loading import Acting, Navigation
 from flowengine_envs.browser.observation import WebObservation
+from flowengine_envs.browser.observation_text import is_cut, log_shown, observation_text
 from flowengine_envs.browser.observing import complete, observe
 from flowengine_envs.browser.reasons import BUSY, ActionFailed
 from flowengine_envs.browser.sharing import open_session
-from flowengine_envs.browser.told import is_cut, log_shown, told
 from flowengine_envs.browser.verbs import Verbs
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class Browser(Verbs):
         self._again = ""
         """Why the page is not the one that it was, for the next observation."""
 
-    told = staticmethod(told)
-    found = staticmethod(found)
+    observation_text = staticmethod(observation_text)
+    search_text = staticmethod(search_text)
     elements = staticmethod(elements)
     log_shown = staticmethod(log_shown)
 
@@ -87,7 +87,7 @@ class Browser(Verbs):
         before, self._shown = self._shown, replace(seen, screenshot=b"")
         if anew or not is_same_page(before, seen) or not (new or is_cut(seen, text, tree)):
             before = None
-        return told(seen, text, tree, before=before)
+        return observation_text(seen, text, tree, before=before)
 
     @property
     def healthy(self) -> bool:
@@ -180,7 +180,7 @@ class Browser(Verbs):
         try:
             acting = await self._acting(session)
         except Exception as lost:
-            return self._lost(session, lost)
+            return await self._lost(session, lost)
         acting.approved = approved
         action = ACTIONS.get(name)
         error, value, asked, found = "", None, None, None
@@ -204,8 +204,8 @@ class Browser(Verbs):
             error = f"{type(unexpected).__name__}: {unexpected}"[:500]
         if name != "answer_dialog" and found is None:
             session.answers.clear()
-        if not session.alive or (asked is not None and await session.has_ended()):
-            return self._lost(session)
+        if not session.alive or (error and await session.has_ended()):
+            return await self._lost(session)
         if asked is not None:
             blocked = _blocked(session)
             failed_seen = WebObservation(
@@ -287,12 +287,12 @@ class Browser(Verbs):
             known = None if late or session.tab is not acting.tab else answers
             seen = await observe(session, self._config, full_page=acting.full_page, answers=known)
             await session.ready()
-            stopped = self._guard.told()
-            told = "; ".join(each for each in (error, *stopped, seen.error) if each)
+            stopped = self._guard.stopped_actions()
+            reasons = "; ".join(each for each in (error, *stopped, seen.error) if each)
             more = [f"{going_on} downloads are still under way."] if going_on else []
             seen = replace(
                 seen,
-                error=told,
+                error=reasons,
                 value=value,
                 notes=[*acting.notes, *seen.notes, *more],
                 invalid=[*dict.fromkeys([*acting.refused, *seen.invalid])],
@@ -302,11 +302,11 @@ class Browser(Verbs):
         except EnvironmentFailure:
             raise
         except Exception as failed:
-            return self._lost(session, failed)
+            return await self._lost(session, failed)
 
-    def _lost(self, session: Session, error: Exception | None = None) -> WebObservation:
+    async def _lost(self, session: Session, error: Exception | None = None) -> WebObservation:
         """Return that the browser has ended, or why nothing can be seen of one that has not."""
-        if error is not None and session.alive:
+        if error is not None and not await session.has_ended():
             why = f"the page cannot be observed: {error}"[:500]
         else:
             why = "browser lost: its processes have ended; the next action starts it again"
@@ -363,5 +363,5 @@ def _write(path: Path, text: str) -> None:
 
 def _blocked(session: Session) -> list[str]:
     """Return what was asked for since the last observation, and may not be reached."""
-    told = [text for text in session.refused() if not text.startswith(_CHROMIUMS_OWN)]
-    return [*dict.fromkeys(told)][:_MOST_BLOCKED]
+    refused = [text for text in session.refused() if not text.startswith(_CHROMIUMS_OWN)]
+    return [*dict.fromkeys(refused)][:_MOST_BLOCKED]

@@ -76,7 +76,7 @@ async def scroll_inside(
     """
     across, back = _way(direction)
     moved = await element.evaluate(_INSIDE, [_PART, pixels, across, back], timeout=seconds * 1000)
-    return _said(moved, direction)
+    return _movement(moved, direction)
 
 
 async def scroll_window(page: Page, direction: str, pixels: int | None) -> str:
@@ -98,7 +98,7 @@ async def scroll_window(page: Page, direction: str, pixels: int | None) -> str:
     await page.mouse.move(size["width"] / 2, size["height"] / 2)
     await page.mouse.wheel(by if across else 0, 0 if across else by)
     moved = await known.evaluate(_AFTER, [_PATIENCE, across, back])
-    return _said(moved, direction)
+    return _movement(moved, direction)
 
 
 def _way(direction: str) -> tuple[bool, bool]:
@@ -106,7 +106,7 @@ def _way(direction: str) -> tuple[bool, bool]:
     return direction in {"left", "right"}, direction in {"up", "left"}
 
 
-def _said(moved: object, direction: str) -> str:
+def _movement(moved: object, direction: str) -> str:
     if not isinstance(moved, list) or not all(isinstance(each, int) for each in moved):
         return f"Scrolled {direction}."
     by, rest = (min(max(each, 0), _MOST) for each in moved)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Page
 
     from flowengine_envs.browser.approvals import Guard
-    from flowengine_envs.browser.chromium import Place
+    from flowengine_envs.browser.chromium import Surroundings
     from flowengine_envs.browser.downloads import Downloads
     from flowengine_envs.browser.files import WorkspaceFiles
     from flowengine_envs.browser.markdown import Converter
@@ -129,7 +129,7 @@ class Session:
 
     def __init__(
         self,
-        place: Place,
+        place: Surroundings,
         context: BrowserContext,
         downloads: Downloads,
         most: int,
@@ -155,13 +155,14 @@ class Session:
         self._tabs_changed = asyncio.Event()
         self._new_tab = False
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._ended = False
         context.on("page", self._opened)
         context.on("dialog", self._asked)
 
     @property
     def alive(self) -> bool:
         """Whether the browser is there, as far as is known at once."""
-        return self._place.alive
+        return not self._ended and self._place.alive
 
     @property
     def converter(self) -> Converter:
@@ -183,14 +184,17 @@ class Session:
         return self.tabs[self.active]
 
     async def has_ended(self) -> bool:
-        """Return whether the browser has ended, though nobody may have noticed yet."""
+        """Return whether the browser has ended, though nobody may have noticed yet.
+
+        Playwright refuses calls a moment before it reports that the connection is closed.
+        """
         try:
             async with asyncio.timeout(_ANSWER):
                 await self.context.cookies("http://localhost/")
         except TimeoutError:
             return not self.alive
         except Exception:  # of Playwright: it has lost the browser
-            return True
+            self._ended = True
         return not self.alive
 
     async def ready(self) -> TabState:

@@ -14,7 +14,7 @@ KEY = "file_env"
 _DECLARE = f"pass context_variables={{'{KEY}': RequestsMarkdownBrowser()}}"
 
 
-def _told(env: RequestsMarkdownBrowser, verb: str, *args: Any) -> str:
+def _page(env: RequestsMarkdownBrowser, verb: str, *args: Any) -> str:
     try:
         return env.told(verb, *args)
     except StepError as error:
@@ -31,19 +31,19 @@ def visit_page(path_or_url: str, env: RequestsMarkdownBrowser) -> str:
         path_or_url: https://... or a path.
         env: The browser.
     """
-    return _told(env, "visit_page", path_or_url)
+    return _page(env, "visit_page", path_or_url)
 
 
 @with_env(KEY, _DECLARE)
 def page_down(env: RequestsMarkdownBrowser) -> str:
     """Show the next page of what is open."""
-    return _told(env, "page_down")
+    return _page(env, "page_down")
 
 
 @with_env(KEY, _DECLARE)
 def page_up(env: RequestsMarkdownBrowser) -> str:
     """Show the page before of what is open."""
-    return _told(env, "page_up")
+    return _page(env, "page_up")
 
 
 @with_env(KEY, _DECLARE)
@@ -54,7 +54,7 @@ def page_to(page: int, env: RequestsMarkdownBrowser) -> str:
         page: Its number, from 1.
         env: The browser.
     """
-    return _told(env, "page_to", page)
+    return _page(env, "page_to", page)
 
 
 @with_env(KEY, _DECLARE)
@@ -65,19 +65,19 @@ def find_on_page(text: str, env: RequestsMarkdownBrowser) -> str:
         text: What to look for; * is any text.
         env: The browser.
     """
-    return _told(env, "find_on_page", text)
+    return _page(env, "find_on_page", text)
 
 
 @with_env(KEY, _DECLARE)
 def find_next(env: RequestsMarkdownBrowser) -> str:
     """Search for the same text again, and show the page that has it."""
-    return _told(env, "find_next")
+    return _page(env, "find_next")
 
 
 @with_env(KEY, _DECLARE)
 def back(env: RequestsMarkdownBrowser) -> str:
     """Return to what was open before."""
-    return _told(env, "back")
+    return _page(env, "back")
 
 
 TOOLS: tuple[Callable[..., str], ...] = (

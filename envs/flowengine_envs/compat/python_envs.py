@@ -136,7 +136,7 @@ class _Env(Unmanaged[PythonSandbox]):
         resource = await self._ready()
         done = await resource._call(lambda: resource._run(code, timeout=timeout))
         before, after = _AGAIN if again else "", _GONE if done.namespace_lost else ""
-        return Execution(done.stdout, f"{before}{done.stderr}{after}", _told(done))
+        return Execution(done.stdout, f"{before}{done.stderr}{after}", _end_of(done))
 
     def run_command(
         self,
@@ -253,7 +253,7 @@ class LocalEnv(_Env):
         return super()._config() | {"interpreter": sys.executable or None}
 
 
-def _told(done: CodeResult) -> str:
+def _end_of(done: CodeResult) -> str:
     return done.text if done.error is None else f"Error: {done.error}"
 
 

@@ -10,8 +10,8 @@ import re
 
 _INVISIBLE = re.compile(
     "(\U0001f3f4[\U000e0061-\U000e007a]{1,6}\U000e007f)"  # flags of regions are spelled with tags
-    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u00ad\u180e\u200b\u200e\u200f\u2060-\u2064\u202a-\u202e"
-    "\u2066-\u2069\ufeff\ufff9-\ufffb\ufffe\U000e0000-\U000e007f]"
+    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2060-\u2064"
+    "\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\U000e0000-\U000e007f]"
 )
 
 

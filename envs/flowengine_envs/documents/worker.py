@@ -13,7 +13,6 @@ import json
 import os
 import resource
 import stat
-import struct
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -29,13 +28,13 @@ from flowengine_envs.documents.document import (
     Unreadable,
 )
 from flowengine_envs.inside import fork_servers
+from flowengine_envs.link import parts
 
 START = (
     "import sys, json; sys.path[:0] = json.loads(sys.argv[1]); "
     "from flowengine_envs.documents.worker import serve; serve()"
 )
 ANSWER = 3
-_LENGTH = struct.Struct(">I")
 _OUT_OF_MEMORY = ("emory alloc", "unknown error (<string>, line 0)")
 """What the parser of XML says when there is no more memory, and where there is none to say it."""
 LARGEST = 15 * 1024 * 1024
@@ -44,8 +43,7 @@ LARGEST = 15 * 1024 * 1024
 
 def head(options: Mapping[str, Any]) -> bytes:
     """Return what a process reads before the file: its options, as of `main`."""
-    data = json.dumps(options).encode()
-    return _LENGTH.pack(len(data)) + data
+    return parts.part(json.dumps(options).encode())
 
 
 def serve() -> None:
@@ -58,9 +56,7 @@ def main() -> None:
 
     The options are `limits`, `memory`, `path`, `roots`, `added` and arguments of `convert`.
     """
-    source = sys.stdin.buffer
-    (length,) = _LENGTH.unpack(source.read(_LENGTH.size))
-    options = json.loads(source.read(length))
+    options = json.loads(parts.read(sys.stdin.buffer.read) or b"")
     memory = options["memory"]
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from flowengine_envs.inside import keepers
 from flowengine_envs.inside.loop import Outbox, Timer, close_quietly
-from flowengine_envs.inside.output import Capture, Limits
+from flowengine_envs.inside.output import Capture, OutputLimits
 from flowengine_envs.inside.programs import Ended, Programs
 
 STREAMS = {1: "stdout", 2: "stderr"}
@@ -23,7 +23,7 @@ _AFTER = 1.0
 Say = Callable[[dict[str, Any], bytes], None]
 
 
-class Task(NamedTuple):
+class CommandTask(NamedTuple):
     """What is to be run."""
 
     argv: Sequence[str]
@@ -36,10 +36,10 @@ class Task(NamedTuple):
     result: bool
     """Whether the program gives a result on descriptor 3."""
     preload: Sequence[str] | None
-    """If a fork server forks for this: modules that it imports before, see `keepers.Task`."""
+    """If a fork server forks for this: modules that it imports before, see `keepers.Launch`."""
 
 
-class Command:
+class RunningCommand:
     """A command that runs.
 
     Args:
@@ -50,7 +50,9 @@ class Command:
         say: Called with what is to be told, the last of which has `done`.
     """
 
-    def __init__(self, programs: Programs, task: Task, output: Limits, name: str, say: Say) -> None:
+    def __init__(
+        self, programs: Programs, task: CommandTask, output: OutputLimits, name: str, say: Say
+    ) -> None:
         loop = programs.loop
         self._loop = loop
         self._task = task
@@ -69,7 +71,7 @@ class Command:
         for fd, stream in STREAMS.items():
             reader, sinks[fd] = os.pipe()
             self._captures[stream] = Capture(
-                loop, reader, output, f"{name}-{stream}", partial(self._said, stream), self._look
+                loop, reader, output, f"{name}-{stream}", partial(self._pass_on, stream), self._look
             )
         self._reader: int | None = None
         if task.result:
@@ -77,7 +79,7 @@ class Command:
             os.set_blocking(self._reader, False)
             loop.reading(self._reader, self._read_result)
         self._program = programs.start(
-            keepers.Task(task.argv, task.env, task.cwd, task.limits, task.preload),
+            keepers.Launch(task.argv, task.env, task.cwd, task.limits, task.preload),
             sinks,
             self._has_ended,
         )
@@ -127,7 +129,7 @@ class Command:
         for capture in self._captures.values():
             capture.resume()
 
-    def _said(self, stream: str, data: bytes) -> None:
+    def _pass_on(self, stream: str, data: bytes) -> None:
         self._say({"stream": stream}, data)
 
     def _has_ended(self, ended: Ended) -> None:

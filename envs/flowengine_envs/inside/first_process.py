@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from flowengine_envs.inside import system
@@ -25,6 +26,7 @@ from flowengine_envs.inside.forwarding import Forwarding
 from flowengine_envs.inside.killing import kill_everything
 from flowengine_envs.inside.loop import Loop
 from flowengine_envs.inside.quota import Quota
+from flowengine_envs.link import parts
 from flowengine_envs.workspaces.files import Workspace
 
 _NOT_STARTED = 127
@@ -39,7 +41,10 @@ def main(number: int) -> None:
             process, `forwards` of the sandbox, `quota` of `folders`, `mounts`, path → device and
             number, and `unreadable`, whether the program must not look into this process.
     """
-    options = json.loads(_exactly(number, int.from_bytes(_exactly(number, 4), "big")))
+    data = parts.read(partial(os.read, number))
+    if data is None:  # the engine has ended
+        os._exit(1)
+    options = json.loads(data)
     if options["unreadable"]:
         system.become_unreadable()
     system.adopt_orphans()
@@ -81,16 +86,6 @@ def main(number: int) -> None:
 
     loop.reading(source, reap)
     loop.run()
-
-
-def _exactly(number: int, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = os.read(number, count - len(data))
-        if not part:
-            os._exit(1)
-        data += part
-    return data
 
 
 def _check_mounts(mounts: Mapping[str, Any]) -> None:

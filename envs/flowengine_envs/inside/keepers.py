@@ -30,6 +30,7 @@ from flowengine_envs.inside import fork_servers, system
 from flowengine_envs.inside.fork_servers import ForkServer, close_all_but, high, standing
 from flowengine_envs.inside.killing import kill_below
 from flowengine_envs.inside.loop import Loop, Outbox, close_quietly
+from flowengine_envs.link import parts
 
 RECORD = struct.Struct(">cii")
 TAKEN = b"t"
@@ -41,9 +42,7 @@ ENDED = b"e"
 FREE = b"r"
 SERVER = b"v"
 """Of the fork server: its process, or 0 when it has ended."""
-_LENGTH = struct.Struct(">I")
 _MOST_FDS = 8
-_READ = 1 << 18
 _NICE = 10
 """How far programs stand back, so that the supervisor gets its turn among hundreds of them."""
 _OWN_DATA = 256 * 1024 * 1024
@@ -52,7 +51,7 @@ _IDLE = 30.0
 """Seconds after which a fork server that has nothing to do is ended: it holds memory."""
 
 
-class Task(NamedTuple):
+class Launch(NamedTuple):
     """What a keeper is to start."""
 
     argv: Sequence[str]
@@ -86,7 +85,7 @@ class Keeper:
         theirs.close()
         self._socket.setblocking(False)
         self._outbox = Outbox(loop, self._socket.fileno(), lambda: None)
-        self.heard: Callable[[bytes, int, int], None] = lambda *_: None
+        self.on_record: Callable[[bytes, int, int], None] = lambda *_: None
         """Called with each record."""
         self.lost: Callable[[], None] = lambda: None
         """Called when it has ended."""
@@ -94,15 +93,14 @@ class Keeper:
         """The process of its fork server, if it has one."""
         loop.reading(self._socket.fileno(), self._read)
 
-    def start(self, task: Task, fds: Mapping[int, int]) -> None:
+    def start(self, task: Launch, fds: Mapping[int, int]) -> None:
         """Have it start a program; it must be free.
 
         Args:
             fds: Descriptor in the program → descriptor here, for all that it gets.
         """
         self.wake()  # a program before may have stopped it
-        body = json.dumps({**task._asdict(), "fds": list(fds)}).encode()
-        data = _LENGTH.pack(len(body)) + body
+        data = parts.part(json.dumps({**task._asdict(), "fds": list(fds)}).encode())
         with suppress(OSError):  # that it is gone is heard of soon
             sent = socket.send_fds(self._socket, [data], list(fds.values()))
             if sent < len(data):
@@ -132,7 +130,7 @@ class Keeper:
             if record[0] == SERVER:
                 self.server = record[1]
             else:
-                self.heard(*record)
+                self.on_record(*record)
         if not data:
             self._loop.forget(self._socket.fileno())
             self._outbox.close()
@@ -208,17 +206,14 @@ class _Keeping:
         if self._server is not None and not select.select([self._channel], [], [], _IDLE)[0]:
             self._end_server(self._server)
         flags = socket.MSG_CMSG_CLOEXEC
-        data, got, _flags, _address = socket.recv_fds(self._channel, _READ, _MOST_FDS, flags)
+        head, got, _flags, _address = socket.recv_fds(self._channel, 1, _MOST_FDS, flags)
         fds = [high(fd) for fd in got]
         for fd in got:
             os.close(fd)
-        body = bytearray(data)
-        while not body or len(body) < _LENGTH.size + _LENGTH.unpack_from(body)[0]:
-            part = self._channel.recv(_READ) if body else b""
-            if not part:
-                os._exit(0)  # the supervisor is gone
-            body += part
-        return json.loads(body[_LENGTH.size :]), fds
+        body = parts.read(self._channel.recv, begun=head) if head else None
+        if body is None:
+            os._exit(0)  # the supervisor is gone
+        return json.loads(body), fds
 
     def _start(self, told: Mapping[str, Any], fds: Mapping[int, int]) -> int:
         """Start a program, or have one forked; return its process."""

@@ -20,7 +20,7 @@ from flowengine_envs.inside.loop import Call, Loop
 READ = 256 * 1024
 
 
-class Limits(NamedTuple):
+class OutputLimits(NamedTuple):
     """How much of each stream is kept, and where the rest goes."""
 
     kept: int
@@ -46,7 +46,7 @@ class Capture:
         self,
         loop: Loop,
         fd: int,
-        limits: Limits,
+        limits: OutputLimits,
         name: str,
         said: Callable[[bytes], None],
         closed: Call,

@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 
 from flowengine_envs.inside import keepers
 from flowengine_envs.inside.children import end_strangers
-from flowengine_envs.inside.keepers import Keeper, Task
+from flowengine_envs.inside.keepers import Keeper, Launch
 from flowengine_envs.inside.killing import kill_below, signal_below
 from flowengine_envs.inside.loop import Loop
 from flowengine_envs.inside.system import Entrances, KilledFirst
@@ -51,7 +51,9 @@ class Programs:
         servers = {keeper.server for keeper in self.keepers.values() if keeper.server}
         return {*self.keepers, *servers}
 
-    def start(self, task: Task, fds: Mapping[int, int], ended: Callable[[Ended], None]) -> Program:
+    def start(
+        self, task: Launch, fds: Mapping[int, int], ended: Callable[[Ended], None]
+    ) -> Program:
         """Start a program.
 
         Args:
@@ -74,7 +76,7 @@ class Programs:
 
     def give_back(self, keeper: Keeper) -> None:
         """Take back a keeper that is free."""
-        keeper.heard = lambda *_: None
+        keeper.on_record = lambda *_: None
         keeper.lost = lambda: self.forget(keeper)
         if len(self._free) < _SPARE:
             self._free.append(keeper)
@@ -101,7 +103,7 @@ class Program:
     def __init__(
         self,
         programs: Programs,
-        task: Task,
+        task: Launch,
         fds: Mapping[int, int],
         ended: Callable[[Ended], None],
     ) -> None:
@@ -150,11 +152,11 @@ class Program:
             self._programs.loop.after(0, lambda: self._end(failed))
             return
         self._keeper = keeper
-        keeper.heard = self._heard
+        keeper.on_record = self._on_record
         keeper.lost = lambda: self._lost(keeper, again=not new)
         keeper.start(self._task, self._fds)
 
-    def _heard(self, kind: bytes, value: int, extra: int) -> None:
+    def _on_record(self, kind: bytes, value: int, extra: int) -> None:
         if kind == keepers.TAKEN:
             self._close_fds()
         elif kind == keepers.STARTED:

@@ -21,7 +21,6 @@ import os
 import signal
 import site
 import socket
-import struct
 import sys
 import threading
 import traceback
@@ -29,7 +28,7 @@ import types
 from contextlib import suppress
 from typing import Any, Optional
 
-from flowengine_envs.link import plain
+from flowengine_envs.link import parts, plain
 
 _HIGH = 200
 """Number from which own descriptors are: code likes to close the first ones."""
@@ -132,7 +131,7 @@ class Worker:
             finally:
                 self._running = False
         except BaseException as error:
-            answer["error"] = self._told(error)
+            answer["error"] = self._error(error)
         self._running = False
         answer["interrupted"] = self._interrupted
         answer["left"] = self._end_threads() if self._interrupted else []
@@ -177,7 +176,7 @@ class Worker:
             self._interrupted = True
             raise KeyboardInterrupt
 
-    def _told(self, error: BaseException) -> dict[str, Any]:
+    def _error(self, error: BaseException) -> dict[str, Any]:
         """Return what an error says, and print its traceback as Python would."""
         told = traceback.TracebackException(type(error), error, error.__traceback__)
         _without_own_frames(told)
@@ -250,22 +249,11 @@ class Worker:
 
     def _receive(self) -> tuple[Optional[dict[str, Any]], list[int]]:  # noqa: UP045
         head, pipes, _flags, _address = socket.recv_fds(self._control, 4, 2)
-        while 0 < len(head) < 4:
-            head += self._control.recv(4 - len(head))
-        if not head:
-            return None, []
-        (length,) = struct.unpack(">I", head)
-        data = bytearray()
-        while len(data) < length:
-            part = self._control.recv(min(length - len(data), 1 << 20))
-            if not part:
-                return None, []
-            data += part
-        return json.loads(data), pipes
+        data = parts.read(self._control.recv, begun=head) if head else None
+        return (None, []) if data is None else (json.loads(data), pipes)
 
     def _send(self, answer: dict[str, Any]) -> None:
-        data = json.dumps(answer).encode()
-        self._control.sendall(struct.pack(">I", len(data)) + data)
+        self._control.sendall(parts.part(json.dumps(answer).encode()))
 
 
 def _take_over(pipes: list[int]) -> None:

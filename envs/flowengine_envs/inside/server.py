@@ -39,16 +39,16 @@ from typing import Any, Optional, Union
 
 from flowengine_envs.inside import killing, preallocation, system
 from flowengine_envs.inside.children import Children
-from flowengine_envs.inside.commands import Command, Say, Task
+from flowengine_envs.inside.commands import CommandTask, RunningCommand, Say
 from flowengine_envs.inside.file_requests import FileRequests
 from flowengine_envs.inside.forwarding import Forwarding
 from flowengine_envs.inside.loop import Loop, Outbox
-from flowengine_envs.inside.output import Limits
+from flowengine_envs.inside.output import OutputLimits
 from flowengine_envs.inside.programs import Programs
 from flowengine_envs.inside.quota import Quota
 from flowengine_envs.inside.terminal.command import Busy, Gone, NoCommand
 from flowengine_envs.inside.terminal.requests import TerminalRequests
-from flowengine_envs.inside.worker import Job, Plan, PythonWorker
+from flowengine_envs.inside.worker import Job, PythonWorker, WorkerPlan
 from flowengine_envs.link import frames
 from flowengine_envs.workspaces.files import Refused, Workspace
 
@@ -128,7 +128,7 @@ class Server:
         self._paused = False
         self._workspace: Optional[Workspace] = None  # noqa: UP045
         self._output = ""
-        self._commands: dict[int, Command] = {}
+        self._commands: dict[int, RunningCommand] = {}
         self._worker: Optional[PythonWorker] = None  # noqa: UP045
         self._quota = Quota(self._loop, self._is_busy, self._stop_full, self._own)
         self._requests: dict[str, Callable[[int, dict[str, Any], bytes], None]] = {
@@ -230,7 +230,7 @@ class Server:
         for each in self._readers():
             each.resume()
 
-    def _readers(self) -> list[Union[Command, PythonWorker]]:  # noqa: UP007
+    def _readers(self) -> list[Union[RunningCommand, PythonWorker]]:  # noqa: UP007
         """Return what reads output."""
         return [*self._commands.values(), *([self._worker] if self._worker else [])]
 
@@ -267,7 +267,7 @@ class Server:
         self._done(id)
 
     def _run(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        task = Task(
+        task = CommandTask(
             header["argv"],
             header["env"],
             header["cwd"],
@@ -277,9 +277,9 @@ class Server:
             header["result"],
             header["preload"],
         )
-        output = Limits(header["kept"], header["file"], self._output)
+        output = OutputLimits(header["kept"], header["file"], self._output)
         self._quota.begins()
-        self._commands[id] = Command(
+        self._commands[id] = RunningCommand(
             self._programs, task, output, f"run-{id}", partial(self._say_of_command, id)
         )
 
@@ -291,7 +291,7 @@ class Server:
     def _plan(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         if self._worker is not None:
             raise _Fault("bad_request", "there is a worker already")
-        plan = Plan(header["argv"], header["env"], header["cwd"], header["limits"])
+        plan = WorkerPlan(header["argv"], header["env"], header["cwd"], header["limits"])
         assert self._workspace is not None
         self._worker = PythonWorker(self._programs, plan, self._workspace)
         self._done(id)
@@ -311,7 +311,7 @@ class Server:
                 header["inputs"],
                 header["timeout"],
                 header["grace"],
-                Limits(header["kept"], header["file"], self._output),
+                OutputLimits(header["kept"], header["file"], self._output),
                 header["largest"],
                 say,
             )

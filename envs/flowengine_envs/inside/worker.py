@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -17,11 +16,12 @@ from typing import Any, NamedTuple, Optional
 
 from flowengine_envs.inside import system
 from flowengine_envs.inside.commands import STREAMS, Say
-from flowengine_envs.inside.keepers import Task
+from flowengine_envs.inside.keepers import Launch
 from flowengine_envs.inside.loop import Call, Loop, Outbox, Timer
-from flowengine_envs.inside.output import Capture, Limits
+from flowengine_envs.inside.output import Capture, OutputLimits
 from flowengine_envs.inside.programs import Ended, Programs
 from flowengine_envs.link import bootstrap, code_answers
+from flowengine_envs.link.parts import Parts, TooLong, part
 from flowengine_envs.workspaces.files import Workspace
 
 _FILE_CLOCK = 5
@@ -38,7 +38,7 @@ _LOOKED_AT = 2000
 """Entries of the workspace that are looked at to tell which files a call has made."""
 
 
-class Plan(NamedTuple):
+class WorkerPlan(NamedTuple):
     """How a worker is started."""
 
     argv: Sequence[str]
@@ -56,7 +56,7 @@ class Job(NamedTuple):
     inputs: Any
     timeout: Optional[float]  # noqa: UP045
     grace: float
-    output: Limits
+    output: OutputLimits
     largest: int
     """Bytes of a value that goes back as data."""
     say: Say
@@ -71,7 +71,7 @@ class PythonWorker:
         workspace: Where the code works.
     """
 
-    def __init__(self, programs: Programs, plan: Plan, workspace: Workspace) -> None:
+    def __init__(self, programs: Programs, plan: WorkerPlan, workspace: Workspace) -> None:
         self._programs = programs
         self._loop = programs.loop
         self._plan = plan
@@ -239,7 +239,7 @@ class _Call:
                 reader,
                 job.output,
                 f"call-{number}-{stream}",
-                partial(self._said, stream),
+                partial(self._pass_on, stream),
                 _nothing,
             )
         message = {
@@ -285,7 +285,7 @@ class _Call:
         streams = {}
         for name, capture in self.captures.items():
             capture.drain()
-            streams[name] = capture.finish(partial(self._said_late, name) if late else None)
+            streams[name] = capture.finish(partial(self._pass_on_late, name) if late else None)
             if capture.tail:
                 self.job.say({"stream": name, "tail": True}, capture.tail)
         names = ("value", "text", "large", "error", "left", "lost")
@@ -303,10 +303,10 @@ class _Call:
         for capture in self.captures.values():
             capture.close()
 
-    def _said(self, stream: str, data: bytes) -> None:
+    def _pass_on(self, stream: str, data: bytes) -> None:
         self.job.say({"stream": stream}, data)
 
-    def _said_late(self, stream: str, data: bytes) -> None:
+    def _pass_on_late(self, stream: str, data: bytes) -> None:
         part = data[: max(0, _LATE - self._late_bytes)]
         self._late_bytes += len(data)
         if part:
@@ -316,12 +316,12 @@ class _Call:
 class _Process:
     """A worker process and the socket to it."""
 
-    def __init__(self, programs: Programs, plan: Plan, answered: Any, lost: Any) -> None:
+    def __init__(self, programs: Programs, plan: WorkerPlan, answered: Any, lost: Any) -> None:
         loop = programs.loop
         self._loop = loop
         self._answered = answered
         self._lost = lost
-        self._data = bytearray()
+        self._parts = Parts(code_answers.LARGEST)
         self._words = bytearray()
         self.dying = False
         """Whether it was killed, and its end is not heard of yet."""
@@ -336,13 +336,13 @@ class _Process:
         with open(os.devnull, "r+b", buffering=0) as null:
             fds = {0: null.fileno(), 1: null.fileno(), 2: errors, CONTROL: theirs.fileno()}
             argv = [*plan.argv, "-I", "-c", bootstrap.SCRIPT, str(CONTROL)]
-            task = Task(argv, plan.env, plan.cwd, plan.limits)
+            task = Launch(argv, plan.env, plan.cwd, plan.limits)
             self.program = programs.start(task, fds, self._ended)
         theirs.close()
         os.close(errors)
         loop.reading(ours.fileno(), self._read)
         loop.reading(self._errors, self._read_words)
-        self._outbox.write(bootstrap.program("inside.python_worker", "link.plain"))
+        self._outbox.write(bootstrap.program("inside.python_worker", "link.parts", "link.plain"))
 
     def kill(self) -> None:
         """End it and all that it has started."""
@@ -356,8 +356,7 @@ class _Process:
 
     def send(self, message: dict[str, Any], fds: list[int]) -> None:
         """Send a call with the writing ends of its pipes."""
-        data = json.dumps(message).encode()
-        data = struct.pack(">I", len(data)) + data
+        data = part(json.dumps(message).encode())
         self._outbox.when_empty(partial(self._send_now, data, [_copy(fd) for fd in fds]))
 
     def _send_now(self, data: bytes, fds: list[int]) -> None:
@@ -379,30 +378,18 @@ class _Process:
             return
         except OSError:
             data = b""
-        self._data += data
         try:
-            while not self.dying and (body := self._next_body()) is not None:
+            for body in () if self.dying else self._parts.feed(data):
+                if self.dying:
+                    break
                 self._answered(code_answers.read(body))
+        except TooLong:
+            self.give_up(f"it has over {code_answers.LARGEST >> 20} MiB")
         except code_answers.Broken as error:
             self.give_up(str(error))
-        if self.dying:
-            self._data.clear()
         if not data:  # without it the process is of no use
             self._loop.forget(self._control.fileno())
             self._loop.after(0.05, self.kill)
-
-    def _next_body(self) -> Optional[bytes]:  # noqa: UP045
-        """Return the next answer, if all of it is there."""
-        if len(self._data) < 4:
-            return None
-        (length,) = struct.unpack_from(">I", self._data)
-        if length > code_answers.LARGEST:
-            raise code_answers.Broken(f"it has over {code_answers.LARGEST >> 20} MiB")
-        if len(self._data) < 4 + length:
-            return None
-        body = bytes(self._data[4 : 4 + length])
-        del self._data[: 4 + length]
-        return body
 
     def _read_words(self) -> None:
         try:

@@ -36,7 +36,7 @@ from flowengine_envs.workspaces.files import Workspace
 from flowengine_envs.workspaces.outside_files import OutsideFiles
 
 
-class Host(Environment):
+class HostCommands(Environment):
     """Runs commands on this machine."""
 
     async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowengine.sdk.environments import Program, Sandbox
 from flowengine_envs.link import bootstrap
 from flowengine_envs.link.channel import COMMAND
+from flowengine_envs.link.parts import part
 
 
 async def start_program(
@@ -49,6 +49,5 @@ async def start_program(
     }
     program = await sandbox.start(COMMAND, env={"LANG": "C.UTF-8"})
     assert program.stdin is not None
-    data = json.dumps(options).encode()
-    program.stdin.write(bootstrap.first_process() + struct.pack(">I", len(data)) + data)
+    program.stdin.write(bootstrap.first_process() + part(json.dumps(options).encode()))
     return program

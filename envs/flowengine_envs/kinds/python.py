@@ -22,7 +22,7 @@ from flowengine_envs.kinds.results import (
 from flowengine_envs.kinds.steps import StepFiles, code_of, step_result
 from flowengine_envs.kinds.supervised import Supervised, SupervisedProvider
 from flowengine_envs.link import plain
-from flowengine_envs.link.call_limits import GRACE, asked
+from flowengine_envs.link.call_limits import GRACE, Counted, asked
 from flowengine_envs.link.channel import Channel
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ class PythonSandbox(Supervised):
         await self.cancelled_calls_ended()
         await self._plan()
         streams = Streams(on_output)
-        kills = self.sandbox.memory_kills()
-        refused = self.sandbox.refused_processes()
+        counted = Counted(self.sandbox)
         began = time.monotonic()
         answer = await self._channel.request(
             "python",
@@ -103,26 +102,19 @@ class PythonSandbox(Supervised):
         )
         duration = time.monotonic() - began
         self.call_limits.spend(duration)
-        killed = self.sandbox.memory_kills() > kills
+        killed = counted.killed
         error = self._error(answer, timeout, killed=killed)
         no_memory = killed or (answer.get("error") or {}).get("type") == "MemoryError"
         limit = limit_met(answer["stopped"], out_of_memory=error is not None and no_memory)
         result = _result(answer, streams, error, duration)._replace(limit=limit)
-        met = self._notes(answer, killed and not result.namespace_lost, refused)
-        return result._replace(stderr=result.stderr + met)
-
-    def _notes(self, answer: Mapping[str, Any], killed: bool, refused: int) -> str:
-        """Return what the error does not tell of, such as limits that were met, each in a line."""
-        limits, met = self.call_limits, []
+        notes = self.call_limits.met(
+            killed=killed and not result.namespace_lost,
+            refused=counted.refused,
+            left_full=bool(answer.get("left_full")),
+        )
         if answer.get("gone") is not None:
-            met.append(f"since the last call {_crash(answer['gone'])}; earlier names are gone")
-        if killed:
-            met.append(limits.out_of_memory())
-        if self.sandbox.refused_processes() > refused:
-            met.append(limits.too_many_processes())
-        if answer.get("left_full"):
-            met.append(limits.left_disk_full())
-        return "".join(f"{each}\n" for each in met)
+            notes.insert(0, f"since the last call {_crash(answer['gone'])}; earlier names are gone")
+        return result._replace(stderr=result.stderr + "".join(f"{each}\n" for each in notes))
 
     run = blocking(_run)
     async_run = awaitable(_run)

@@ -284,7 +284,7 @@ class Database(Resource):
                 await running
             raise
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
-            raise self._said(error) from error
+            raise self._step_error(error) from error
         finally:
             late.cancel()
 
@@ -309,7 +309,7 @@ class Database(Resource):
             cursor.close()
         return rows
 
-    def _said(self, error: Exception) -> StepError:
+    def _step_error(self, error: Exception) -> StepError:
         """Return what the database said as an error of the language."""
         said = str(error)
         code = getattr(error, "sqlite_errorcode", None)

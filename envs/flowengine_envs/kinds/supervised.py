@@ -23,7 +23,7 @@ from flowengine.sdk import (
 from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
 from flowengine_envs.kinds.results import CommandResult, OnOutput, Streams, limit_met
 from flowengine_envs.kinds.workspace import InWorkspace
-from flowengine_envs.link.call_limits import DISK, GRACE, OUTPUT
+from flowengine_envs.link.call_limits import DISK, GRACE, OUTPUT, Counted
 from flowengine_envs.link.channel import COMMAND, Channel
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.mounts import check_mounted, identities
@@ -197,8 +197,7 @@ class Supervised(InWorkspace):
         self.call_limits.check_words(argv, env or {})
         streams = Streams(on_output)
         seconds = self.call_limits.seconds(timeout)
-        kills = self.sandbox.memory_kills()
-        refused = self.sandbox.refused_processes()
+        counted = Counted(self.sandbox)
         began = time.monotonic()
         exchange = self._channel.begin(
             "run",
@@ -220,38 +219,24 @@ class Supervised(InWorkspace):
         duration = time.monotonic() - began
         self.call_limits.spend(duration)
         told = _command_result(answer, streams, duration)
-        killed = told.exit_code != 0 and self.sandbox.memory_kills() > kills
+        killed = counted.killed
+        own = told.stopped != "timeout" or self.call_limits.is_own(timeout)
+        met = self.call_limits.met(
+            killed=killed,
+            refused=counted.refused,
+            stopped=told.stopped if own else None,
+            timeout=timeout,
+            file=told.signal == _TOO_LARGE or _TOO_LARGE_TEXT in told.stderr,
+            left_full=answer["left_full"],
+        )
         told = told._replace(
-            stderr=told.stderr + self._met(answer, told, kills, refused, timeout),
+            stderr=told.stderr + "".join(f"{each}\n" for each in met),
             limit=limit_met(
-                "disk" if told.signal == _TOO_LARGE else told.stopped, out_of_memory=killed
+                "disk" if told.signal == _TOO_LARGE else told.stopped,
+                out_of_memory=killed and told.exit_code != 0,
             ),
         )
         return told, answer["payload"]
-
-    def _met(
-        self,
-        answer: Mapping[str, Any],
-        told: CommandResult,
-        kills: int,
-        refused: int,
-        timeout: float | None,
-    ) -> str:
-        """Return which limits were met, each in a line; nothing if none was."""
-        limits, met = self.call_limits, []
-        if self.sandbox.memory_kills() > kills:
-            met.append(limits.out_of_memory())
-        if self.sandbox.refused_processes() > refused:
-            met.append(limits.too_many_processes())
-        if told.stopped == "disk":
-            met.append(limits.disk_full())
-        if told.signal == _TOO_LARGE or _TOO_LARGE_TEXT in told.stderr:
-            met.append(limits.file_too_large())
-        if answer["left_full"]:
-            met.append(limits.left_disk_full())
-        if told.timed_out and limits.is_own(timeout):
-            met.append(limits.too_long(timeout))
-        return "".join(f"{each}\n" for each in met)
 
     def _directory(self, cwd: str | None) -> str:
         if cwd is None:

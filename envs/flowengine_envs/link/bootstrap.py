@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import marshal
-import struct
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, find_spec
 from types import CodeType
 from typing import Any
+
+from flowengine_envs.link.parts import part
 
 SCRIPT = """\
 import sys
@@ -93,7 +94,7 @@ def program(main: str, *others: str) -> bytes:
         compiled[name] = marshal.dumps(code)
     head = {"main": f"{_PACKAGE}.{main}", "magic": MAGIC_NUMBER.hex(), "sources": sources}
     parts = json.dumps(head).encode(), marshal.dumps(compiled)
-    return b"".join(struct.pack(">I", len(part)) + part for part in parts)
+    return b"".join(map(part, parts))
 
 
 def supervisor() -> bytes:
@@ -122,7 +123,6 @@ def supervisor() -> bytes:
         "inside.terminal.files",
         "inside.terminal.foreground",
         "inside.terminal.handover",
-        "inside.terminal.lines",
         "inside.terminal.looks",
         "inside.terminal.requests",
         "inside.terminal.shell",
@@ -130,12 +130,12 @@ def supervisor() -> bytes:
         "inside.terminal.terminal",
         "inside.terminal.tmux",
         "inside.terminal.transcript",
-        "inside.terminal.waiters",
         "inside.terminal.watching",
         "inside.worker",
         "link.bootstrap",
         "link.code_answers",
         "link.frames",
+        "link.parts",
         "link.plain",
         "link.terminal_text",
         "link.words",
@@ -155,6 +155,7 @@ def first_process() -> bytes:
         "inside.mapped_files",
         "inside.quota",
         "inside.system",
+        "link.parts",
         "link.words",
         "workspaces.disk_pace",
         "workspaces.disk_usage",

@@ -10,6 +10,7 @@ from flowengine_envs.link import plain
 from flowengine_envs.workspaces import disk_usage
 
 if TYPE_CHECKING:
+    from flowengine.sdk.environments import Sandbox
     from flowengine.sdk.models import Limits
 
 OUTPUT = 100_000
@@ -36,6 +37,29 @@ GRACE = 2.0
 def asked(timeout: float | None) -> float:
     """Return the timeout of a step's call: what its command asks for, else no bound of its own."""
     return UNBOUNDED if timeout is None else timeout
+
+
+class Counted:
+    """What a sandbox's kernel has counted since a call began.
+
+    Args:
+        sandbox: The sandbox.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._kills = sandbox.memory_kills()
+        self._refused = sandbox.refused_processes()
+
+    @property
+    def killed(self) -> bool:
+        """Whether a process was killed because memory was at its limit."""
+        return self._sandbox.memory_kills() > self._kills
+
+    @property
+    def refused(self) -> bool:
+        """Whether a process could not be started because there were as many as may be."""
+        return self._sandbox.refused_processes() > self._refused
 
 
 class CallLimits:
@@ -143,6 +167,36 @@ class CallLimits:
         if timeout is None and limits.time is None:
             given.append((TIMEOUT, "the default of limits.time"))
         return min(given)
+
+    def met(
+        self,
+        *,
+        killed: bool,
+        refused: bool,
+        stopped: str | None = None,
+        timeout: float | None = None,
+        file: bool = False,
+        left_full: bool = False,
+    ) -> list[str]:
+        """Return a line about each limit that a call has met.
+
+        Args:
+            killed: Whether memory was at its limit.
+            refused: Whether processes were.
+            stopped: Why the call was stopped.
+            timeout: Seconds that its caller asked for, if it was stopped for its time.
+            file: Whether a file was as large as one may be.
+            left_full: Whether what earlier calls had left was ended for the disk.
+        """
+        lines = {
+            self.out_of_memory: killed,
+            self.too_many_processes: refused,
+            self.disk_full: stopped == "disk",
+            self.file_too_large: file,
+            self.left_disk_full: left_full,
+        }
+        met = [line() for line, holds in lines.items() if holds]
+        return [*met, self.too_long(timeout)] if stopped == "timeout" else met
 
     def out_of_memory(self) -> str:
         """Say that memory was at its limit."""

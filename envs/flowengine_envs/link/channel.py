@@ -136,12 +136,12 @@ class Channel:
                 return await self.end(exchange, withdraw=False)
         except TimeoutError:
             raise EnvironmentStartFailed(
-                f"{self.name} did not answer in time{self._said()}"
+                f"{self.name} did not answer in time{self._last_words()}"
             ) from None
         except StepError as error:
             await asyncio.wait(self._readers, timeout=0.5)  # for its last words
             raise EnvironmentStartFailed(
-                f"{self.name} did not start: {error.message}{self._said()}"
+                f"{self.name} did not start: {error.message}{self._last_words()}"
             ) from None
 
     async def ping(self) -> bool:
@@ -349,14 +349,16 @@ class Channel:
     def _loss(self) -> EnvironmentLost:
         cause = self.cause()
         why = f": {cause}" if cause else ""
-        return EnvironmentLost(f"{self.name} is gone: its processes have ended{why}{self._said()}")
+        return EnvironmentLost(
+            f"{self.name} is gone: its processes have ended{why}{self._last_words()}"
+        )
 
     def _fault(self, fault: Mapping[str, str], about: str) -> StepError:
         kind, message = fault["kind"], fault["message"]
         what = f"{about}: {message}" if about else message
         return _FAULTS.get(kind, ToolError)(f"{self.name}: {what}", retryable=kind == "busy")
 
-    def _said(self) -> str:
+    def _last_words(self) -> str:
         return f"; it said: {self.log}" if self.log else ""
 
 

@@ -19,6 +19,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from flowengine_envs.link.parts import part
+
 VERSION = 1
 KEY = 32
 """Bytes of a key."""
@@ -80,7 +82,7 @@ class Sealer:
             The bytes to write.
         """
         text = json.dumps(header, separators=(",", ":")).encode()
-        return self.seal_body(struct.pack(">I", len(text)) + text + payload)
+        return self.seal_body(part(text) + payload)
 
     def seal_body(self, body: bytes) -> bytes:
         """Return the next frame around any body; `seal` is for those that mean something."""

@@ -183,7 +183,7 @@ def _argv(request: Request, config: Any) -> list[str]:
     program, *args = _words(config)
     if os.path.dirname(program):  # as written in a file: from where the file's paths lead
         program = os.path.abspath(os.path.join(request.spec.folder, program))
-    return [_found(request, program), *args]
+    return [_program_inside(request, program), *args]
 
 
 def _program_of_machine(request: Request, program: str) -> str | None:
@@ -192,11 +192,11 @@ def _program_of_machine(request: Request, program: str) -> str | None:
     # The system's first: what is found earlier may be a shim, which needs the home folder to run.
     if is_inside or ("/" not in program and shutil.which(program, path=SEARCH)):
         return None
-    found = _found(request, program)
+    found = _program_inside(request, program)
     return None if _is_below(found, ("/usr", "/bin", "/sbin")) else found
 
 
-def _found(request: Request, program: str) -> str:
+def _program_inside(request: Request, program: str) -> str:
     """Return the absolute path of a program of this machine."""
     found = shutil.which(program)
     if found is None:

@@ -18,7 +18,7 @@ class Accepted:
         return len(self._tasks)
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def connection(self) -> Iterator[None]:
         """Answer one connection, in the task that does so."""
         task = asyncio.current_task()
         assert task is not None

@@ -39,11 +39,11 @@ _PROXY_PORT = 3128
 """Where the proxy listens inside, if no place has this port."""
 _KEPT = 1_000
 """Refused connections that are remembered."""
-_TOLD = 50
+_MOST_LOGGED = 50
 """Hosts of refused connections that the log names."""
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """What may be reached."""
 
     host: str
@@ -53,7 +53,7 @@ class Place(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-def places(spec: Spec) -> list[Place]:
+def destinations(spec: Spec) -> list[Destination]:
     """Return the places that a spec may reach, if its policy names places.
 
     Args:
@@ -68,7 +68,7 @@ def places(spec: Spec) -> list[Place]:
     named = spec.policy.network
     if not isinstance(named, list):
         return []
-    found = dict.fromkeys(_place(each) for each in named if _is_place(each))
+    found = dict.fromkeys(_destination(each) for each in named if _is_destination(each))
     for each in [*found]:
         if not _is_name(each.host) and not ip_address(each.host).is_loopback:
             if has_proxy(spec):
@@ -90,17 +90,17 @@ def has_proxy(spec: Spec) -> bool:
 
 def leads_out(spec: Spec) -> bool:
     """Return whether there is any way out."""
-    return has_proxy(spec) or bool(places(spec))
+    return has_proxy(spec) or bool(destinations(spec))
 
 
-def _is_place(text: str) -> bool:
+def _is_destination(text: str) -> bool:
     """Return whether a destination is one host at one port, to which a way can lead."""
     return not text.startswith(("*.", "[")) and ":" in text
 
 
-def _place(text: str) -> Place:
+def _destination(text: str) -> Destination:
     host, _, port = text.rpartition(":")
-    return Place(host.lower(), int(port))
+    return Destination(host.lower(), int(port))
 
 
 def _is_name(host: str) -> bool:
@@ -120,7 +120,7 @@ class Egress:
     """
 
     def __init__(self, request: Request, owner: tuple[int, int] = (-1, -1)) -> None:
-        self.places = places(request.spec)
+        self.places = destinations(request.spec)
         self._request = request
         self._owner = owner
         self._network = Network(_rules(request))
@@ -137,7 +137,7 @@ class Egress:
             for refusals in self._refusals
         ]
         self._count = 0
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def _free_ports(self, number: int) -> list[int]:
         used = {place.port for place in self.places}
@@ -172,8 +172,8 @@ class Egress:
     def _refuse(self, refusals: deque[tuple[int, str]], refusal: Refusal) -> None:
         self._count += 1
         refusals.append((self._count, str(refusal)))
-        if refusal.host not in self._told and len(self._told) < _TOLD:
-            self._told.add(refusal.host)
+        if refusal.host not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(refusal.host)
             self._request.log.warning("policy.network: %s", refusal.reason)
 
     @property
@@ -247,10 +247,10 @@ class Egress:
             self.folder = None
 
     async def _answer(
-        self, place: Place, inward: asyncio.StreamReader, inside: asyncio.StreamWriter
+        self, place: Destination, inward: asyncio.StreamReader, inside: asyncio.StreamWriter
     ) -> None:
         writers = [inside]
-        with self._accepted.one():
+        with self._accepted.connection():
             try:
                 # What runs inside can connect to the sockets without the supervisor, which counts.
                 if len(self._accepted) > 2 * MOST:

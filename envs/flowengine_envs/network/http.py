@@ -119,13 +119,13 @@ class Client:
                 }
                 yield Head(answer.status, named), answer.aiter_stream()
         except httpcore2.TimeoutException as error:
-            raise TimeoutError(_said(error, "it fell silent")) from None
+            raise TimeoutError(_reason(error, "it fell silent")) from None
         except httpcore2.ProtocolError as error:
-            raise BadAnswer(_said(error, "this is not HTTP")) from None
+            raise BadAnswer(_reason(error, "this is not HTTP")) from None
         except httpcore2.ConnectError as error:
-            raise ConnectionError(_said(error, "the connection failed")) from None
+            raise ConnectionError(_reason(error, "the connection failed")) from None
         except httpcore2.NetworkError as error:
-            raise Interrupted(_said(error, "the connection broke off")) from None
+            raise Interrupted(_reason(error, "the connection broke off")) from None
 
 
 @cache
@@ -133,7 +133,7 @@ def _trust() -> ssl.SSLContext:
     return httpcore2.default_ssl_context()
 
 
-def _said(error: Exception, otherwise: str) -> str:
+def _reason(error: Exception, otherwise: str) -> str:
     return str(error) or otherwise
 
 

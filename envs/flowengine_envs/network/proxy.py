@@ -123,7 +123,7 @@ class Proxy:
         await self._accepted.close()
 
     async def _answer(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
-        with self._accepted.one():
+        with self._accepted.connection():
             try:
                 if len(self._accepted) <= MOST:
                     client.write(self._greeting)

@@ -23,7 +23,7 @@ _PERIOD = 100_000
 _ROUNDS = 200
 
 
-class Limits(NamedTuple):
+class GroupLimits(NamedTuple):
     """What a group holds; None: no limit."""
 
     memory: int | None
@@ -66,7 +66,7 @@ class Group:
             files = [stack.enter_context(open(path, "wb", 0)) for path in self.entrances]
             yield [file.fileno() for file in files]
 
-    def make(self, limits: Limits) -> None:
+    def make(self, limits: GroupLimits) -> None:
         """Make it and set its limits.
 
         Args:
@@ -259,7 +259,7 @@ def _writable(path: Path) -> bool:
     return os.access(path, os.W_OK)
 
 
-def _settings(version: int, limits: Limits) -> list[tuple[str, str, str]]:
+def _settings(version: int, limits: GroupLimits) -> list[tuple[str, str, str]]:
     """Return controller, file and text for each limit."""
     settings = []
     memory, processes, cpus = limits

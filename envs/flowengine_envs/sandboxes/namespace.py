@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
 from flowengine_envs.link.call_limits import MEMORY, PROCESSES
-from flowengine_envs.network.egress import INSIDE, Egress, Place, places
+from flowengine_envs.network.egress import INSIDE, Destination, Egress, destinations
 from flowengine_envs.sandboxes import kernel_resources, landlock, started, syscalls
 from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.installations import installation
@@ -98,7 +98,7 @@ class Namespace(Processes):
     @classmethod
     async def probe(cls, spec: Spec) -> None:
         """Start an empty sandbox; say what is missing, and what mends it."""
-        reached = places(spec)
+        reached = destinations(spec)
         if spec.policy.network == "any" and not landlock.keeps_sockets_apart() and not os.getuid():
             raise EnvironmentUnavailable(
                 f"{spec}: policy.network: any would make programs root to servers of this machine "
@@ -299,7 +299,7 @@ async def _all_said(program: Program) -> str:
     return said.decode(errors="replace").strip()
 
 
-def _low(reached: Sequence[Place]) -> bool:
+def _low(reached: Sequence[Destination]) -> bool:
     """Return whether the supervisor has to listen where ordinary users may not."""
     return any(place.port < _UNPRIVILEGED for place in reached)
 
@@ -406,7 +406,7 @@ def _forbids_namespaces() -> bool:
 _works: dict[tuple[str, int, bool], bool] = {}
 
 
-async def _trial(bwrap: str, reached: Sequence[Place]) -> str | None:
+async def _trial(bwrap: str, reached: Sequence[Destination]) -> str | None:
     """Return why no sandbox can be made, or None if one was."""
     key = (bwrap, os.getuid(), _low(reached))
     if _works.get(key):

@@ -48,9 +48,9 @@ class Processes(Sandbox):
             processes = (limits.processes or PROCESSES) + OWN
             try:
                 self._group.make(
-                    cgroups.Limits(limits.memory or MEMORY, processes, limits.cpus or cpus())
+                    cgroups.GroupLimits(limits.memory or MEMORY, processes, limits.cpus or cpus())
                 )
-                self._own_group.make(cgroups.Limits(_OWN_MEMORY, None, None))
+                self._own_group.make(cgroups.GroupLimits(_OWN_MEMORY, None, None))
             except OSError as error:
                 await self._remove_groups()
                 raise EnvironmentStartFailed(

@@ -75,7 +75,7 @@ class Workspace:
         Raises:
             Refused: It leads out, is no file, is too large, or cannot be opened.
         """
-        with _told():
+        with _refusing():
             fd = self._open_to_read(self.below(path))
             try:
                 return Reading(fd, largest)
@@ -97,7 +97,7 @@ class Workspace:
             Refused: It leads out, names no file, or cannot be written.
         """
         *folders, name = self._named(path)
-        with _told():
+        with _refusing():
             folder = self._folder(folders)
             try:
                 return Draft(folder, name, mode)
@@ -115,7 +115,7 @@ class Workspace:
             Refused: It leads out or cannot be removed.
         """
         *folders, name = self._named(path)
-        with _told():
+        with _refusing():
             folder = self._open("/".join(folders) or ".", _IN_FOLDER)
             try:
                 if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
@@ -140,12 +140,12 @@ class Workspace:
             Refused: It leads out, is no folder, or its paths are too long together.
         """
         below = self.below(path)
-        with _told():
+        with _refusing():
             fd = self._open(below, _IN_FOLDER)
         prefix = "" if below == "." else below + "/"
         found: list[dict[str, Any]] = []
         size = 0
-        with _told():
+        with _refusing():
             for name, info in _walk(fd, prefix, deep=deep):
                 found.append(
                     {
@@ -321,7 +321,7 @@ class Reading:
         Args:
             size: Bytes at most.
         """
-        with _told():
+        with _refusing():
             data = os.read(self._fd, min(size, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
@@ -366,14 +366,14 @@ class Draft:
         """Write the next bytes; what fails is `Refused`."""
         assert self._fd is not None
         part = memoryview(data)
-        with _told():
+        with _refusing():
             while part:
                 part = part[os.write(self._fd, part) :]
 
     def finish(self) -> None:
         """Put the file in its place; what fails is `Refused`."""
         assert self._fd is not None
-        with _told():
+        with _refusing():
             os.fchmod(self._fd, self._mode)
             os.replace(self._draft, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         self._draft = ""
@@ -392,7 +392,7 @@ class Draft:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _refusing() -> Iterator[None]:
     """Turn errors of the system into what is told of a path."""
     try:
         yield

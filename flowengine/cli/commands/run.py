@@ -112,7 +112,9 @@ def one_line_of(warning: Mapping[str, Any]) -> str:
 
 def tell_host_steps(session: Session, flow: LoadedFlow) -> None:
     """Report steps and model-written code that run on this machine as the user."""
-    if not session.arguments.quiet and (said := flow.on_host):
+    if session.is_remote or session.arguments.quiet:
+        return
+    if said := flow.on_host:
         err(clean(f"unsandboxed on this host: {said}"))
 
 

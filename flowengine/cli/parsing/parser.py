@@ -85,7 +85,7 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         metavar="PATH",
         default=default,
         help="directory of the store (default: $FLOWENGINE_STORE, else the nearest .flowengine in "
-        "the current directory or above it)",
+        "the current directory or above it). In Temporal: temporal://HOST:PORT/NAMESPACE",
     )
     group.add_argument(
         "--durability",

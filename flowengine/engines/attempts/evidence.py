@@ -94,10 +94,10 @@ def _frames(error: BaseException) -> list[FrameSummary]:
     walked = list(traceback.walk_tb(error.__traceback__))
     frames = traceback.StackSummary.extract(walked)
     return [
-        told
-        for (frame, _line), told in zip(walked, frames, strict=True)
+        shown
+        for (frame, _line), shown in zip(walked, frames, strict=True)
         if str(frame.f_globals.get("__name__")).partition(".")[0] not in _OURS
-        and not told.filename.startswith("<frozen")
+        and not shown.filename.startswith("<frozen")
     ]
 
 
@@ -125,7 +125,7 @@ def _chain(error: BaseException, mask: Mask) -> list[str]:
         if before is None or id(before) in seen:
             break
         if any(_is_users(frame.filename) for frame in _frames(before)):
-            lines += [f"after {_said(before, mask)}", *places(before, mask)]
+            lines += [f"after {_error_line(before, mask)}", *places(before, mask)]
         seen.add(id(before))
         error = before
     return lines
@@ -138,7 +138,7 @@ def _is_told(error: BaseException) -> bool:
     )
 
 
-def _said(error: BaseException, mask: Mask) -> str:
+def _error_line(error: BaseException, mask: Mask) -> str:
     """Return an exception on one line."""
     module = public_name(type(error).__module__)
     name = (

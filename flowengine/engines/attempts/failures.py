@@ -33,8 +33,8 @@ def failure_of(error: BaseException, mask: Mask) -> ErrorData:
     Returns:
         The error, without `step` and `attempt`.
     """
-    told: ErrorData = mask(_told(error, mask, _CAUSES))
-    return told
+    data: ErrorData = mask(_as_data(error, mask, _CAUSES))
+    return data
 
 
 def not_undone(error: ErrorData | None) -> list[str]:
@@ -59,7 +59,9 @@ def failed_compensations(error: ErrorData | None) -> list[str]:
         return []
     found: list[str] = []
     if error.get("type") == "CompensationFailed":
-        found = [str(one["step"]) for one in _listed(error, "failures") if "step" in one]
+        found = [
+            str(failure["step"]) for failure in _listed(error, "failures") if "step" in failure
+        ]
     if error.get("type") == "MapFailed":
         for item in _listed(error, "failed"):
             found += failed_compensations(item.get("error"))
@@ -70,21 +72,23 @@ def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:
     """Return the maps in a list of an error's data; a tool may have given it any other shape."""
     data: Any = error.get("data")
     listed = data.get(key) if isinstance(data, dict) else None
-    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return (
+        [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    )
 
 
-def _told(error: BaseException, mask: Mask, causes: int) -> Plain:
-    told: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error, mask)}
-    told["data"] = _data_of(error, mask)
+def _as_data(error: BaseException, mask: Mask, causes: int) -> Plain:
+    data: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error, mask)}
+    data["data"] = _data_of(error, mask)
     retryable = getattr(error, "retryable", None)
     if isinstance(retryable, bool):
-        told["retryable"] = retryable
+        data["retryable"] = retryable
     seconds = getattr(error, "retry_after", None)
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
-        told["retry_after"] = int(min(seconds, 10**9) * 1000)
+        data["retry_after"] = int(min(seconds, 10**9) * 1000)
     if error.__cause__ is not None and causes:
-        told["cause"] = _told(error.__cause__, mask, causes - 1)
-    return told
+        data["cause"] = _as_data(error.__cause__, mask, causes - 1)
+    return data
 
 
 def _type_of(error: BaseException) -> str:

@@ -214,11 +214,11 @@ def _listen() -> str:
     from flowengine.sdk.process_identity import as_text, this_process
 
     mark = os.environ[_VARIABLE] = as_text(this_process())
-    sys.addaudithook(_heard)
+    sys.addaudithook(_on_audit_event)
     return mark
 
 
-def _heard(
+def _on_audit_event(
     event: str,
     args: tuple[Any, ...],
     *,

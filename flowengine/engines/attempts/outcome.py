@@ -60,7 +60,7 @@ def measured(run: Run, needs: Mapping[str, Need], now: int) -> Event:
         "at": now,
         "unit": run.unit,
         "attempt": run.attempt,
-        "needs": {meter: [float(one) for one in need] for meter, need in needs.items()},
+        "needs": {meter: [float(amount) for amount in need] for meter, need in needs.items()},
     }
 
 

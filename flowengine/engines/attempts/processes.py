@@ -70,8 +70,8 @@ class ProcessRunner:
         stdin: bytes | None = None,
     ) -> Completed:
         """Run a program to its end; see `flowengine.sdk.Processes`."""
-        told = [None if self._printed is None else partial(self._printed, n) for n in _STREAMS]
-        with _input(stdin) as source, _Capture(told[0]) as out, _Capture(told[1]) as err:
+        on_text = [None if self._printed is None else partial(self._printed, n) for n in _STREAMS]
+        with _input(stdin) as source, _Capture(on_text[0]) as out, _Capture(on_text[1]) as err:
             process = _start(argv, {**env, MARK: self._mark}, cwd, source, out.pipe, err.pipe)
             family = Family(self._mark, process.pid)
             try:
@@ -137,8 +137,8 @@ def _start(
 class _Capture(asyncio.Protocol):
     """Reads an output stream to its end: a little in memory, more in a file."""
 
-    def __init__(self, told: Callable[[str], None] | None) -> None:
-        self._told = told
+    def __init__(self, on_text: Callable[[str], None] | None) -> None:
+        self._on_text = on_text
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=2 * KEPT)  # noqa: SIM115
         self._transport: asyncio.BaseTransport | None = None
@@ -173,8 +173,8 @@ class _Capture(asyncio.Protocol):
         self._size += len(wanted)
         self.dropped += len(data) - len(wanted)
         self._file.write(wanted)
-        if self._told is not None:
-            self._told(self._decoder.decode(data))
+        if self._on_text is not None:
+            self._on_text(self._decoder.decode(data))
 
     def connection_lost(self, error: Exception | None) -> None:
         """All writing ends are closed."""

@@ -102,8 +102,8 @@ class Task:
                     self._check(run.args, run.input)
                     fits = self._is_fixed and (self._args is None or self._args.proof is not None)
                 seen = self._screened(execution) if self._masks else execution
-                told = self._adapter is not None
-                context = AttemptContext(seen, run, self.secrets, self._timed, for_model=told)
+                for_model = self._adapter is not None
+                context = AttemptContext(seen, run, self.secrets, self._timed, for_model=for_model)
                 value, started = noticing(work, context, copy(run.input))
                 if started is not None:
                     judge(started, context)
@@ -125,8 +125,8 @@ class Task:
     ) -> Kept:
         """Run one attempt to its end; as in `Runner`."""
         seen = self._screened(execution) if self._masks else execution
-        told = self._adapter is not None
-        context = AttemptContext(seen, run, self.secrets, self._timed, printed, patience, told)
+        for_model = self._adapter is not None
+        context = AttemptContext(seen, run, self.secrets, self._timed, printed, patience, for_model)
         with self._running(context):
             kind = None if self._kind_name == OPENING else self._ready()
             if kind is not None and execution.missing and await self._takes_all(kind, context):

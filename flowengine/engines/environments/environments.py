@@ -238,7 +238,7 @@ class Environments:
             kept = self._kept.pop((scope, owner), {})
             report = await self.manager.async_suspend_scope(scope, owner)
             self._look_at(context.id, report)
-            released = {one: kept.pop(one) for one in report.released if one in kept}
+            released = {handle: kept.pop(handle) for handle in report.released if handle in kept}
             _tell_closed(context, released.values(), _ON_RELEASE)
             if kept:
                 _, resting = self._resting.setdefault(context.id, (context, {}))
@@ -250,7 +250,7 @@ class Environments:
             closed = set(self._found.close().released)
             self._found = None
             for context, resting in self._resting.values():
-                lost = [handle for one, handle in resting.items() if one in closed]
+                lost = [handle for key, handle in resting.items() if key in closed]
                 _tell_closed(context, lost, _ON_END)
             self._resting.clear()
         if self._temporary is not None:

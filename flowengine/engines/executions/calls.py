@@ -116,7 +116,7 @@ def subject_of(step: StepSpec, args: Plain, given: Plain) -> dict[str, Plain]:
         shown = {**args, **given.get("bind", {})}
     else:
         shown = {**step.get("task", {}), **given}
-    return {name: masked(one) for name, one in shown.items()}
+    return {name: masked(value) for name, value in shown.items()}
 
 
 def has_preview(spec: StepSpec) -> bool:

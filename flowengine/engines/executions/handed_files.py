@@ -34,9 +34,9 @@ def handed(event: Event) -> list[HandedFile]:
     Args:
         event: Of one of the types above.
     """
-    said: Any = event
-    sender = _sender(said)
-    found = {digest for part in _PARTS if part in said for digest in _digests(said[part])}
+    data: Any = event
+    sender = _sender(data)
+    found = {digest for part in _PARTS if part in data for digest in _digests(data[part])}
     return [HandedFile(digest, sender) for digest in sorted(found)]
 
 
@@ -55,11 +55,11 @@ def _sender(event: Any) -> str | None:
 def _digests(value: Any) -> Iterator[str]:
     pending = [value]
     while pending:
-        one = pending.pop()
-        if isinstance(one, dict):
-            if one.keys() == _KEYS and isinstance(one["sha256"], str):
-                yield one["sha256"]
+        part = pending.pop()
+        if isinstance(part, dict):
+            if part.keys() == _KEYS and isinstance(part["sha256"], str):
+                yield part["sha256"]
             else:
-                pending.extend(one.values())
-        elif isinstance(one, list):
-            pending.extend(one)
+                pending.extend(part.values())
+        elif isinstance(part, list):
+            pending.extend(part)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
 
     from flowengine.engines.attempts.runner import Runner
-    from flowengine.journal.store import Store
+    from flowengine.journal.ports.flows import FlowPort
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
     from flowengine.validation import Validator
 
@@ -44,7 +44,7 @@ class LinkedFlow:
     def ruled(self) -> frozenset[int]:
         """Return the steps whose rules are looked at right before they run: they name no tool."""
         steps = enumerate(self.compiled["steps"])
-        return frozenset(n for n, one in steps if "policies" in one and "approval" not in one)
+        return frozenset(n for n, step in steps if "policies" in step and "approval" not in step)
 
     @cached_property
     def grows(self) -> bool:
@@ -85,7 +85,7 @@ class LinkedFlows:
         store: Where compiled flows are.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FlowPort) -> None:
         self._store = store
         self._flows: dict[str, LinkedFlow] = {}
 

@@ -63,7 +63,16 @@ class OuterAttempt:
         look: Has the driver look at the execution again; None: it is about to.
     """
 
-    __slots__ = ("_execution", "_look", "_loop", "_room", "_run", "_told", "_withdrawn", "inner")
+    __slots__ = (
+        "_execution",
+        "_look",
+        "_loop",
+        "_reported",
+        "_room",
+        "_run",
+        "_withdrawn",
+        "inner",
+    )
 
     def __init__(
         self,
@@ -76,7 +85,7 @@ class OuterAttempt:
         self._run = run
         self._loop = loop
         self._look = look
-        self._told: Mapping[str, int] = {}
+        self._reported: Mapping[str, int] = {}
         self._room: dict[str, Left] = {}
         self._withdrawn: Withdrawn | None = None
         self.inner = ""
@@ -123,7 +132,7 @@ class OuterAttempt:
         """
         found = self._there(self._left)
         return (
-            None if found is None else {meter: max(0, one.amount) for meter, one in found.items()}
+            None if found is None else {meter: max(0, left.amount) for meter, left in found.items()}
         )
 
     def count(self, inner: Driven) -> None:
@@ -132,9 +141,9 @@ class OuterAttempt:
         It is on disk before the inner execution carries out what follows.
         """
         budget = inner.state.get("budget")
-        amounts = self._told if budget is None else total(budget)
-        if amounts != self._told and (self._told or any(amounts.values())):
-            self._told = amounts
+        amounts = self._reported if budget is None else total(budget)
+        if amounts != self._reported and (self._reported or any(amounts.values())):
+            self._reported = amounts
             try:
                 self._room = self._there(partial(self._post, amounts, inner.state["now"]))
             except Withdrawn as error:  # what was reserved stays counted
@@ -170,12 +179,16 @@ class OuterAttempt:
             Withdrawn: The attempt is over.
         """
         step = self._execution.linked.compiled["steps"][self._run.step]
-        said = self._there(lambda: self._said(step, called, subject)) if "within" in step else None
+        own = (
+            self._there(lambda: self._verdict(step, called, subject)) if "within" in step else None
+        )
         outer = self._execution.outer
         further = None if outer is None else outer.verdict(called, subject)
-        return stricter(said, further)
+        return stricter(own, further)
 
-    def _said(self, step: StepSpec, called: Called, subject: Mapping[str, Plain]) -> Verdict | None:
+    def _verdict(
+        self, step: StepSpec, called: Called, subject: Mapping[str, Plain]
+    ) -> Verdict | None:
         from flowengine.kernel.graph.rules import strictest
 
         state, evaluate = self._execution.state, self._execution.linked.graph.evaluate
@@ -186,11 +199,11 @@ class OuterAttempt:
             "execution": state["execution"],
         }
         agent = step.get("caller", "")
-        lists = [[one for one in rules if _fits(one, called, agent)] for rules in step["within"]]
-        said = strictest(lists, lambda number: bool(evaluate(number, names)), called.tool)
-        if said is None or said.do == "allow":
+        lists = [[rule for rule in rules if _fits(rule, called, agent)] for rules in step["within"]]
+        verdict = strictest(lists, lambda number: bool(evaluate(number, names)), called.tool)
+        if verdict is None or verdict.do == "allow":
             return None
-        return said._replace(rule=f"{self._execution.context.flow}: {said.rule}")
+        return verdict._replace(rule=f"{self._execution.context.flow}: {verdict.rule}")
 
     def _left(self) -> dict[str, Left] | None:
         """Return what is left, less what is posted and not applied yet."""
@@ -272,19 +285,19 @@ def outer_attempt() -> OuterAttempt | None:
     return OuterAttempt(*outer) if isinstance(outer, tuple) else outer
 
 
-def stricter(one: Verdict | None, other: Verdict | None) -> Verdict | None:
+def stricter(first: Verdict | None, other: Verdict | None) -> Verdict | None:
     """Return the stricter one of two answers about a call."""
     from flowengine.kernel.graph.rules import STRICTNESS
 
-    found = [said for said in (one, other) if said is not None]
-    return max(found, key=lambda said: STRICTNESS.index(said.do), default=None)
+    found = [verdict for verdict in (first, other) if verdict is not None]
+    return max(found, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
 
 
 def _fits(rule: RuleSpec, called: Called, agent: str) -> bool:
     """Return whether a rule is about a call in a run, made by its agent or by the one around it."""
     from flowengine.kernel.graph.rules import Calls
 
-    said = rule["calls"]
-    verdict = rule["do"], said["glob"]
-    about = Calls(verdict, said.get("agent"), said.get("effect"), said.get("environment"))
+    calls = rule["calls"]
+    verdict = rule["do"], calls["glob"]
+    about = Calls(verdict, calls.get("agent"), calls.get("effect"), calls.get("environment"))
     return called.is_of(about) or called._replace(agent=agent).is_of(about)

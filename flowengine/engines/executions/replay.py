@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
+    from flowengine.journal.ports.history import HistoryPort
     from flowengine.journal.records import Entry
-    from flowengine.journal.store import Store
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
@@ -45,7 +45,7 @@ class Moment(NamedTuple):
     """Why the timer was set that has fired."""
 
 
-def read(store: Store, execution: str) -> list[Event]:
+def read(store: HistoryPort, execution: str) -> list[Event]:
     """Return all events of an execution."""
     return unpacked(execution, store.events(execution))
 
@@ -250,12 +250,12 @@ def unit_at(graph: Graph, state: State, address: str) -> int | None:
 def running(graph: Graph, state: State) -> dict[int, tuple[str, int]]:
     """Return the units whose attempt runs: number → address and attempt."""
     view, units = View(graph, state), state["units"].items()
-    return {n: (view.address(one), one["attempt"]) for n, one in units if one["phase"] == "run"}
+    return {n: (view.address(unit), unit["attempt"]) for n, unit in units if unit["phase"] == "run"}
 
 
 def is_held_at(graph: Graph, state: State, address: str) -> bool:
     """Return whether something is held at an address: it begins when it is let go."""
     view = View(graph, state)
-    units = [view.address(one) for one in state["units"].values() if "then" in one]
-    acts = [view.step_address(one) for one in state["acts"].values() if "then" in one]
+    units = [view.address(unit) for unit in state["units"].values() if "then" in unit]
+    acts = [view.step_address(other) for other in state["acts"].values() if "then" in other]
     return address in units or address in acts

@@ -65,7 +65,7 @@ def claims_in(execution: str, graph: Graph, state: State) -> Iterator[StoredClai
             permits = 1 if lock is None else lock.get("permits", 1)
             how = _again("reject", number in waiting)
             wanted.append(Claim(unit["lock"], number, permits, how))
-    yield from (claim_of(execution, one, state["now"]) for one in wanted)
+    yield from (claim_of(execution, claim, state["now"]) for claim in wanted)
 
 
 def _again(then: str, waits: bool) -> str:

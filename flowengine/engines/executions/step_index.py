@@ -68,14 +68,21 @@ class StepIndex:
         """Record what was observed when an event was applied."""
         assert self.seen is not None
         value = event.get("value")
-        for one in self.seen:
-            kind, output = _SEEN, one.output
-            if graph.node(one.step).plumbing and one.error is None:
+        for observation in self.seen:
+            kind, output = _SEEN, observation.output
+            if graph.node(observation.step).plumbing and observation.error is None:
                 output = None
             elif output is not None and output is value:
                 kind, output = _GAVE, number
-            said = [one.at, one.address, one.step, one.status, one.outcome, one.attempt]
-            self._records.append([kind, *said, output, one.error])
+            fields = [
+                observation.at,
+                observation.address,
+                observation.step,
+                observation.status,
+                observation.outcome,
+                observation.attempt,
+            ]
+            self._records.append([kind, *fields, output, observation.error])
         self.seen.clear()
         if self._remark is not None:
             self._records.append(self._remark)
@@ -119,13 +126,13 @@ def records(
         items: Of the index.
         events: Returns events by their numbers, which are in order.
     """
-    found = events(sorted({one[_NUMBER[one[0]]] for one in items if one[0] in _NUMBER}))
-    for one in items:
-        if one[0] == _REMARK:
-            _, number, address = one
+    found = events(sorted({item[_NUMBER[item[0]]] for item in items if item[0] in _NUMBER}))
+    for item in items:
+        if item[0] == _REMARK:
+            _, number, address = item
             yield address, found[number]
             continue
-        kind, at, address, step, status, outcome, attempt, output, error = one
+        kind, at, address, step, status, outcome, attempt, output, error = item
         if kind == _GAVE:
             event: Any = found[output]
             assert event["type"] == "succeeded", event["type"]

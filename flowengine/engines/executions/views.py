@@ -87,7 +87,7 @@ def timers_of(state: State, wait: int) -> list[dict[str, str]]:
         if timer["ref"] == wait and timer["why"] in _OF_APPROVALS:
             what = _OF_APPROVALS[timer["why"]]
             found[what] = min(timer["due"], found.get(what, timer["due"]))
-    ordered = sorted(found.items(), key=lambda one: one[1])
+    ordered = sorted(found.items(), key=lambda pair: pair[1])
     return [{"what": what, "due": format_time(due)} for what, due in ordered]
 
 

@@ -152,12 +152,12 @@ def _is_piece(update: Update) -> bool:
     return update.kind == "part" and "text" in update.data
 
 
-def _are_of_one_text(one: Update, other: Update) -> bool:
+def _are_of_one_text(first: Update, other: Update) -> bool:
     return (
-        _is_piece(one)
+        _is_piece(first)
         and _is_piece(other)
-        and one.execution == other.execution
-        and one.data == {**other.data, "text": one.data["text"]}
+        and first.execution == other.execution
+        and first.data == {**other.data, "text": first.data["text"]}
     )
 
 

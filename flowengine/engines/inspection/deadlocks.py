@@ -66,11 +66,11 @@ class _Circle:
         return {
             outer["id"]
             for outer in view.enclosing(act)
-            if outer.get("held") and is_shared(outer["lock"])
+            if outer.get("has_lock") and is_shared(outer["lock"])
         }
 
     def _view(self, execution: str) -> View:
         if execution not in self._views:
-            one = self._host.stored(execution, 0)
-            self._views[execution] = View(one.linked.graph, one.state)
+            stored = self._host.stored(execution, 0)
+            self._views[execution] = View(stored.linked.graph, stored.state)
         return self._views[execution]

@@ -74,23 +74,23 @@ def diff(host: Host, left: str, right: str) -> Difference:
     Returns:
         See `Difference`.
     """
-    one, other = _history(host, left), _history(host, right)
-    point = _parting(one, other)
-    steps = _pairs(_steps(one), _steps(other))
-    outputs = _places(one.own.plain(one.outputs), other.own.plain(other.outputs))
-    alike = one.record.status == other.record.status and not outputs
+    first, other = _history(host, left), _history(host, right)
+    point = _parting(first, other)
+    steps = _pairs(_steps(first), _steps(other))
+    outputs = _places(first.own.plain(first.outputs), other.own.plain(other.outputs))
+    alike = first.record.status == other.record.status and not outputs
     return {
         "same": point is None and alike,
-        "same_flow": one.record.hash == other.record.hash,
-        "left": _side(one),
+        "same_flow": first.record.hash == other.record.hash,
+        "left": _side(first),
         "right": _side(other),
-        "shared": _shared(one, other),
-        "fork": _fork(one, other),
+        "shared": _shared(first, other),
+        "fork": _fork(first, other),
         "parting": point,
         "steps": steps,
-        "inputs": _places(one.inputs, other.inputs),
+        "inputs": _places(first.inputs, other.inputs),
         "outputs": outputs,
-        "errors": _places(one.own.plain(one.error), other.own.plain(other.error)),
+        "errors": _places(first.own.plain(first.error), other.own.plain(other.error)),
     }
 
 
@@ -139,7 +139,7 @@ class _Own:
         """Return a value without ids and times of this execution; secrets stay masked."""
         if isinstance(value, str):
             text = _TIME.sub("(time)", value.replace(self._id, "(id)"))
-            return _WAIT_ID.sub(lambda one: "(id)" if one[0] in self._known else one[0], text)
+            return _WAIT_ID.sub(lambda match: "(id)" if match[0] in self._known else match[0], text)
         if isinstance(value, list):
             return [self.plain(item) for item in value]
         if isinstance(value, dict):
@@ -168,18 +168,20 @@ class _Facts:
         """Note what an event brought."""
         for what, content in _outside(moment.event):
             self._add("", what, content, moment.number)
-        for one in seen:
-            if one.status == "running":
-                before = self._open.get(one.address)
-                fact = self._fact(one.address, "input", {"input": one.input}, moment.number)
+        for observation in seen:
+            if observation.status == "running":
+                before = self._open.get(observation.address)
+                fact = self._fact(
+                    observation.address, "input", {"input": observation.input}, moment.number
+                )
                 if before is None:
-                    self._open[one.address] = len(self.found)
+                    self._open[observation.address] = len(self.found)
                     self.found.append(fact)
                 else:
                     self.found[before] = self.found[before]._replace(content=fact.content)
-            elif one.status in ENDS:
-                self._open.pop(one.address, None)
-                self._add(one.address, "end", _end(one), moment.number)
+            elif observation.status in ENDS:
+                self._open.pop(observation.address, None)
+                self._add(observation.address, "end", _end(observation), moment.number)
 
     def _add(self, address: str, what: str, content: dict[str, Any], seq: int) -> None:
         self.found.append(self._fact(address, what, content, seq))
@@ -251,10 +253,10 @@ def _earlier(left: History, right: History, a: Fact, b: Fact) -> tuple[Fact | No
     return a, right.facts[in_right]
 
 
-def _first(one: History, other: History) -> Fact | None:
+def _first(first: History, other: History) -> Fact | None:
     """Return the first of one side that the other side has not in the same way."""
     places = other.places
-    for fact in one.facts:
+    for fact in first.facts:
         place = places.get(fact.key)
         if place is None or _packed(other.facts[place].content) != _packed(fact.content):
             return fact
@@ -364,8 +366,8 @@ def _fork(left: History, right: History) -> ForkInfo | None:
     return _fork_info("right", right, left) if _came_from(right, left) else None
 
 
-def _came_from(one: History, other: History) -> bool:
-    return (one.record.forked_from or "").partition(" ")[0] == other.record.id
+def _came_from(first: History, other: History) -> bool:
+    return (first.record.forked_from or "").partition(" ")[0] == other.record.id
 
 
 def _fork_info(side: Literal["left", "right"], fork: History, origin: History) -> ForkInfo:

@@ -20,7 +20,7 @@ from flowengine.engines.executions.views import entry_view
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.indexed import Indexed, read_index
-from flowengine.engines.inspection.interrupted import standing_view
+from flowengine.engines.inspection.unattended import standing_view
 from flowengine.engines.interventions.retrying import retry_command
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view
@@ -95,7 +95,7 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
                 hint=f"see its steps: flowengine show {execution}",
             )
     elif not plumbing:
-        steps = [one for one in steps if "plumbing" not in one or _needs_a_look(one, steps)]
+        steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
     standing = standing_view(host, record)
     if standing["status"] == "interrupted":
         _stop(steps)
@@ -126,14 +126,14 @@ def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
     if step["status"] != "waiting":
         return step["status"] in ("failed", "refused", "uncertain", "retrying")
     inside = (f"{step['address']}/", f"{step['address']}[")
-    return not any(one["address"].startswith(inside) for one in steps)
+    return not any(step["address"].startswith(inside) for step in steps)
 
 
 def _wait_with_what_is_inside(steps: list[StepInfo]) -> None:
     """Let steps wait in which something waits, and nothing runs."""
     inside: dict[str, set[str]] = defaultdict(set)
-    open_steps = [one for one in steps if "ended_at" not in one]
-    for step in sorted(open_steps, key=lambda one: len(one["address"]), reverse=True):
+    open_steps = [step for step in steps if "ended_at" not in step]
+    for step in sorted(open_steps, key=lambda candidate: len(candidate["address"]), reverse=True):
         address = step["address"]
         if step["status"] == "running" and inside[address] == {"waiting"}:
             step["status"] = "waiting"
@@ -164,7 +164,7 @@ def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> Exec
 def _by_replay(host: Host, record: ExecutionRecord) -> _Shown:
     """Return the steps of an execution, its last moment, and its warnings, from its journal."""
     journal = read(host.store, record.id)
-    steps, last = _told(host.flows, record.hash, journal)
+    steps, last = _steps_of(host.flows, record.hash, journal)
     now = None if last is None else Last(last.graph, last.state)
     return _Shown(steps, now, _warnings(journal))
 
@@ -174,27 +174,30 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
     found = read_index(host, record)
     if found is None:
         return None
-    told = _Told()
+    log = _StepLog()
     done = _done_plumbing(found)
-    for one in found.records:
-        if isinstance(one, Observation):
-            told.pass_over(one) if one.address in done else told.fold(found.graph, one)
+    for entry in found.records:
+        if isinstance(entry, Observation):
+            log.pass_over(entry) if entry.address in done else log.fold(found.graph, entry)
         else:
-            told.add(*one)
+            log.add(*entry)
     seen: list[Observation] = []
     for moment in walk_on(host.flows, *found[:3], found.tail, seen):
-        told.take(moment, seen)
-    events = [*(one[1] for one in found.records if not isinstance(one, Observation)), *found.tail]
-    return _Shown([*told.steps.values()], Last(found.graph, found.state), _warnings(events))
+        log.take(moment, seen)
+    events = [
+        *(entry[1] for entry in found.records if not isinstance(entry, Observation)),
+        *found.tail,
+    ]
+    return _Shown([*log.steps.values()], Last(found.graph, found.state), _warnings(events))
 
 
 def _done_plumbing(found: Indexed) -> set[str]:
     """Return the addresses of steps that nobody is shown, whatever comes."""
     node, steps = found.graph.node, found.graph.flow["steps"]
     statuses = {
-        one.address: shown_status(one, steps[one.step])
-        for one in found.records
-        if isinstance(one, Observation) and node(one.step).plumbing
+        record.address: shown_status(record, steps[record.step])
+        for record in found.records
+        if isinstance(record, Observation) and node(record.step).plumbing
     }
     return {address for address, status in statuses.items() if status in _DONE}
 
@@ -207,25 +210,25 @@ def steps_of(flows: LinkedFlows, hash: str, journal: list[Event]) -> list[StepIn
         hash: Of the flow that the execution runs now.
         journal: All events.
     """
-    return _told(flows, hash, journal)[0]
+    return _steps_of(flows, hash, journal)[0]
 
 
-def _told(
+def _steps_of(
     flows: LinkedFlows, hash: str, journal: list[Event]
 ) -> tuple[list[StepInfo], Moment | None]:
     """Return every activation of a journal, and the last moment of it."""
-    told = _Told()
+    log = _StepLog()
     seen: list[Observation] = []
     moment: Moment | None = None
     for moment in walk(flows, hash, journal, seen):
-        told.take(moment, seen)
-    return list(told.steps.values()), moment
+        log.take(moment, seen)
+    return list(log.steps.values()), moment
 
 
 def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
     """Note which steps that had ended with the failure are at work again after a retry."""
     view = View(moment.graph, moment.state)
-    acts = [one for one in moment.state["acts"].values() if not one.get("gone")]  # it went on early
+    acts = [other for other in moment.state["acts"].values() if not other.get("left_early")]
     at_work = [(view.step_address(act), "running") for act in acts]
     for unit in moment.state["units"].values():
         status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
@@ -242,7 +245,7 @@ def _budgets(host: Host, execution: str, last: Last | None) -> ExecutionInfo:
     """Return the budgets of an execution, as part of what `show` tells."""
     if last is None:
         return {}
-    at_work = host.keeper.holder(execution) is not None
+    at_work = host.holder(execution) is not None
     now = host.clock.now() if at_work else last.state["now"]
     found = budget_views(last.graph, last.state, now)
     return {"budgets": found} if found else {}
@@ -284,7 +287,7 @@ def _warning(event: Warned) -> dict[str, Any]:
     return {"at": format_time(event["at"]), "about": event["about"], "message": event["message"]}
 
 
-class _Told:
+class _StepLog:
     """What was observed of each activation.
 
     Attributes:
@@ -345,8 +348,8 @@ class _Told:
         if seen.status in _OVER:
             teller = graph.node(seen.step).teller
             if teller is not None and seen.output is not None:
-                told = registry.summary(teller, seen.output)
-                step |= {} if told is None else {"summary": told}
+                summary = registry.summary(teller, seen.output)
+                step |= {} if summary is None else {"summary": summary}
             step["ended_at"] = at
             step["status"] = shown_status(seen, graph.flow["steps"][seen.step])
             step["outcome"], step["output"] = seen.outcome, seen.output

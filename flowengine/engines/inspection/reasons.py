@@ -44,7 +44,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     id = host.store.short_execution(execution.id)
     if state["status"] in ENDED:
         return [_ended(host, execution)]
-    holder = host.keeper.holder(execution.id)
+    holder = host.holder(execution.id)
     found = []
     inbox = host.store.inbox(execution.id)
     if holder is None:
@@ -78,10 +78,12 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
 def _shown_address(view: View, unit: Unit) -> str:
     """Return the address of a unit; of plumbing that of the step around that people know."""
     act = view.act_of(unit)
-    around = (one for one in view.units_around(act) if not view.node(view.act_of(one)).plumbing)
+    around = (
+        outer for outer in view.units_around(act) if not view.node(view.act_of(outer)).plumbing
+    )
     if not view.node(act).plumbing:
         return view.address(unit)
-    return next((view.address(one) for one in around), view.address(unit))
+    return next((view.address(outer) for outer in around), view.address(unit))
 
 
 def _ended(host: Host, execution: Execution) -> Reason:
@@ -198,7 +200,7 @@ def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
         wakes = "the end of one of them"
         return {"what": what, "wakes": wakes, "command": command, "lock": key}
     reason: Reason = {"what": what, "wakes": f"the end of {has}", "lock": key}
-    idle = [holder for holder in holders if host.keeper.holder(holder) is None]
+    idle = [holder for holder in holders if host.holder(holder) is None]
     if idle:
         word = "resume" if store.execution(idle[0]).status == "running" else "why"
         reason["command"] = f"flowengine {word} {store.short_execution(idle[0])}"
@@ -305,8 +307,8 @@ def _held(view: View, id: str) -> list[Reason]:
     for scope in view.state["scopes"].values():
         for index, join in scope["joins"].items():
             node = graph.node(index)
-            came = [source for source, arrivals in join["held"].items() if arrivals]
-            came += [arrival["source"] for arrival in join.get("got", ())]
+            came = [source for source, arrivals in join["arrivals"].items() if arrivals]
+            came += [arrival["source"] for arrival in join.get("counted", ())]
             if not came:
                 continue
             missing = [source for source in node.sources if source not in came]
@@ -375,7 +377,9 @@ def _message(view: View, node: Node, id: str) -> Reason:
         what = f"waiting for a write to state '{node.trigger['state']}'"
         return {"what": what, "wakes": "a step that writes it"}
     signals = node.trigger["signals"]
-    names = (" and " if node.trigger.get("all") else " or ").join(f"'{one}'" for one in signals)
+    names = (" and " if node.trigger.get("all") else " or ").join(
+        f"'{signal}'" for signal in signals
+    )
     key = view.state["keys"].get(signals[0])
     return {
         "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),

@@ -37,7 +37,9 @@ def subflows(execution: Execution) -> Iterator[Subflow]:
         for number in scope["live"]:
             act = execution.state["acts"][number]
             if "results" in act:
-                ended = [one for one in act["results"] if one is not None]
-                items[view.node(act).id] = [one[1] for one in ended if one[0] == "succeeded"]
+                ended = [result for result in act["results"] if result is not None]
+                items[view.node(act).id] = [
+                    result[1] for result in ended if result[0] == "succeeded"
+                ]
         state = {key: cell[0] for key, cell in view.vars_of(scope["frame"]).items()}
         yield Subflow(scope["path"].rstrip("/"), state, items)

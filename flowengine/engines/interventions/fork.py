@@ -114,10 +114,10 @@ def fork(
 
 def _again(view: View, at: str, results: Results, now: int, user: str) -> list[Any]:
     """Return the event that begins a step anew, and the results that follow it."""
-    late = [{**one, "at": now} for one in _came_later(view, at, results)]
+    late = [{**result, "at": now} for result in _came_later(view, at, results)]
     again = {"type": "retry", "at": now, "by": user, **_beginning(view, at)}
     if late:
-        again["late"] = [one["unit"] for one in late]
+        again["late"] = [result["unit"] for result in late]
     if anew := _whole(view):
         again["overdue"] = anew
     return [again, *late]
@@ -137,11 +137,15 @@ def _came_later(view: View, at: str, results: Results) -> list[Any]:
     """
     state = view.state
     tables: list[Any] = [state["units"], state["acts"], state["scopes"]]
-    is_held = any("then" in one for table in tables for one in table.values())
+    is_held = any("then" in record for table in tables for record in table.values())
     if not is_held and unit_at(view.graph, state, at) is None:
         return []
-    beside = {n: one for n, one in running(view.graph, state).items() if not within(one[0], at)}
-    return [{**results[one], "unit": n} for n, one in beside.items() if one in results]
+    beside = {
+        n: attempt
+        for n, attempt in running(view.graph, state).items()
+        if not within(attempt[0], at)
+    }
+    return [{**results[attempt], "unit": n} for n, attempt in beside.items() if attempt in results]
 
 
 def _results(moment: Moment, journal: Sequence[Event]) -> Results:
@@ -175,7 +179,7 @@ def _undone(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str
     for moment in walk(flows, hash, journal, seen):
         if moment.event["type"] == "retry":
             before += moment.event.get("undone", ())
-    ended = [one.address for one in seen if one.status == "succeeded"]
+    ended = [observation.address for observation in seen if observation.status == "succeeded"]
     return before + [address for address in ended if address.endswith(COMPENSATION)]
 
 
@@ -195,7 +199,9 @@ def _past(
     for moment in walk(flows, hash, journal, seen):
         view, unit = View(moment.graph, moment.state), unit_at(moment.graph, moment.state, at)
         acts = moment.state["acts"].values()
-        begun = {view.step_address(act) for act in acts} | {one.address for one in seen}
+        begun = {view.step_address(act) for act in acts} | {
+            observation.address for observation in seen
+        }
         seen.clear()
         in_queue = unit is not None and moment.state["units"][unit]["phase"] == "lock"
         if unit is None and queued is not None:

@@ -3,7 +3,7 @@
 The events are replayed twice. The first time tells which errors ended the execution and where they
 were raised. The second time, from the first of these failures on, they are held back
 (`flowengine.kernel.held_failures`): what ran beside them goes on as it did, also after the failure.
-An event may then be about something that has another number; `counterparts` finds it.
+An event may then be about something that has another number; `subjects.counterpart` finds it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowengine.engines.executions.replay import (
     running,
     with_holds,
 )
-from flowengine.engines.interventions.counterparts import About, about, counterpart
+from flowengine.engines.executions.subjects import About, about, counterpart
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, advance, new_state
 from flowengine.kernel.causes import Blame, Place
@@ -101,13 +101,13 @@ def retrace(
     failures, unit = past.failures, None
     ended, dropped = len(past.events), set[int]()
     if step is not None:
-        inside = [one for one in failures if within(one.address, step)]
+        inside = [failure for failure in failures if within(failure.address, step)]
         if inside:
             failures = inside
         else:
             unit, ended, own = _ended(flows, form, past, step)
             dropped = {ended} if own else dropped
-    back = min(ended, *(one.number for one in failures))
+    back = min(ended, *(failure.number for failure in failures))
     where = step or failures[0].address
     if undone := [addresses for number, addresses in past.undone if number >= back]:
         first = _first_begun(flows, form, past.events, set().union({where}, *undone))
@@ -129,9 +129,11 @@ def _first_begun(flows: LinkedFlows, form: str, events: list[Any], addresses: se
         graph = apply(flows, graph, state, event, seen)
         view = View(graph, state)
         acts = [view.step_address(act) for act in state["acts"].values()]
-        begun = [*(one.address for one in seen), *acts]
+        begun = [*(observation.address for observation in seen), *acts]
         if first := next((address for address in begun if address in addresses), ""):
-            around = (one for one in begun if one not in before and within(first, one))
+            around = (
+                address for address in begun if address not in before and within(first, address)
+            )
             return min(around, key=len, default=first)
         before = set(acts)
         seen.clear()
@@ -157,7 +159,7 @@ def event_of(held: Held, now: int, last: int, by: str) -> Any:
         event["overdue"] = over
     if held.late:
         late: list[Any] = held.late
-        event["late"] = [one["unit"] for one in late]
+        event["late"] = [result["unit"] for result in late]
     return event
 
 
@@ -225,11 +227,11 @@ def _ended(flows: LinkedFlows, form: str, past: Past, step: str) -> tuple[int, i
     state, graph = new_state(), flows.by_hash(form).graph
     for number, event in enumerate(past.events):
         m = View(graph, state)
-        one = past.about[number]
+        subject = past.about[number]
         unit = next((n for n, u in state["units"].items() if m.address(u) == step), None)
         graph = apply(flows, graph, state, event)
         if unit is not None and unit not in state["units"]:
-            mine = one is not None and within(one.address, step)
+            mine = subject is not None and within(subject.address, step)
             found = unit, number, mine
     if found is None:
         raise NotFound(f"no step '{step}' has ended", hint=step)
@@ -265,8 +267,8 @@ def _hold(
         Conflict: It cannot be.
     """
     hold: dict[str, list[int]] = {kind: [] for kind in TABLES}
-    for one in failures:
-        hold[one.place[0]].append(one.place[1])
+    for failure in failures:
+        hold[failure.place[0]].append(failure.place[1])
     for _ in range(MOST_ROUNDS):
         graph, state = replayed(flows, form, past.events[:back])
         blame = Blame()
@@ -278,7 +280,9 @@ def _hold(
             raise Conflict(f"what {lost} did would be done again", hint=where)
         if state["status"] not in ENDED:
             break
-        more = [one for one in blame.raised(("scope", root or 1)) if one[1] not in hold[one[0]]]
+        more = [
+            place for place in blame.raised(("scope", root or 1)) if place[1] not in hold[place[0]]
+        ]
         if state["status"] != "failed" or not more:
             raise Conflict("what failed cannot start again in its place", hint=where)
         for kind, number in more:
@@ -314,25 +318,25 @@ class _Again:
         kept: list[Any] = []
         lost: str | None = None
         for number in range(back, len(past.events)):
-            one, event = past.about[number], past.events[number]
-            if number in dropped or (one is not None and self._is_gone(one, event)):
+            subject, event = past.about[number], past.events[number]
+            if number in dropped or (subject is not None and self._is_gone(subject, event)):
                 continue
             again = with_holds(event, None if kept else hold)
             entry: Any = number
-            if one is not None and one.kind != "late":
-                other = counterpart(self.graph, self._state, one, event)
+            if subject is not None and subject.kind != "late":
+                other = counterpart(self.graph, self._state, subject, event)
                 if other is None:
-                    if one.once and not tidies(one.address):
-                        lost = one.address
+                    if subject.once and not tidies(subject.address):
+                        lost = subject.address
                     continue
-                if other != one.number:
-                    again["unit" if one.kind == "cut" else one.kind] = other
+                if other != subject.number:
+                    again["unit" if subject.kind == "cut" else subject.kind] = other
                     entry = [number, other]
             if event["type"] == "retry":
                 # What did not run then was not stopped by the failure before it: its fate is that
                 # of what runs now.
                 now = running(self.graph, self._state).items()
-                if others := [n for n, one in now if one not in past.at_work[number]]:
+                if others := [n for n, attempt in now if attempt not in past.at_work[number]]:
                     again["late"] = [*event.get("late", ()), *others]
                     entry = [number, *again["late"]]
             kept.append(entry)
@@ -344,14 +348,14 @@ class _Again:
                 break
         return kept, lost
 
-    def _is_gone(self, one: About, event: Any) -> bool:
+    def _is_gone(self, subject: About, event: Any) -> bool:
         """Return whether an event came too late and means nothing any more.
 
         A result does: its step may be at work again in a later retry, which then finds it.
         """
-        if one.kind != "late":
+        if subject.kind != "late":
             return False
-        here = one.number in self._state["units"] or one.number in self._state["cuts"]
+        here = subject.number in self._state["units"] or subject.number in self._state["cuts"]
         return here or event["type"] != "succeeded"
 
     def _move(self, event: Any) -> None:
@@ -387,18 +391,18 @@ def _left_running(
     m = View(graph, state)
     began = {(address, attempt) for (_, attempt), address in past.ran.items()}
     results: dict[tuple[str, int], Any] = {}
-    for told, event in zip(past.about, past.events, strict=True):
-        if told is not None and told.kind == "late" and event["type"] == "succeeded":
+    for subject, event in zip(past.about, past.events, strict=True):
+        if subject is not None and subject.kind == "late" and event["type"] == "succeeded":
             address = past.ran.get((event["unit"], event["attempt"]))
             if address is not None:
                 results[address, event["attempt"]] = event
     fresh: list[int] = []
     late: list[Event] = []
-    for number, one in state["units"].items():
-        stopped = one.get("then", [""])[0] in ("attempt", "uncertain")
-        if number == unit or (one["phase"] != "run" and not stopped):
+    for number, record in state["units"].items():
+        stopped = record.get("then", [""])[0] in ("attempt", "uncertain")
+        if number == unit or (record["phase"] != "run" and not stopped):
             continue
-        attempt = m.address(one), one["attempt"]
+        attempt = m.address(record), record["attempt"]
         if attempt in results:
             result: Any = {**results[attempt], "unit": number}
             late.append(result)

@@ -117,7 +117,10 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
     found = obstacles(execution.linked.graph, linked.graph, held.state, {}, ran)
     if found:
         short = host.store.short_execution(execution.id)
-        why = "; ".join(f"{one.name}: {one.why}" if one.name else one.why for one in found)
+        why = "; ".join(
+            f"{obstacle.name}: {obstacle.why}" if obstacle.name else obstacle.why
+            for obstacle in found
+        )
         raise Conflict(
             f"execution {execution.id} cannot continue with this version of its flow: {why}",
             hint=f"change only what failed and what comes after it, or start over from a step: "

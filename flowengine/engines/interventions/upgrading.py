@@ -92,7 +92,7 @@ class Upgrading:
         host = self._host
         execution = host.stored(record.id, 0)
         info = look(host, execution, record, self._linked, self._mapping)
-        if info["verdict"] == "continues" and host.keeper.holder(record.id) is not None:
+        if info["verdict"] == "continues" and host.holder(record.id) is not None:
             info["verdict"] = "held"
         return info
 
@@ -188,7 +188,9 @@ def check_mapping(
     from flowengine.sdk import ValidationError
 
     try:
-        plain = {name: one for name, one in to_plain(dict(mapping)).items() if one is not None}
+        plain = {
+            name: target for name, target in to_plain(dict(mapping)).items() if target is not None
+        }
     except ValidationError as error:
         raise UsageError(f"the mapping is not plain data: {error}") from None
     for section, names in plain.items():
@@ -197,7 +199,7 @@ def check_mapping(
             raise UsageError(f"a mapping has no section '{section}'", hint=f"known: {known}")
         if not isinstance(names, dict):
             raise UsageError(f"'{section}' of a mapping maps old names to new ones")
-    olds = [host.flows.by_hash(hash) for hash in dict.fromkeys(one.hash for one in records)]
+    olds = [host.flows.by_hash(hash) for hash in dict.fromkeys(record.hash for record in records)]
     for section in SECTIONS[:-1]:
         _check_names(olds, linked, section, plain.get(section, {}))
     for section, values in plain.get("values", {}).items():
@@ -219,7 +221,7 @@ def _check_names(
     """
     there = _names(linked, section)
     for old, new in renamed.items():
-        if olds and not any(old in _names(one, section, qualified=True) for one in olds):
+        if olds and not any(old in _names(old_flow, section, qualified=True) for old_flow in olds):
             raise UsageError(f"{section}: no execution to be moved has '{old}'")
         dropped = new is None and section in ("state", "signals")
         if not dropped and (not isinstance(new, str) or new not in there):
@@ -278,14 +280,16 @@ def look(
     else:
         ran = steps_that_ran(host, record)
         found = obstacles(execution.linked.graph, linked.graph, execution.state, mapping, ran)
-        if any(one.write is None for one in found):
+        if any(obstacle.write is None for obstacle in found):
             verdict = "cannot"
         elif found:
             verdict = "mapping"
-    return told(record, verdict, found)
+    return upgrade_info(record, verdict, found)
 
 
-def told(record: ExecutionRecord, verdict: Verdict, found: Sequence[Obstacle] = ()) -> UpgradeInfo:
+def upgrade_info(
+    record: ExecutionRecord, verdict: Verdict, found: Sequence[Obstacle] = ()
+) -> UpgradeInfo:
     """Return the report about one execution."""
     return {
         "execution": record.id,
@@ -305,8 +309,8 @@ def told(record: ExecutionRecord, verdict: Verdict, found: Sequence[Obstacle] = 
 def _written(found: Sequence[Obstacle]) -> dict[str, Any]:
     """Return all that is to be written into the mapping."""
     whole: dict[str, Any] = {}
-    for one in found:
-        for section, names in (one.write or {}).items():
+    for obstacle in found:
+        for section, names in (obstacle.write or {}).items():
             into = whole.setdefault(section, {})
             for name, value in names.items():
                 if isinstance(value, dict):
@@ -325,9 +329,9 @@ def steps_that_ran(host: Host, record: ExecutionRecord) -> set[str]:
         if moment.event["type"] == "upgraded":
             renamed = moment.event["mapping"].get("steps", {})
             ran = {renamed.get(name, name) for name in ran}
-        for one in seen:
-            if one.status in OVER:
-                node = moment.graph.node(one.step)
+        for observation in seen:
+            if observation.status in OVER:
+                node = moment.graph.node(observation.step)
                 flow = moment.graph.body(node.body).flow if node.body >= 0 else 0
                 prefix = f"{moment.graph.flows[flow].id}:" if flow else ""
                 ran.add(f"{prefix}{node.id}")

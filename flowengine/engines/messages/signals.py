@@ -142,10 +142,10 @@ def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None
     from flowengine.engines.starting.same_start import differing
 
     before = unpack_event(sent.event, f"a message to execution {sent.execution}")
-    said = before["message"] if before["type"] == "started" else before
-    if "data" not in said:
+    message = before["message"] if before["type"] == "started" else before
+    if "data" not in message:
         return  # it began an execution before such were stored with their data
-    datas = said["data"], event["data"]
+    datas = message["data"], event["data"]
     if not all(isinstance(data, dict) for data in datas):
         datas = {"data": datas[0]}, {"data": datas[1]}
     if differences := differing(*datas):
@@ -197,11 +197,11 @@ def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning
 
 
 def _start(host: Host, name: str, key: str, flow: str | None) -> Start:
-    starts = [one for one in host.store.starts(name) if flow in (None, one.flow)]
+    starts = [start for start in host.store.starts(name) if flow in (None, start.flow)]
     if len(starts) == 1:
         return starts[0]
     if starts:
-        names = ", ".join(one.flow for one in starts)
+        names = ", ".join(start.flow for start in starts)
         raise Conflict(
             f"signal '{name}' starts executions of several flows: {names}",
             hint=f"say which: flowengine signal --key KEY --flow FILE {name}",

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.people.approval_ownership import hand
-from flowengine.engines.people.approvals import Answer, check_decidable, decide
+from flowengine.engines.people.approvals import GivenAnswer, check_decidable, decide
 from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.engines.running.flow_grants import answer_open
 from flowengine.errors import Conflict, InputError, NotAllowed, UsageError
@@ -41,7 +41,7 @@ def record_decision(
     Returns:
         The decision that counts, and whether its execution is to be resumed.
     """
-    given = Answer(
+    given = GivenAnswer(
         choice,
         who,
         answer.get("form"),
@@ -112,8 +112,8 @@ def read_answer(host: Host, wait: str, answer: Mapping[str, Any]) -> tuple[str, 
         raise InputError("an answer says 'approved' with true or false", field="approved")
     if not isinstance(reason, str | None) or answer.keys() - {"approved", "reason"}:
         raise InputError("an answer has 'approved', and perhaps a 'reason' in words")
-    said: Answering = {"comment": reason} if reason else {}
-    return choice_of(host, wait, "approve" if approved else "reject"), said
+    details: Answering = {"comment": reason} if reason else {}
+    return choice_of(host, wait, "approve" if approved else "reject"), details
 
 
 def answer_questions(host: Host, result: ExecutionResult, choice: str, who: Actor) -> bool:

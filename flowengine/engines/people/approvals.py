@@ -54,7 +54,7 @@ _SIGNATURES = {
 """The first bytes of files of each type: other content does not match the name."""
 
 
-class Answer(NamedTuple):
+class GivenAnswer(NamedTuple):
     """What somebody decided."""
 
     choice: str
@@ -81,7 +81,7 @@ def check_decidable(id: str, kind: str) -> None:
         )
 
 
-def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) -> Decision:
+def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: int) -> Decision:
     """Decide on a wait: the one function through which every decision comes.
 
     Args:
@@ -117,7 +117,7 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
     keeper = KeptFiles(store, wait.execution)
     decision["attachments"] = [keeper.put(Path(path), os.path.basename(path)) for path in files]
     if images:
-        decision["images"] = [keeper.put(one, name_of(one)) for one in images]
+        decision["images"] = [keeper.put(image, name_of(image)) for image in images]
     event = {"type": "decided", "at": now, "wait": wait.number, **decision}
     approves = _choice(wait.record, answer.choice).get("counts_as") == "approve"
     gives = to_keep(wait, decision)
@@ -142,7 +142,9 @@ def _journaled(store: Store, wait: Wait, user: str) -> Any:
     raise damage(f"the votes of wait {wait.id}", LookupError(f"no entry is that of {user}"))
 
 
-def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> dict[str, Any]:
+def check_answer(
+    wait: Mapping[str, Any], answer: GivenAnswer, settings: Settings
+) -> dict[str, Any]:
     """Check an answer against the wait it is for.
 
     Args:
@@ -204,7 +206,7 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
 
 
 def differences(
-    wait: Mapping[str, Any], standing: Mapping[str, Any], answer: Answer, files: Sequence[str]
+    wait: Mapping[str, Any], standing: Mapping[str, Any], answer: GivenAnswer, files: Sequence[str]
 ) -> list[str]:
     """Return in what an answer differs from the decision that stands; nothing if it agrees.
 
@@ -236,17 +238,17 @@ def differences(
     mine["attachments"] = sorted(set(files))
     stands = {
         **standing,
-        "images": [view(one)["sha256"] for one in standing.get("images") or ()],
+        "images": [view(image)["sha256"] for image in standing.get("images") or ()],
         "attachments": sorted({file["sha256"] for file in standing.get("attachments") or ()}),
     }
     return [
-        f"{name} there: {_told(stands.get(name))}, here: {_told(value)}"
+        f"{name} there: {_in_one_line(stands.get(name))}, here: {_in_one_line(value)}"
         for name, value in mine.items()
         if stands.get(name) != value and (name == "edits" or value not in (None, []))
     ]
 
 
-def _told(value: Any) -> str:
+def _in_one_line(value: Any) -> str:
     """Return a part of a decision in one line."""
     if value is None:
         return "none"
@@ -256,7 +258,7 @@ def _told(value: Any) -> str:
     return text if len(text) <= LONGEST_PART else f"{text[:LONGEST_PART]}…"
 
 
-def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:
+def _settled(wait: Wait, answer: GivenAnswer, files: Sequence[str]) -> Decision:
     """Return the decision that closed a wait, if the answer is the same.
 
     Raises:
@@ -274,7 +276,7 @@ def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:
 
 
 def _agreed(
-    wait: Wait, standing: Mapping[str, Any], answer: Answer, files: Sequence[str]
+    wait: Wait, standing: Mapping[str, Any], answer: GivenAnswer, files: Sequence[str]
 ) -> Decision:
     """Return the decision that counts, if the answer is the same.
 
@@ -284,10 +286,10 @@ def _agreed(
     differ = differences(wait.record, standing, answer, [_digest(path) for path in files])
     if not differ:
         return _decision(wait, standing, first=False)
-    said = f": {standing['comment']}" if standing.get("comment") else ""
+    reason = f": {standing['comment']}" if standing.get("comment") else ""
     raise Conflict(
         f"{wait.id} was already {participle(standing['choice'])} by {standing['by']}"
-        f" at {format_time(standing['at'])}{said}",
+        f" at {format_time(standing['at'])}{reason}",
         hint=None if standing["choice"] != answer.choice else f"it differs: {'; '.join(differ)}",
         standing={key: value for key, value in standing.items() if key != "type"},
     )
@@ -399,7 +401,8 @@ def _outline(schema: Mapping[str, Any]) -> str:
     fields = schema.get("properties", {})
     required = [(name, fields.get(name)) for name in schema.get("required", fields)]
     parts = [
-        f'"{name}": {_outline(one) if isinstance(one, dict) else "JSON"}' for name, one in required
+        f'"{name}": {_outline(field) if isinstance(field, dict) else "JSON"}'
+        for name, field in required
     ]
     return f"{{{', '.join(parts)}}}"
 

@@ -149,8 +149,10 @@ class _Field:
         return self._map(old if was == "object" else {}, new) if kind == "object" else new
 
     def _refused(self, wanted: set[str]) -> InputError:
-        told = " or ".join(_ARTICLES[name] for name in sorted(wanted, key=lambda n: n == "null"))
-        return InputError(f"'{self.path}' is {told} and has to stay one", field=self.path)
+        expected = " or ".join(
+            _ARTICLES[name] for name in sorted(wanted, key=lambda n: n == "null")
+        )
+        return InputError(f"'{self.path}' is {expected} and has to stay one", field=self.path)
 
     def _map(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         for name in old:

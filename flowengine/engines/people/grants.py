@@ -186,16 +186,16 @@ def revoke(host: Host, id: str, who: Actor) -> GrantInfo:
         wait = host.store.wait(host.store.find_wait(id))
     except NotFound:
         raise no_grant(id) from None
-    grant = _one(host, wait.execution, wait.id)
+    grant = _grant_of(host, wait.execution, wait.id)
     if grant["status"] == "revoked":
         raise Conflict(f"the grant {wait.id} was revoked by {grant['revoked_by']}")
     at = host.clock.now()
     event = {"type": "revoked", "at": at, "grant": wait.number, **who.fields()}
     host.store.send(wait.execution, pack(event), at, host.ids.message())
-    return _one(host, wait.execution, wait.id)
+    return _grant_of(host, wait.execution, wait.id)
 
 
-def _one(host: Host, execution: str, id: str) -> GrantInfo:
+def _grant_of(host: Host, execution: str, id: str) -> GrantInfo:
     """Return a grant of an execution.
 
     Raises:

@@ -15,6 +15,8 @@ from flowengine.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from flowengine.sdk import File
+
 MOST = 8
 LARGEST = 10 * 1024 * 1024
 """Bytes of one image."""
@@ -33,7 +35,7 @@ def checked_images(
     Raises:
         InputError: The decision takes none, or they are none that a model can be shown.
     """
-    counts_as = next((one["counts_as"] for one in record["choices"] if one["id"] == choice), "")
+    counts_as = next((each["counts_as"] for each in record["choices"] if each["id"] == choice), "")
     if "digest" not in record or counts_as not in ("approve", "reject"):
         raise InputError(
             "images go with the approval or rejection of a call",
@@ -51,7 +53,7 @@ def contents(images: Sequence[str | os.PathLike[str] | bytes]) -> list[bytes]:
     Raises:
         InputError: One is none, or too large.
     """
-    return [_checked(one) for one in images]
+    return [_checked(image) for image in images]
 
 
 def digests(images: Sequence[str | os.PathLike[str] | bytes]) -> list[str]:
@@ -60,7 +62,7 @@ def digests(images: Sequence[str | os.PathLike[str] | bytes]) -> list[str]:
     Raises:
         InputError: One is none, or too large.
     """
-    return [sha256(one).hexdigest() for one in contents(images)]
+    return [sha256(image).hexdigest() for image in contents(images)]
 
 
 def name_of(image: bytes) -> str:
@@ -70,17 +72,12 @@ def name_of(image: bytes) -> str:
     return f"image.{(media_type(image[:16]) or '').removeprefix('image/')}"
 
 
-def view(image: Any) -> dict[str, Any]:
+def view(image: File) -> dict[str, Any]:
     """Return what is told of an image of a decision.
 
     Args:
-        image: A kept file; a `data:` URL in journals of earlier versions.
+        image: The kept file.
     """
-    if isinstance(image, str):
-        head, _, data = image.partition(";base64,")
-        content = b64decode(data)
-        type, size, digest = head.removeprefix("data:"), len(content), sha256(content).hexdigest()
-        return {"media_type": type, "size": size, "sha256": digest}
     type = image["name"].rpartition(".")[2]
     return {"media_type": f"image/{type}", "size": image["size"], "sha256": image["sha256"]}
 

@@ -106,5 +106,5 @@ def decision_view(event: dict[str, Any]) -> dict[str, Any]:
     if "images" in view:
         from flowengine.engines.people.images import view as image_view
 
-        view["images"] = [image_view(one) for one in view["images"]]
+        view["images"] = [image_view(image) for image in view["images"]]
     return view

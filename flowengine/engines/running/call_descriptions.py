@@ -116,7 +116,7 @@ def difference(host: Host, execution: Execution, step: int, approved: str) -> st
     if sha256(now).hexdigest() == approved:
         return None
     try:
-        before = host.store.artifact(approved).read_bytes()
+        before = _text_of(host, approved)
     except (NotFound, OSError):
         return "the text of the tool has changed; the earlier text was not kept"
     return _compared(before.decode(), now.decode())
@@ -141,7 +141,7 @@ def asked_anew(host: Host, execution: Execution, run: Run, error: ErrorData) -> 
     before, now = data["approved"]["before"], data["approved"]["now"]
     if "source" in approved:
         with suppress(NotFound, OSError):
-            before = host.store.artifact(approved["source"]).read_bytes().decode()
+            before = _text_of(host, approved["source"]).decode()
     step = execution.linked.compiled["steps"][run.step]
     subject, why = subject_of(step, run.args, run.input), {"difference": _compared(before, now)}
     return asked(host, run, tool_of(step, {}), approved["version"], subject, why)
@@ -165,6 +165,12 @@ def asked(
         **{name: one for name, one in why.items() if one is not None},
     }  # fmt: skip
     return event  # type: ignore[return-value] # built key by key
+
+
+def _text_of(host: Host, sha256: str) -> bytes:
+    """Return the text of a tool that was kept."""
+    with host.store.open_artifact(sha256) as file:
+        return file.read()
 
 
 def _packed(text: str) -> bytes:

@@ -16,27 +16,21 @@ from typing import TYPE_CHECKING
 from flowengine.engines.executions.execution import ENDED, Execution, Preview, Told
 from flowengine.engines.executions.views import entry_view, result_of, wait_view
 from flowengine.engines.results import Update
+from flowengine.engines.running.carrying import Carrier
 from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run_quick
 from flowengine.engines.running.recovery import fire, recover, take_message
 from flowengine.errors import Conflict, StoreError
 from flowengine.garbage import CollectedLater
 from flowengine.journal.records import Append, Wait
 from flowengine.journal.shapes import unpack_message
-from flowengine.kernel.commands import (
-    Command,
-    Consult,
-    Notify,
-    ReleaseRegion,
-    Run,
-    Send,
-    Stop,
-)
+from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flowengine.engines.host import Host
+    from flowengine.engines.running.carrying import Notice
     from flowengine.execution_environment import NotReleased
     from flowengine.kernel.events import Event
 
@@ -47,7 +41,7 @@ TURNS_SECONDS = 0.005
 """How long executions that never wait may run before others get a turn."""
 
 
-class Driver:
+class Driver(Carrier):
     """Drives executions synchronously, as long as nothing has to be awaited.
 
     Args:
@@ -66,6 +60,7 @@ class Driver:
         self.ready: list[Execution] = []
         self.ahead: deque[Execution] = deque()
         self.left: list[tuple[Execution, Run | Consult | Preview]] = []
+        self._quick_until = 0.0
         host.on_not_released = self.not_released
 
     def add(self, execution: Execution) -> None:
@@ -124,7 +119,7 @@ class Driver:
         if not appends:
             return
         try:
-            verdicts = self.host.store.commit(appends)
+            verdicts = self.host.journals.commit(appends)
         except Exception as error:
             for execution in going:
                 self.halt(execution, error)
@@ -138,7 +133,8 @@ class Driver:
                 elif append.release:
                     self._rest(execution)
                 else:
-                    self._follow(execution)
+                    self._quick_until = monotonic() + QUICK_SECONDS
+                    self.carry_out(execution)
                 if verdict is None and (append.claims or append.head is not None):
                     self._claimed(execution, append)
             except Exception as error:
@@ -184,10 +180,10 @@ class Driver:
         """
         execution.told = Told([], [], []) if self.host.subscribers else None
         execution.apply_queue()
-        [verdict] = self.host.store.commit([execution.take(release=True)])
+        [verdict] = self.host.journals.commit([execution.take(release=True)])
         if verdict is not None:
             raise verdict
-        self._follow(execution)
+        self.carry_out(execution)
 
     def start(self, execution: Execution, run: Run) -> None:
         """Begin an attempt that has to be awaited."""
@@ -200,6 +196,9 @@ class Driver:
             for other, run in self.left
             if other is not execution or run.unit != stop.unit
         ]
+
+    def alarm(self, execution: Execution) -> None:
+        """Leave the timers to an event loop: what waits for time here is let go."""
 
     def consult(self, execution: Execution, command: Consult | Preview) -> None:
         """Compute the preview of a call, and ask whoever may answer at once: both are awaited."""
@@ -355,7 +354,7 @@ class Driver:
         """Let go of an execution; a message that came in the same moment is still taken."""
         execution.epoch = 0
         self.host.keeper.released(execution.id)
-        self._follow(execution)
+        self.carry_out(execution)
         store = self.host.store
         if not execution.ended and store.inbox(execution.id):
             with suppress(Conflict):
@@ -371,40 +370,40 @@ class Driver:
             self.host.tell(Update(execution.id, "end", result_of(execution)))
         self.rested(execution)
 
-    def _follow(self, execution: Execution) -> None:
-        """Carry out what follows from events that are on disk, in order."""
-        if execution.told is not None:
-            _report(self.host, execution, execution.told)
-        commands = execution.commands
-        if not commands:
-            return
-        until = monotonic() + QUICK_SECONDS
-        runner = execution.linked.runner
-        given = execution.context.environments or execution.context.missing
-        while commands:
-            command = commands[0]
-            if type(command) is not Run:
-                commands.popleft()
-                self._carry(execution, command)
-                continue
-            is_open = self.host.is_open(command, execution)
-            if not is_open and (gated := self._look(execution, command)):
-                commands.popleft()
-                self.post(execution, gated)
-            elif execution.linked.compiled["steps"][command.step].get("kind") == "flow":
-                commands.popleft()
-                self.post(execution, self._begin(execution, command))
-            elif given or (call := runner.quick(command.step)) is None:
-                commands.popleft()
-                self.start(execution, command)
-            elif is_open and not execution.queue and runner.pure(command.step) is not None:
-                self.look(execution)  # it runs ahead in the next turn
-                return
-            else:
-                commands.popleft()
-                self.post(execution, run_quick(self.host, execution, command, call))
-                if monotonic() > until:
-                    return
+    def report(self, execution: Execution, told: Told) -> None:
+        """Tell subscribers what is on disk now."""
+        tell = self.host.tell
+        for seq, event, address, why in told.entries:
+            tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
+        for step in told.steps:
+            tell(Update(execution.id, "step", None, step))
+        flow = execution.context.flow
+        for record, how in told.waits:
+            if how is None and record["id"] not in execution.waits:
+                continue  # it was over before anybody could answer it
+            if how is None and _may_settle(execution, record["id"]):
+                continue  # it is told if the attempt ends without an answer
+            tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
+
+    def begin_attempt(self, execution: Execution, run: Run) -> bool:
+        """Begin an attempt, unless it must not begin; a quick step is run here and now."""
+        is_open = self.host.is_open(run, execution)
+        context, runner = execution.context, execution.linked.runner
+        if not is_open and (gated := self._look(execution, run)):
+            self.post(execution, gated)
+        elif execution.linked.compiled["steps"][run.step].get("kind") == "flow":
+            self.post(execution, self._begin_detached(execution, run))
+        elif context.environments or context.missing or (call := runner.quick(run.step)) is None:
+            self.start(execution, run)
+        elif is_open and not execution.queue and runner.pure(run.step) is not None:
+            execution.commands.appendleft(run)
+            self.look(execution)  # it runs ahead in the next turn
+            return False
+        else:
+            execution.queue.append(run_quick(self.host, execution, run, call))  # as `post` does
+            self.look(execution)
+            return monotonic() <= self._quick_until
+        return True
 
     def _look(self, execution: Execution, run: Run) -> Event | None:
         """Return what takes the place of an attempt that must not begin; None: it may."""
@@ -412,17 +411,15 @@ class Driver:
 
         return look(self.host, execution, run)
 
-    def _begin(self, execution: Execution, run: Run) -> Event:
+    def _begin_detached(self, execution: Execution, run: Run) -> Event:
         """Begin an execution for a step that does not wait for it."""
         from flowengine.engines.running.detached import begin_detached
 
         return begin_detached(self.host, execution, run)
 
-    def _carry(self, execution: Execution, command: Command | Preview) -> None:
-        """Carry out a command that starts no attempt; the end, already committed, needs nothing."""
-        if isinstance(command, Stop):
-            self.stop(execution, command)
-        elif isinstance(command, Consult):
+    def tell(self, execution: Execution, command: Notice) -> None:
+        """Tell whom it concerns what has happened."""
+        if isinstance(command, Consult):
             if command.environment is None and self._answered(execution, command):
                 self.read_inbox(execution)
                 return
@@ -436,7 +433,7 @@ class Driver:
             self._deliver()
         elif isinstance(command, ReleaseRegion):
             self.release_region(execution, command)
-        elif isinstance(command, Notify):
+        else:
             self.host.tell(Update(execution.id, "notify", command._asdict()))
 
     def _answered(self, execution: Execution, asked: Consult) -> bool:
@@ -475,22 +472,6 @@ def _has_preview(execution: Execution, step: int) -> bool:
     from flowengine.engines.executions.calls import has_preview  # few steps are asked about
 
     return has_preview(execution.linked.compiled["steps"][step])
-
-
-def _report(host: Host, execution: Execution, told: Told) -> None:
-    """Tell subscribers what is on disk now."""
-    tell = host.tell
-    for seq, event, address, why in told.entries:
-        tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
-    for step in told.steps:
-        tell(Update(execution.id, "step", None, step))
-    flow = execution.context.flow
-    for record, how in told.waits:
-        if how is None and record["id"] not in execution.waits:
-            continue  # it was over before anybody could answer it
-        if how is None and _may_settle(execution, record["id"]):
-            continue  # it is told if the attempt ends without an answer
-        tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
 
 
 def _may_settle(execution: Execution, wait: int) -> bool:

@@ -149,7 +149,7 @@ def _stands(said: Verdict | None, run: Run, version: str, step: StepSpec) -> boo
 
 def version_of(step: StepSpec, offered: Mapping[str, str]) -> str:
     """Return a digest of what a step calls, and how."""
-    from flowengine.kernel.graph.digests import digest
+    from flowengine.kernel.graph.values import digest
 
     places = environment_uses.places(environment_uses.of_step(step))
     called = [step["kind"], step.get("task", {}), step.get("effect", ""), *places]

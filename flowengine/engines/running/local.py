@@ -96,7 +96,7 @@ class Local(Driver):
             if left is None or execution.queued or "claims" in execution.state:
                 execution.queued = False
                 self.look(execution)
-            self._set_alarm(execution)
+            self.alarm(execution)
         self._awaited[id] = self._awaited.get(id, 0) + 1
         try:
             await asyncio.shield(self._rests[id])
@@ -135,10 +135,10 @@ class Local(Driver):
             self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
 
     def turn(self) -> list[Execution]:
-        """Like every driver, and wake the loop for the timers."""
+        """Like every driver; set the alarm, and end previews of questions that are answered."""
         going = super().turn()
         for execution in going:
-            self._set_alarm(execution)
+            self.alarm(execution)
         for (id, wait), computing in self._previews.items():
             if id in self.executions and wait not in self.executions[id].waits:
                 computing.cancel()  # somebody has answered
@@ -161,6 +161,18 @@ class Local(Driver):
         before = execution.work.get(run.unit)
         attempt = self._attempt_in_task(execution, run, before, copy_context())
         execution.work[run.unit] = self._loop.create_task(attempt)
+
+    def alarm(self, execution: Execution) -> None:
+        """Have the loop wake for the next timer of an execution."""
+        due = execution.timers.next()
+        if due is None or (self._alarm is not None and self._alarm_due <= due):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay = (due - self.host.clock.now()) / 1000
+        longest = min(max(self.host.stay / 1000, SHORTEST_STAY), LONGEST_SLEEP)
+        self._alarm = self._loop.call_later(min(max(delay, 0.0), longest), self._ring)
+        self._alarm_due = due
 
     def consult(self, execution: Execution, command: Consult | Preview) -> None:
         """Compute the preview of a call, and ask whoever may answer at once, in a task."""
@@ -300,7 +312,7 @@ class Local(Driver):
         """
         state = execution.state
         cut = state["cuts"].get(run.unit)
-        if cut is None or cut["attempt"] != run.attempt or cut.get("running"):
+        if cut is None or cut["attempt"] != run.attempt or cut["phase"] == "run":
             return 0.0
         stays = self.executions.get(execution.id) is execution and not execution.ended
         return LATE_SECONDS if stays and run.unit not in state["units"] else 0.0
@@ -414,18 +426,6 @@ class Local(Driver):
             if rest is not None:
                 rest.cancel()
 
-    def _set_alarm(self, execution: Execution) -> None:
-        """See to it that the loop wakes for the next timer of an execution."""
-        due = execution.timers.next()
-        if due is None or (self._alarm is not None and self._alarm_due <= due):
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        delay = (due - self.host.clock.now()) / 1000
-        longest = min(max(self.host.stay / 1000, SHORTEST_STAY), LONGEST_SLEEP)
-        self._alarm = self._loop.call_later(min(max(delay, 0.0), longest), self._ring)
-        self._alarm_due = due
-
     def _ring(self) -> None:
         """Fire what is due, and set the alarm for what is next."""
         self._alarm = None
@@ -434,7 +434,7 @@ class Local(Driver):
             self.fire_timers(execution)
             if not execution.work and not execution.timers.stays(until):
                 self.look(execution)  # the clock was set back: its time is too far off to stay for
-            self._set_alarm(execution)
+            self.alarm(execution)
 
     def _poll(self) -> None:
         """Take what other processes have sent to the executions that are driven here."""

@@ -12,7 +12,7 @@ from flowengine.engines.flows import as_loaded
 from flowengine.engines.starting.inputs import check_inputs
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
-from flowengine.journal.records import Append, Beginning, Claim, Head, NewExecution
+from flowengine.journal.records import Beginning, Claim, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
 from flowengine.kernel.notation.times import format_time
@@ -115,18 +115,10 @@ def create(
     Returns:
         Its id.
     """
-    store = host.store
-    data, at = started["execution"], started["at"]
-    new = new_record(linked, data, at, None)
+    data = started["execution"]
+    new = new_record(linked, data, started["at"], None)
     keys, claims = declared_by(linked, started)
-    append = Append(data["id"], 0, 0, new=new, head=Head("running", at), keys=keys, claims=claims)
-    (taken,) = store.commit([append])
-    if taken is not None and not exists(host, str(data["id"])):
-        raise taken
-    if taken is None or not store.events(data["id"], limit=1):
-        for content, name in files:
-            store.put_artifact(str(data["id"]), content, name)
-        store.send(data["id"], pack(started), at, "started")
+    host.store.begin(Beginning(data["id"], new, keys, pack(started), claims), files)
     return str(data["id"])
 
 
@@ -177,7 +169,9 @@ def declared_by(linked: LinkedFlow, started: Any) -> tuple[list[tuple[str, str]]
     commands = advance(linked.graph, state, copy(started))  # only to see what follows
     id, now = started["execution"]["id"], started["at"]
     claims = [
-        claim_of(id, one, now) for one in commands if isinstance(one, Kernel) and not one.unit
+        claim_of(id, command, now)
+        for command in commands
+        if isinstance(command, Kernel) and not command.unit
     ]
     return list(state["keys"].items()), claims
 

@@ -82,8 +82,8 @@ def with_defaults(
 def fill_defaults(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a map with the defaults of those properties that it leaves out."""
     defaults = {
-        name: one["default"]
-        for name, one in schema.get("properties", {}).items()
-        if name not in given and isinstance(one, dict) and "default" in one
+        name: value["default"]
+        for name, value in schema.get("properties", {}).items()
+        if name not in given and isinstance(value, dict) and "default" in value
     }
     return {**given, **defaults}

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from flowengine.execution_environment.bookkeeping.capacity import Capacity, Place, Places
+from flowengine.execution_environment.bookkeeping.capacity import Capacity, PlaceClaim, Places
 from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
 from flowengine.execution_environment.bookkeeping.states import State
 from flowengine.execution_environment.clock import Clock
@@ -47,7 +47,7 @@ class Books:
         self.records: dict[str, Record] = {}
         self.instances: dict[str, Instance] = {}
         """All that still exist, in the order in which they were requested."""
-        self.gone: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self.ended: OrderedDict[str, dict[str, Any]] = OrderedDict()
         """What is known of those that are, by id."""
         self.closed = False
         self.pid = os.getpid()
@@ -212,9 +212,9 @@ class Books:
         self.instances.pop(instance.id, None)
         if record.current is instance:
             record.current = None
-        self.gone[instance.id] = summary
-        while len(self.gone) > _REMEMBERED:
-            self.gone.popitem(last=False)
+        self.ended[instance.id] = summary
+        while len(self.ended) > _REMEMBERED:
+            self.ended.popitem(last=False)
 
     def find(self, given: Handle | str) -> Instance | None:
         """Return the opening of a handle or id; None: it no longer exists.
@@ -236,7 +236,7 @@ class Books:
             raise UnknownEnvironment(f"{type(given).__name__} is neither a handle nor an id")
         if given in self.records:
             return self.records[given].current
-        if given not in self.instances and given not in self.gone:
+        if given not in self.instances and given not in self.ended:
             raise UnknownEnvironment(f"there is no environment '{given}' here")
         return self.instances.get(given)
 
@@ -281,9 +281,9 @@ class Books:
         ]
 
 
-def place_of(declared: Declared) -> Place:
+def place_of(declared: Declared) -> PlaceClaim:
     """Return the counters for which an environment counts."""
-    return Place(declared.spec.kind, declared.spec.scope, declared.spec.owner_id)
+    return PlaceClaim(declared.spec.kind, declared.spec.scope, declared.spec.owner_id)
 
 
 def check_names(together: Iterable[Declared]) -> None:

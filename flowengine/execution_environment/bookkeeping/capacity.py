@@ -29,7 +29,7 @@ class Capacity(NamedTuple):
         return self.whole is None and self.owner is None and not self.kinds
 
 
-class Place(NamedTuple):
+class PlaceClaim(NamedTuple):
     """What one environment counts for."""
 
     kind: str
@@ -45,7 +45,7 @@ class Turn:
         granted: Called once, under the manager's lock, when they are granted.
     """
 
-    def __init__(self, places: Sequence[Place], granted: Callable[[], object]) -> None:
+    def __init__(self, places: Sequence[PlaceClaim], granted: Callable[[], object]) -> None:
         self.places = tuple(places)
         self.granted = granted
         self.had = False
@@ -90,7 +90,7 @@ class Places:
             for place in turn.places:
                 self.give_back(place)
 
-    def give_back(self, place: Place) -> None:
+    def give_back(self, place: PlaceClaim) -> None:
         """Release one place, and serve those who wait."""
         for counter in self.counters(place):
             self._used[counter] -= 1
@@ -110,7 +110,7 @@ class Places:
         }
         return {counter: number for counter, number in lacking.items() if number > 0}
 
-    def counters(self, place: Place) -> list[tuple[str, ...]]:
+    def counters(self, place: PlaceClaim) -> list[tuple[str, ...]]:
         """Return what a place is counted by."""
         counters: list[tuple[str, ...]] = []
         if self.capacity.whole is not None:

@@ -52,25 +52,8 @@ def describe_spec(record: Record, now: float) -> dict[str, Any]:
     """
     if record.current is not None:
         return describe(record.current, now)
-    limits = record.declared.spec.limits.model_dump(exclude_none=True)
-    return {
-        "id": None,
-        **_of_spec(record),
-        "state": "declared",
-        "generation": record.generation,
-        "provider": _providers(record),
-        "isolation": None,
-        "holds": 0,
-        "holders": [],
-        "waiting": 0,
-        "age": None,
-        "checked": None,
-        "limits": limits,
-        "held": {},
-        "unenforced": [],
-        "workspace": None,
-        "error": None,
-    }
+    not_begun = Instance("", record, record.generation)
+    return {**describe(not_begun, now), "id": None}
 
 
 def _of_spec(record: Record) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Returns holds on open environments, or opens them first.
 
-`begin` returns at once if an open environment passes a plain check, otherwise it returns a future.
+`acquire` returns at once if an open environment passes a plain check, otherwise it returns a
+future.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Acquisition:
         self.closings = closings
         self.openings = OpeningTasks(books, around, queue, closings, self.have)
 
-    def begin(self, record: Record, holder: str | None) -> Handle | Future[Handle]:
+    def acquire(self, record: Record, holder: str | None) -> Handle | Future[Handle]:
         """Return a hold on the environment of a spec, or a future of one.
 
         Args:
@@ -64,12 +65,12 @@ class Acquisition:
                     continue
             verdict = self._check(instance)
             if isinstance(verdict, Future):
-                return background().submit(self._begin_slowly(record, instance, holder, verdict))
+                return background().submit(self._acquire_slowly(record, instance, holder, verdict))
             found = self._reuse(instance, holder, healthy=verdict)
             if found is not None:
                 return found
 
-    def begin_ahead(self, record: Record) -> Future[None]:
+    def open_ahead(self, record: Record) -> Future[None]:
         """Begin to open the environment of a spec, unless it is open; nobody holds it yet.
 
         Args:
@@ -87,7 +88,7 @@ class Acquisition:
 
     async def have(self, record: Record, holder: str | None) -> Handle:
         """Return a hold on the environment of a spec; for any loop."""
-        found = self.begin(record, holder)
+        found = self.acquire(record, holder)
         return found if isinstance(found, Handle) else await self.take(found)
 
     async def take(self, future: Future[Handle]) -> Handle:
@@ -104,7 +105,7 @@ class Acquisition:
             handle = future.result()
             self.closings.give_back(handle)
 
-    async def _begin_slowly(
+    async def _acquire_slowly(
         self, record: Record, instance: Instance, holder: str | None, verdict: Future[bool]
     ) -> Handle:
         await settled(verdict)

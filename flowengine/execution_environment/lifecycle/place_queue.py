@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from flowengine.execution_environment.bookkeeping.books import Books, place_of
-from flowengine.execution_environment.bookkeeping.capacity import Place, Turn
+from flowengine.execution_environment.bookkeeping.capacity import PlaceClaim, Turn
 from flowengine.execution_environment.bookkeeping.instances import Instance, Record
 from flowengine.execution_environment.clock import Clock, TookTooLong, within
 from flowengine.execution_environment.lifecycle.closing_tasks import ClosingTasks
@@ -109,12 +109,12 @@ class PlaceQueue:
         await self._wait_turn([place_of(declared)], str(declared), instance)
 
     async def _wait_turn(
-        self, wanted: list[Place], who: str, instance: Instance | None = None
+        self, wanted: list[PlaceClaim], who: str, instance: Instance | None = None
     ) -> None:
         """Wait until places are free, first come, first served, with a time limit."""
         loop = asyncio.get_running_loop()
-        told = asyncio.Event()
-        turn = Turn(wanted, lambda: loop.call_soon_threadsafe(told.set))
+        granted = asyncio.Event()
+        turn = Turn(wanted, lambda: loop.call_soon_threadsafe(granted.set))
         places = self.books.places
         with self.books.lock:
             if not places.possible(turn):
@@ -128,7 +128,7 @@ class PlaceQueue:
         wait = places.capacity.wait
         withdraw = self._clock.call_later(wait, turn.granted)
         try:
-            await told.wait()
+            await granted.wait()
         except asyncio.CancelledError:
             with self.books.lock:
                 places.give_up(turn)

@@ -101,13 +101,13 @@ def _instruments() -> tuple[Any, Any, Any]:
     meter = metrics.get_meter("flowengine", version("flowengine"))
     meter.create_observable_up_down_counter(
         f"{NAME}.open",
-        [_observed(lambda one: 1)],
+        [_observed(lambda environment: 1)],
         unit="{environment}",
         description="Environments that are open or in another state, as `list` says",
     )
     meter.create_observable_up_down_counter(
         f"{NAME}.holds",
-        [_observed(lambda one: int(one["holds"]))],
+        [_observed(lambda environment: int(environment["holds"]))],
         unit="{hold}",
         description="Holds on them",
     )
@@ -126,10 +126,12 @@ def _observed(
 
         counts: Counter[tuple[tuple[str, str], ...]] = Counter()
         for manager in list(_managers):
-            for one in manager.list():
-                if one["state"] != "declared":
-                    about = {key: str(one[key]) for key in ("kind", "provider", "scope", "state")}
-                    counts[tuple(about.items())] += count(one)
+            for environment in manager.list():
+                if environment["state"] != "declared":
+                    about = {
+                        key: str(environment[key]) for key in ("kind", "provider", "scope", "state")
+                    }
+                    counts[tuple(about.items())] += count(environment)
         for attributes, number in counts.items():
             yield Observation(number, dict(attributes))
 

@@ -167,22 +167,22 @@ class Workspaces:
 
     def _remove(self, path: Path, may_go: Callable[[dict[str, Any]], bool]) -> bool:
         """Remove a folder, if its claim lets it go; nobody can claim it meanwhile."""
-        gone = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+        discarded = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
         with self._alone():
             claim = self._read(_claim_of(path))
             if not claim or not may_go(claim):
                 return False
             with contextlib.suppress(OSError):  # so that it is known as ours until it is gone
-                self._write(_claim_of(gone), {"left_by": self._owner})
-                for each, other in ((path, gone), (home_of(path), home_of(gone))):
+                self._write(_claim_of(discarded), {"left_by": self._owner})
+                for each, other in ((path, discarded), (home_of(path), home_of(discarded))):
                     with contextlib.suppress(FileNotFoundError):
                         os.rename(each, other)
             with contextlib.suppress(OSError):
                 _claim_of(path).unlink(missing_ok=True)
-        remove_tree(gone)
-        remove_tree(home_of(gone))
+        remove_tree(discarded)
+        remove_tree(home_of(discarded))
         with contextlib.suppress(OSError):
-            _claim_of(gone).unlink(missing_ok=True)
+            _claim_of(discarded).unlink(missing_ok=True)
         self._remove_if_empty(path.parent)
         return True
 

@@ -106,8 +106,8 @@ async def choose(declared: Declared, around: Surroundings, policy: Any) -> Choic
             reasons.append((name, error))
     if len(reasons) == 1:
         raise reasons[0][1]
-    told = "; ".join(f"{name}: {error.message}" for name, error in reasons)
-    raise EnvironmentUnavailable(f"{declared} cannot be opened by any of its providers: {told}")
+    message = "; ".join(f"{name}: {error.message}" for name, error in reasons)
+    raise EnvironmentUnavailable(f"{declared} cannot be opened by any of its providers: {message}")
 
 
 async def _try(
@@ -348,9 +348,9 @@ def _request(
     try:
         config = model.model_validate(revealed, context={"revealed": True})
     except ValidationError as error:
-        told = "; ".join(map(str, faults_of(error, model, "config")))
+        message = "; ".join(map(str, faults_of(error, model, "config")))
         raise EnvironmentStartFailed(
-            f"{declared}: with its secrets the configuration is not valid: {told}"
+            f"{declared}: with its secrets the configuration is not valid: {message}"
         ) from None
     entry = instance.entry
     assert entry is not None

@@ -25,10 +25,9 @@ from flowengine.flow.models.kinds import ASK
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph import environment_uses
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.rules import Called
 from flowengine.kernel.graph.specs import RuleSpec, StepSpec
-from flowengine.kernel.graph.values import holds_secret
+from flowengine.kernel.graph.values import digest, holds_secret
 from flowengine.sdk.generated_flows import Mark, Offered
 
 

@@ -31,8 +31,7 @@ from flowengine.flow.models import AskBeforeCall, Loc, Tool
 from flowengine.flow.models.kinds import brought_tools, idempotent_if, takes_arguments, tools_of
 from flowengine.flow.models.tool import Server
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.digests import digest
-from flowengine.kernel.graph.values import holds_secret
+from flowengine.kernel.graph.values import digest, holds_secret
 from flowengine.sdk.near_words import did_you_mean
 from flowengine.sdk.python_functions.signature import Signature, derive
 from flowengine.sdk.step_kind import SignatureError

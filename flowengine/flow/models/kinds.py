@@ -12,13 +12,13 @@ from typing import Any
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.models.types import in_generated
-from flowengine.sdk.step_kind import Place, StepKind, Synonym, Tool
+from flowengine.sdk.step_kind import KindPlace, StepKind, Synonym, Tool
 
 ASK = "std.ask"
 """The question to a person: no call, but a wait."""
 
 
-def is_kind(name: str, place: Place) -> bool:
+def is_kind(name: str, place: KindPlace) -> bool:
     """Return whether a step kind can stand at a place; one that is installed is imported for it.
 
     One that cannot be imported can stand everywhere: that is reported where it is used.
@@ -33,19 +33,19 @@ def is_kind(name: str, place: Place) -> bool:
     return place in places or (in_generated.get() and "generated" in places)
 
 
-def kind_names(place: Place) -> list[str]:
+def kind_names(place: KindPlace) -> list[str]:
     """Return the step kinds that can stand at a place. Imports all: for messages and schemas."""
     return [name for name in registry.kind_names() if is_kind(name, place)]
 
 
-def _places(name: str) -> Collection[Place]:
+def _places(name: str) -> Collection[KindPlace]:
     try:
         return registry.kind_class(name).places
     except FlowEngineError:
         return ("step", "tool")
 
 
-def takes_arguments(name: str, place: Place = "step") -> bool:
+def takes_arguments(name: str, place: KindPlace = "step") -> bool:
     """Return whether a step kind is called with arguments; no if there is no such kind."""
     if not is_kind(name, place):
         return False

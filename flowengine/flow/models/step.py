@@ -25,7 +25,7 @@ from flowengine.flow.models.types import (
     ToolName,
     Value,
 )
-from flowengine.sdk.step_kind import Place
+from flowengine.sdk.step_kind import KindPlace
 
 _WITH = ("call", "flow")
 """Actions of the language that take arguments by `with`."""
@@ -36,7 +36,7 @@ class Pluggable(Part):
 
     model_config = ConfigDict(extra="allow")
 
-    PLACE: ClassVar[Place] = "step"
+    PLACE: ClassVar[KindPlace] = "step"
     OWN_ACTIONS: ClassVar[tuple[str, ...]] = ()
     """Actions that the language itself defines."""
 

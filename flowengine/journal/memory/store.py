@@ -58,13 +58,14 @@ from flowengine.journal.short_ids import (
     shortest,
     the_one_of,
 )
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
     from tempfile import TemporaryDirectory
+    from typing import BinaryIO
 
     from flowengine.journal.artifacts import Artifacts
     from flowengine.journal.lease_holders import IsDead
@@ -77,7 +78,7 @@ _NO_EXECUTIONS_LEFT_OUT = ExecutionFilter()
 _NO_WAITS_LEFT_OUT = WaitFilter()
 
 
-class MemoryStore(Store):
+class MemoryStore(JournalStore):
     """A store in memory; see `flowengine.journal.store` for what each method does.
 
     Args:
@@ -391,6 +392,11 @@ class MemoryStore(Store):
         with self._lock:
             return self._messages.undelivered(execution)
 
+    def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
+        from flowengine.journal.beginning import begin
+
+        begin(self, beginning, files)
+
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         with self._lock:
             record = self._journal(execution).record
@@ -559,7 +565,10 @@ class MemoryStore(Store):
             keep()
         return artifact
 
-    def artifact(self, sha256: str, execution: str | None = None) -> Path:
+    def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
+        return self.fetch_artifact(sha256, execution).open("rb")
+
+    def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
         found = self._artifacts.find(sha256)
         if execution is not None:
             with self._lock:

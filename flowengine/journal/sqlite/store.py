@@ -56,11 +56,11 @@ from flowengine.journal.sqlite.rows import (
     read_lists,
     read_wait,
 )
-from flowengine.journal.store import Store
 
 if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
+    from typing import BinaryIO
 
     from flowengine.journal.artifacts import Artifacts
     from flowengine.journal.records import Artifact
@@ -70,7 +70,7 @@ NO_EXECUTION_FILTER = ExecutionFilter()
 NO_WAIT_FILTER = WaitFilter()
 
 
-class SqliteStore(Store):
+class SqliteStore:
     """The store in one SQLite file; see `flowengine.journal.store` for what each method does.
 
     Args:
@@ -276,6 +276,11 @@ class SqliteStore(Store):
 
     # -- inbox
 
+    def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
+        from flowengine.journal.beginning import begin
+
+        begin(self, beginning, files)
+
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         address = f"id {execution}"
         with self._database.writing() as connection:
@@ -465,7 +470,10 @@ class SqliteStore(Store):
             keep()
         return artifact
 
-    def artifact(self, sha256: str, execution: str | None = None) -> Path:
+    def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
+        return self.fetch_artifact(sha256, execution).open("rb")
+
+    def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
         found = self._artifacts.find(sha256)
         if execution is not None:
             with self._database.reading() as connection:

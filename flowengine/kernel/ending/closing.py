@@ -25,15 +25,14 @@ from flowengine.kernel.flow_state.causality import learn, pass_out
 from flowengine.kernel.flow_state.variables import make_fitting
 from flowengine.kernel.held_failures import drop_then
 from flowengine.kernel.limits import budgets
-from flowengine.kernel.limits.locks import leave
-from flowengine.kernel.machine import Machine, has_items
+from flowengine.kernel.limits.locks import leave_lock
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import end_round, move
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.view import held_arrivals, number_held
-from flowengine.kernel.waiting import answers
+from flowengine.kernel.transition import Transition, has_items
+from flowengine.kernel.view import number_waiting, waiting_arrivals
 from flowengine.kernel.waiting.listeners import unlisten, unwatch
-from flowengine.kernel.waiting.shared_questions import leave_questions
+from flowengine.kernel.waiting.shared_questions import forget_answers, leave_questions
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
@@ -41,118 +40,118 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
 
 
-def close_activation(m: Machine, act: Activation) -> None:
+def close_activation(tx: Transition, act: Activation) -> None:
     """Withdraw an activation with all that it does; its token is gone.
 
     Args:
         act: The activation; it is removed from the state.
     """
-    close_units(m, act)
-    scope = m.scope_of(act)
-    hand_over(m, act)
-    m.note(act, "cancelled")
-    routing.forget(m, act)
+    close_units(tx, act)
+    scope = tx.scope_of(act)
+    hand_over(tx, act)
+    tx.note(act, "cancelled")
+    routing.forget_activation(tx, act)
     if "undo" in act:  # its past is that of what it undoes, which may lie in a subflow inside
-        provenance.drop(m.state, act["past"])
+        provenance.drop(tx.state, act["past"])
     else:
-        leave_past(m, scope, act["line"], act["past"])
+        leave_past(tx, scope, act["line"], act["past"])
 
 
-def close_units(m: Machine, act: Activation) -> None:
+def close_units(tx: Transition, act: Activation) -> None:
     """Withdraw all units of an activation, and its deadline.
 
     What items of a map have written that succeeded before stays; what it cleans up goes on.
     """
-    no_longer_wait(m, act)
+    no_longer_wait(tx, act)
     for number in list(act["units"]):
-        close_unit(m, m.state["units"][number])
+        close_unit(tx, tx.state["units"][number])
     if act.get("writes"):
-        make_fitting(m, act)
-    end_bounds(m, act)
+        make_fitting(tx, act)
+    end_bounds(tx, act)
 
 
-def end_bounds(m: Machine, act: Activation) -> None:
+def end_bounds(tx: Transition, act: Activation) -> None:
     """Withdraw what bounds an activation from outside: its deadline, and what moves its map."""
     if "deadline" in act:
-        m.clear_timer(act.pop("deadline"))
+        tx.clear_timer(act.pop("deadline"))
     if has_items(act):
-        spec = m.node(act).map
+        spec = tx.node(act).map
         assert spec is not None
         if "more" in spec:
-            unlisten(m, act["id"], spec["more"])
+            unlisten(tx, act["id"], spec["more"])
         if "need" in act:
-            unwatch(m, act["id"], m.watched(act, spec.get("watches", ())))
+            unwatch(tx, act["id"], tx.watched(act, spec.get("watches", ())))
 
 
-def close_unit(m: Machine, unit: Unit) -> None:
+def close_unit(tx: Transition, unit: Unit) -> None:
     """Withdraw a unit: what it runs, what it waits for, the scope inside it."""
     if unit["phase"] == "scope":
-        close_scope(m, m.state["scopes"][unit["scope"]])
-    act = m.act_of(unit)
-    waited = unit.keys() & {"lock", "budget", "asks"} or unit["id"] in m.resumed
+        close_scope(tx, tx.state["scopes"][unit["scope"]])
+    act = tx.act_of(unit)
+    waited = unit.keys() & {"lock", "budget", "asks"} or unit["id"] in tx.resumed
     begun = unit["tries"] or waited
-    stop_attempt(m, unit)
+    stop_attempt(tx, unit)
     if begun and (unit["item"] >= 0 or unit["round"]):
-        m.note(act, "cancelled", unit=unit)
+        tx.note(act, "cancelled", unit=unit)
     if act["units"].pop(unit["id"], False):
         act["busy"] -= 1
     if unit["item"] >= 0:
         act["results"][unit["item"]] = ["cancelled", None, None]
     learn(act, unit.get("knows"))
-    provenance.drop(m.state, unit.get("seen", 0))
-    no_longer_wait(m, unit)
+    provenance.drop(tx.state, unit.get("seen", 0))
+    no_longer_wait(tx, unit)
     pass_finals(unit, act)
-    drop_then(m.state, unit)
-    leave(m, unit)
-    release_region(m, unit)
-    if "reading" in m.state:
-        readers.forget(m, unit)
-    del m.state["units"][unit["id"]]
+    drop_then(tx.state, unit)
+    leave_lock(tx, unit)
+    release_region(tx, unit)
+    if "reading" in tx.state:
+        readers.stop_reading(tx, unit)
+    del tx.state["units"][unit["id"]]
 
 
-def release_region(m: Machine, unit: Unit) -> None:
+def release_region(tx: Transition, unit: Unit) -> None:
     """Have the environments of a unit given back, if it is a region and they may have it.
 
     What was answered about them is forgotten.
     """
-    answers.forget(m, unit["id"])
-    if m.graph.regions:
-        node = m.node(m.act_of(unit))
+    forget_answers(tx, unit["id"])
+    if tx.graph.regions:
+        node = tx.node(tx.act_of(unit))
         if node.map is not None or node.action in {"group", "flow"}:
-            m.commands.append(ReleaseRegion(unit["id"]))
+            tx.commands.append(ReleaseRegion(unit["id"]))
 
 
-def stop_attempt(m: Machine, unit: Unit) -> None:
+def stop_attempt(tx: Transition, unit: Unit) -> None:
     """Withdraw the attempt of a unit, wherever it is."""
     stop = STOP.get(unit["phase"])
     if stop is not None:
-        stop(m, unit)
-    stop_timeout(m, unit)
+        stop(tx, unit)
+    stop_timeout(tx, unit)
     budgets.forget_needs(unit)
     move(unit, "ready")
 
 
-def _stop_run(m: Machine, unit: Unit) -> None:
-    m.commands.append(Stop(unit["id"], unit["attempt"]))
-    budgets.settle_unit(m, unit)
-    cut_off(m, unit)
+def _stop_run(tx: Transition, unit: Unit) -> None:
+    tx.commands.append(Stop(unit["id"], unit["attempt"]))
+    budgets.settle_unit(tx, unit)
+    cut_off(tx, unit)
 
 
-def _stop_waiting(m: Machine, unit: Unit) -> None:
+def _stop_waiting(tx: Transition, unit: Unit) -> None:
     if "wait" in unit:  # else it has just ended, and what follows is on the agenda
-        close_wait(m, m.state["waits"][unit["wait"]], "withdrawn")
+        close_wait(tx, tx.state["waits"][unit["wait"]], "withdrawn")
 
 
-def _stop_asking(m: Machine, unit: Unit) -> None:
+def _stop_asking(tx: Transition, unit: Unit) -> None:
     """Withdraw a question about an attempt: whether it acted stays open."""
-    if "wait" in unit and m.state["waits"][unit["wait"]]["record"]["ran"] == "maybe":
-        cut_off(m, unit)
-    _stop_waiting(m, unit)
+    if "wait" in unit and tx.state["waits"][unit["wait"]]["record"]["ran"] == "maybe":
+        cut_off(tx, unit)
+    _stop_waiting(tx, unit)
 
 
-STOP: dict[Phase, Callable[[Machine, Unit], None]] = {
+STOP: dict[Phase, Callable[[Transition, Unit], None]] = {
     "run": _stop_run,
-    "budget": budgets.leave,
+    "budget": budgets.stop_waiting,
     "asked": leave_questions,
     "wait": _stop_waiting,
     "ask": _stop_asking,
@@ -160,13 +159,13 @@ STOP: dict[Phase, Callable[[Machine, Unit], None]] = {
 """How an attempt is withdrawn, by the phase of its unit; locks and scopes stay with the unit."""
 
 
-def stop_timeout(m: Machine, unit: Unit) -> None:
+def stop_timeout(tx: Transition, unit: Unit) -> None:
     """Withdraw the timer of a unit: that of its timeout, or of a pause."""
     if "timer" in unit:
-        m.clear_timer(unit.pop("timer"))
+        tx.clear_timer(unit.pop("timer"))
 
 
-def close_scope(m: Machine, scope: Scope) -> None:
+def close_scope(tx: Transition, scope: Scope) -> None:
     """Withdraw all that is in a scope, and the scope.
 
     What its steps leave to be undone goes to the activation that it belongs to.
@@ -174,85 +173,85 @@ def close_scope(m: Machine, scope: Scope) -> None:
     Args:
         scope: The scope; it is removed from the state.
     """
-    empty_scope(m, scope)
-    remove_scope(m, scope)
+    empty_scope(tx, scope)
+    remove_scope(tx, scope)
 
 
-def empty_scope(m: Machine, scope: Scope) -> None:
+def empty_scope(tx: Transition, scope: Scope) -> None:
     """Withdraw all tokens of a scope: at work, held at joins, under way; the scope stays."""
-    interrupt(m, scope)
+    interrupt(tx, scope)
     if "idle" in scope:
-        m.clear_timer(scope.pop("idle"))
+        tx.clear_timer(scope.pop("idle"))
     for number in list(scope["live"]):
-        act = m.state["acts"].get(number)
+        act = tx.state["acts"].get(number)
         if act is not None and "final" not in act:
-            close_activation(m, act)
+            close_activation(tx, act)
     for join in scope["joins"].values():
-        for arrival in held_arrivals(join):
-            leave_past(m, scope, arrival["line"], arrival["past"])
+        for arrival in waiting_arrivals(join):
+            leave_past(tx, scope, arrival["line"], arrival["past"])
     scope["joins"] = {}
-    scope["held"] = 0
+    scope["at_joins"] = 0
     scope["at"] = {}
     for step in scope["live"].values():
-        routing.count_token(m, scope, step, 1)
-    withdraw_under_way(m, scope)
+        routing.count_token(tx, scope, step, 1)
+    withdraw_under_way(tx, scope)
 
 
-def leave_past(m: Machine, scope: Scope, line: list[int], past: int) -> None:
+def leave_past(tx: Transition, scope: Scope, line: list[int], past: int) -> None:
     """Release the past of a withdrawn token; the `finally` of its scope still sees it."""
-    if m.graph.body(scope["body"]).final < 0:
-        provenance.drop(m.state, past)
+    if tx.graph.body(scope["body"]).final < 0:
+        provenance.drop(tx.state, past)
     else:
-        routing.end_token(m, scope, line, past)
+        routing.end_token(tx, scope, line, past)
 
 
-def remove_scope(m: Machine, scope: Scope) -> None:
+def remove_scope(tx: Transition, scope: Scope) -> None:
     """Take an empty scope out of the state; its `finally` is now due."""
     if "timer" in scope:
-        m.clear_timer(scope["timer"])
-    owner = m.state["units"].get(scope["unit"])
+        tx.clear_timer(scope["timer"])
+    owner = tx.state["units"].get(scope["unit"])
     if owner is not None:
         pass_finals(scope, owner)
-        if m.graph.body(scope["body"]).final >= 0:
-            owner.setdefault("finals", []).append(final_of(m, scope))
+        if tx.graph.body(scope["body"]).final >= 0:
+            owner.setdefault("finals", []).append(final_of(tx, scope))
     for _line, past in scope["ended"]:
-        provenance.drop(m.state, past)
-    provenance.drop(m.state, scope["past"])
+        provenance.drop(tx.state, past)
+    provenance.drop(tx.state, scope["past"])
     if owner is not None:
-        pass_out(m, scope, owner)
-        act = m.act_of(owner)
+        pass_out(tx, scope, owner)
+        act = tx.act_of(owner)
         act.setdefault("done", []).extend(scope["done"])
         act.setdefault("cut", []).extend(scope["cut"])
         del owner["scope"]
         move(owner, "ready")
-    del m.state["scopes"][scope["id"]]
+    del tx.state["scopes"][scope["id"]]
 
 
-def withdraw_under_way(m: Machine, scope: Scope) -> None:
+def withdraw_under_way(tx: Transition, scope: Scope) -> None:
     """Withdraw the tokens of a scope that are under way, and what else it has on the agenda."""
     left = []
-    for entry in m.agenda:
+    for entry in tx.agenda:
         arrivals = entries.arrivals_of(entry)
         if arrivals and arrivals[0]["scope"] == scope["id"]:
             for arrival in arrivals:
-                leave_past(m, scope, arrival["line"], arrival["past"])
+                leave_past(tx, scope, arrival["line"], arrival["past"])
         elif entry[0] != "end_all" or entry[1] != scope["id"]:
             left.append(entry)
         else:
-            provenance.drop(m.state, entry[3])
-    m.agenda.clear()
-    m.agenda.extend(left)
+            provenance.drop(tx.state, entry[3])
+    tx.agenda.clear()
+    tx.agenda.extend(left)
 
 
-def cancel_late(m: Machine, scope: Scope, join: int) -> None:
+def cancel_late(tx: Transition, scope: Scope, join: int) -> None:
     """Withdraw the tokens of a scope that can still reach a join that has fired (pattern 29).
 
     The token that has just left through the join is spared, though a cycle may bring it back.
     """
-    body = m.graph.body(scope["body"])
+    body = tx.graph.body(scope["body"])
     left = []
     withdrawn: list[Arrival | Activation] = []
-    for entry in m.agenda:
+    for entry in tx.agenda:
         arrivals = entries.arrivals_of(entry)
         step = arrivals[0]["step"] if arrivals and arrivals[0]["scope"] == scope["id"] else -1
         if (step >= 0 and step != join and body.reaches(step, join)) or (
@@ -260,28 +259,28 @@ def cancel_late(m: Machine, scope: Scope, join: int) -> None:
         ):
             withdrawn += arrivals
             for arrival in arrivals:
-                provenance.drop(m.state, arrival["past"])
+                provenance.drop(tx.state, arrival["past"])
         else:
             left.append(entry)
-    m.agenda.clear()
-    m.agenda.extend(left)
+    tx.agenda.clear()
+    tx.agenda.extend(left)
     for number, step in list(scope["live"].items()):
-        if body.reaches(step, join) and number in m.state["acts"]:
-            act = m.state["acts"][number]
-            close_activation(m, act)
+        if body.reaches(step, join) and number in tx.state["acts"]:
+            act = tx.state["acts"][number]
+            close_activation(tx, act)
             withdrawn.append(act)
     for other, other_join in list(scope["joins"].items()):
-        if other != join and body.reaches(other, join) and number_held(other_join):
-            node = m.graph.node(other)
-            count = number_held(other_join)
-            withdrawn += held_arrivals(other_join)
-            for arrival in held_arrivals(other_join):
-                provenance.drop(m.state, arrival["past"])
-            scope["held"] -= count
-            routing.count_token(m, scope, node.index, -count, other)
+        if other != join and body.reaches(other, join) and number_waiting(other_join):
+            node = tx.graph.node(other)
+            count = number_waiting(other_join)
+            withdrawn += waiting_arrivals(other_join)
+            for arrival in waiting_arrivals(other_join):
+                provenance.drop(tx.state, arrival["past"])
+            scope["at_joins"] -= count
+            routing.count_token(tx, scope, node.index, -count, other)
             scope["joins"][other] = end_round(other_join)
-    for entry in m.agenda:
+    for entry in tx.agenda:
         if entry[0] == "activate" and entry[1] == join and entry[2][0]["scope"] == scope["id"]:
-            for one in withdrawn:
-                learn(entry[2][0], one.get("knows"))
-    m.touch(scope["id"])
+            for token in withdrawn:
+                learn(entry[2][0], token.get("knows"))
+    tx.touch(scope["id"])

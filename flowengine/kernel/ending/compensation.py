@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.ending import cut_attempts, hidden_steps
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries, initial
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.tokens import routing
+from flowengine.kernel.transition import Transition
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Cut, Done, Scope, Undo
 
 
-def begin(m: Machine, act: Activation, cause: ErrorData, then: Entry) -> None:
+def compensate(tx: Transition, act: Activation, cause: ErrorData, then: Entry) -> None:
     """Compensate what completed in a group or subflow, or so far in the scope around other steps.
 
     Args:
@@ -33,18 +33,18 @@ def begin(m: Machine, act: Activation, cause: ErrorData, then: Entry) -> None:
         cause: Why.
         then: What follows, for the agenda.
     """
-    scope = m.scope_of(act)
-    owner: Any = act if m.node(act).action in ("group", "flow") else scope
+    scope = tx.scope_of(act)
+    owner: Any = act if tx.node(act).action in ("group", "flow") else scope
     todo, cuts = owner.get("done", []), owner.get("cut", [])
     # A step that is being tried again is not over: its later attempt tells what became of it.
-    alive = [number for number in cuts if number in m.state["units"]]
-    cut = [number for number in cuts if number not in m.state["units"]]
+    alive = [number for number in cuts if number in tx.state["units"]]
+    cut = [number for number in cuts if number not in tx.state["units"]]
     owner["done"], owner["cut"] = [], alive
-    begin_in(m, scope, todo, cut, cause, then)
+    compensate_in(tx, scope, todo, cut, cause, then)
 
 
-def begin_in(
-    m: Machine,
+def compensate_in(
+    tx: Transition,
     scope: Scope,
     todo: list[Done],
     cut: list[int],
@@ -52,7 +52,7 @@ def begin_in(
     then: Entry,
 ) -> None:
     """Compensate `todo`, with the compensations at work in `scope`; then go on with `then`."""
-    number = initial.inner_number(m.state)
+    number = initial.inner_number(tx.state)
     undo: Undo = {
         "scope": scope["id"],
         "todo": todo,
@@ -61,92 +61,93 @@ def begin_in(
         "failures": [],
         "then": list(then),
     }
-    m.state["undos"][number] = undo
-    m.agenda.append(entries.undo(number))
+    tx.state["undos"][number] = undo
+    tx.agenda.append(entries.undo(number))
 
 
-def go_on(m: Machine, number: int) -> None:
+def undo_next(tx: Transition, number: int) -> None:
     """Do the next piece of a compensation.
 
     Args:
         number: Which.
     """
-    undo = m.state["undos"].get(number)
+    undo = tx.state["undos"].get(number)
     if undo is None:
         return
     while undo["cut"]:
-        cut = m.state["cuts"][undo["cut"][0]]
-        if "settled" not in cut:
-            if "undo" not in cut:
-                cut_attempts.settle(m, number, undo["cut"][0], cut)
-            if "settled" not in cut:
-                return
-        _settled(m, undo, cut)
+        cut = tx.state["cuts"][undo["cut"][0]]
+        if cut["phase"] == "open":
+            cut_attempts.settle_cut_attempt(tx, undo["cut"][0], cut)
+        if cut["phase"] != "settled":
+            return
+        _settled(tx, undo, cut)
     if undo["todo"]:
-        _undo(m, number, undo["todo"].pop())
+        _undo(tx, number, undo["todo"].pop())
     else:
-        _finish(m, number, undo)
+        _finish(tx, number, undo)
 
 
-def leave_out(m: Machine, undone: Collection[str]) -> None:
+def leave_out(tx: Transition, undone: Collection[str]) -> None:
     """Take out of what is still to be undone the steps whose compensations have run elsewhere."""
     if not undone:
         return
-    for undo in m.state["undos"].values():
+    for undo in tx.state["undos"].values():
         todo = undo["todo"]
         undo["todo"] = [done for done in todo if f"{done['address']}/compensate" not in undone]
         for done in todo:
             if done not in undo["todo"]:
-                provenance.drop(m.state, done["past"])
+                provenance.drop(tx.state, done["past"])
 
 
-def _settled(m: Machine, undo: Undo, cut: Cut) -> None:
+def _settled(tx: Transition, undo: Undo, cut: Cut) -> None:
     number = undo["cut"].pop(0)
-    del m.state["cuts"][number]
-    if cut["settled"] == "succeeded":
-        undo["todo"].append(cut_attempts.done_of(m, cut))
+    del tx.state["cuts"][number]
+    if cut["outcome"] == "succeeded":
+        undo["todo"].append(cut_attempts.done_of(tx, cut))
         return
-    provenance.drop(m.state, cut["past"])
-    if cut["settled"] == "unknown":
+    provenance.drop(tx.state, cut["past"])
+    if cut["outcome"] == "unknown":
         message = f"{cut['address']} was interrupted while it ran; it may or may not have acted"
         failure = StepFailure("Uncertain", message, retryable=False)
         undo["failures"].append(as_error(failure, cut["address"], cut["attempt"]))
 
 
-def _undo(m: Machine, number: int, done: Done) -> None:
+def _undo(tx: Transition, number: int, done: Done) -> None:
     """Begin the compensation of one step, as an activation of its hidden step."""
-    undo = m.state["undos"][number]
+    undo = tx.state["undos"][number]
     undo["current"] = done
-    hidden = m.graph.node(m.graph.node(done["step"]).compensate)
+    hidden = tx.graph.node(tx.graph.node(done["step"]).compensate)
     arrival = routing.unsent(
-        undo["scope"], hidden.index, provenance.share(m.state, done["past"]), []
+        undo["scope"], hidden.index, provenance.share(tx.state, done["past"]), []
     )
     names = {"output": done["output"], "error": undo["cause"]}
-    hidden_steps.begin(m, "undo", number, arrival, f"{done['address']}/compensate", done, names)
+    hidden_steps.begin_hidden(
+        tx, "undo", number, arrival, f"{done['address']}/compensate", done, names
+    )
 
 
-def undone(m: Machine, act: Activation, error: ErrorData | None) -> None:
+def undone(tx: Transition, act: Activation, error: ErrorData | None) -> None:
     """Go on after one step has been undone, or could not be."""
     number = act["undo"]
-    undo = m.state["undos"][number]
-    hidden_steps.end(m, act, error)
+    undo = tx.state["undos"][number]
+    hidden_steps.end_hidden(tx, act, error)
     if error is not None:
         undo["failures"].append(error)
-    provenance.drop(m.state, undo.pop("current")["past"])
-    m.agenda.append(entries.undo(number))
+    provenance.drop(tx.state, undo.pop("current")["past"])
+    tx.agenda.append(entries.undo(number))
 
 
-def _finish(m: Machine, number: int, undo: Undo) -> None:
-    del m.state["undos"][number]
+def _finish(tx: Transition, number: int, undo: Undo) -> None:
+    del tx.state["undos"][number]
     if not undo["failures"]:
-        m.agenda.append(Entry(undo["then"]))
+        tx.agenda.append(Entry(undo["then"]))
         return
     failed = ", ".join(f["step"] for f in undo["failures"])
     message = f"{_why(undo)}could not be undone: {failed}"
     failure = StepFailure("CompensationFailed", message, {"failures": undo["failures"]})
     error = as_error(failure, undo["failures"][0]["step"])
     error["cause"] = undo["cause"]
-    m.agenda.append(entries.undo_failed(undo["scope"], error, undo["then"]))
+    tx.agenda.append(entries.undo_failed(undo["scope"], error, undo["then"]))
 
 
 def _why(undo: Undo) -> str:

@@ -19,39 +19,40 @@ from flowengine.kernel.flow_state import readers
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.values import join_secrets
 from flowengine.kernel.limits import budgets
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
+from flowengine.kernel.state.moves import move_cut
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting.attempt_questions import ask_about_cut
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import Decided, Lost
+    from flowengine.kernel.events import Decided, ErrorData
     from flowengine.kernel.state.records import Cut, Done, Wait
 
 
-def settle(m: Machine, undo: int, number: int, cut: Cut) -> None:
+def settle_cut_attempt(tx: Transition, number: int, cut: Cut) -> None:
     """Find out what became of an attempt that was cut off."""
-    node = m.graph.node(cut["step"])
-    cut["undo"] = undo
+    node = tx.graph.node(cut["step"])
     if node.effect != "once" or node.on_crash == "retry":
-        _run_again(m, number, cut)
+        _run_again(tx, number, cut)
     elif node.on_crash == "ask":
-        ask_about_cut(m, number, cut)
+        _ask(tx, number, cut)
     else:
-        cut["settled"] = "unknown"
+        move_cut(cut, "settled")
+        cut["outcome"] = "unknown"
 
 
-def _run_again(m: Machine, number: int, cut: Cut) -> None:
+def _run_again(tx: Transition, number: int, cut: Cut) -> None:
     """Run an attempt that was cut off once more, with the same input and key."""
     cut["attempt"] += 1
-    cut["running"] = True
-    budgets.reserve(m, number, None, cut.get("frame", 0))
+    move_cut(cut, "run")
+    budgets.reserve(tx, number, None, cut.get("frame", 0))
     given = join_secrets(cut["input"], cut["secrets"])
     environments = None
-    node = m.graph.node(cut["step"])
+    node = tx.graph.node(cut["step"])
     if node.environments:
         environments, given = given["environments"], given["input"]
-    m.commands.append(
+    tx.commands.append(
         Run(
             number,
             cut["attempt"],
@@ -61,13 +62,13 @@ def _run_again(m: Machine, number: int, cut: Cut) -> None:
             given,
             cut["key"],
             environments=environments,
-            state=readers.read(m, node, cut.get("frame", 0)) if node.reads else None,
+            state=readers.read(tx, node, cut.get("frame", 0)) if node.reads else None,
             granted=cut.get("granted"),
         )
     )
 
 
-def apply(m: Machine, event: Any) -> None:
+def apply_result(tx: Transition, event: Any) -> None:
     """Apply an event about an attempt that no unit runs, if it is one that was cut off.
 
     What an attempt gave that was not settled yet counts whenever it comes, unless a later one runs.
@@ -75,63 +76,72 @@ def apply(m: Machine, event: Any) -> None:
     Args:
         event: As `advance` takes it.
     """
-    cut = m.state["cuts"].get(event["unit"])
+    cut = tx.state["cuts"].get(event["unit"])
     if cut is None:
         return
-    runs = cut.get("running", False) and cut["attempt"] == event["attempt"]
-    match event["type"]:
-        case "succeeded" if runs or not cut.get("running"):
-            _settled(m, event["unit"], cut, "succeeded", event["value"])
-        case "failed" | "asked" | "measured" if runs or not cut.get("running"):
-            _settled(m, event["unit"], cut, "failed", None)
-        case "lost" if runs:
-            _lost(m, event["unit"], cut, event)
-        case "cut" if runs:
-            _crashed(m, event["unit"], cut)
-
-
-def _settled(m: Machine, number: int, cut: Cut, status: str, value: Plain) -> None:
-    if cut.pop("running", False):
-        budgets.settle(m, number, cut.get("frame", 0))
-    if "settled" in cut:
+    number, runs = event["unit"], cut["phase"] == "run"
+    if runs and cut["attempt"] != event["attempt"]:
         return
-    if "wait" in cut:
-        close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")
-    cut["settled"] = status
-    cut["value"] = value
-    if "undo" in cut:
-        m.agenda.append(entries.undo(cut["undo"]))
+    match event["type"]:
+        case "succeeded":
+            _settled(tx, number, cut, "succeeded", event["value"])
+        case "failed" | "asked" | "measured":
+            _settled(tx, number, cut, "failed", None)
+        case "lost" if runs:
+            _end_run(tx, number, cut, ran=event["ran"] != "no")
+            _ask(tx, number, cut, event["error"])
+        case "cut" if runs:
+            _end_run(tx, number, cut)
+            move_cut(cut, "open")
+            _go_on(tx, number)
 
 
-def _lost(m: Machine, number: int, cut: Cut, event: Lost) -> None:
-    """Ask what became of an attempt whose environment ended, while it ran to settle another."""
-    del cut["running"]
-    budgets.settle(m, number, cut.get("frame", 0), ran=event["ran"] != "no")
-    ask_about_cut(m, number, cut, event["error"])
+def _settled(tx: Transition, number: int, cut: Cut, outcome: str, value: Plain) -> None:
+    phase = cut["phase"]
+    if phase == "settled":
+        return
+    _stop(tx, number, cut)
+    move_cut(cut, "settled")
+    cut["outcome"], cut["value"] = outcome, value
+    if phase != "open":
+        _go_on(tx, number)
 
 
-def _crashed(m: Machine, number: int, cut: Cut) -> None:
-    """Settle anew what was being settled when the process died."""
-    del cut["running"]
-    budgets.settle(m, number, cut.get("frame", 0))
-    cut.pop("undo", None)
-    for undo, record in m.state["undos"].items():
+def _stop(tx: Transition, number: int, cut: Cut) -> None:
+    """End the attempt or the question that was to settle a cut-off attempt."""
+    if cut["phase"] == "run":
+        _end_run(tx, number, cut)
+    elif "wait" in cut:
+        close_wait(tx, tx.state["waits"][cut["wait"]], "withdrawn")
+
+
+def _end_run(tx: Transition, number: int, cut: Cut, *, ran: bool = True) -> None:
+    budgets.settle(tx, number, cut.get("frame", 0), ran=ran)
+
+
+def _ask(tx: Transition, number: int, cut: Cut, error: ErrorData | None = None) -> None:
+    move_cut(cut, "ask")
+    ask_about_cut(tx, number, cut, error)
+
+
+def _go_on(tx: Transition, number: int) -> None:
+    """Let the compensation continue that has to know what became of an attempt."""
+    for undo, record in tx.state["undos"].items():
         if number in record["cut"]:
-            m.agenda.append(entries.undo(undo))
+            tx.agenda.append(entries.undo(undo))
 
 
-def stop(m: Machine, number: int) -> None:
+def stop_settling(tx: Transition, number: int) -> None:
     """Withdraw what is being done to find out about an attempt that was cut off."""
-    cut = m.state["cuts"][number]
-    cut.pop("undo", None)
-    if cut.pop("running", False):
-        m.commands.append(Stop(number, cut["attempt"]))
-        budgets.settle(m, number, cut.get("frame", 0))
-    if "wait" in cut:
-        close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")
+    cut = tx.state["cuts"][number]
+    if cut["phase"] == "run":
+        tx.commands.append(Stop(number, cut["attempt"]))
+    if cut["phase"] in ("run", "ask"):
+        _stop(tx, number, cut)
+        move_cut(cut, "open")
 
 
-def decide(m: Machine, wait: Wait, event: Decided) -> None:
+def decide_cut_attempt(tx: Transition, wait: Wait, event: Decided) -> None:
     """Do what an operator says about an attempt that was cut off.
 
     Args:
@@ -139,22 +149,22 @@ def decide(m: Machine, wait: Wait, event: Decided) -> None:
         event: The answer, already found to be allowed and well-formed.
     """
     choice, number = event["choice"], wait["cut"]
-    cut = m.state["cuts"][number]
-    close_wait(m, wait, "decided", choice)
+    cut = tx.state["cuts"][number]
+    close_wait(tx, wait, "decided", choice)
     if choice == "retry":
-        _run_again(m, number, cut)
+        _run_again(tx, number, cut)
     else:
-        status = "succeeded" if choice == "result" else "failed"
-        _settled(m, number, cut, status, event.get("value"))
+        outcome = "succeeded" if choice == "result" else "failed"
+        _settled(tx, number, cut, outcome, event.get("value"))
 
 
-def done_of(m: Machine, cut: Cut) -> Done:
+def done_of(tx: Transition, cut: Cut) -> Done:
     """Return what is to be undone of an attempt that turned out to have succeeded."""
-    node = m.graph.node(cut["step"])
+    node = tx.graph.node(cut["step"])
     output = cut["value"]
     if node.output is not None:
         extra = {**cut["local"], "result": output, "approval": None}
-        names = Names(m, None, past=cut["past"], extra=extra, frame=cut.get("frame", 0))
+        names = Names(tx, None, past=cut["past"], extra=extra, frame=cut.get("frame", 0))
         try:
             output = evaluate(names, node.output)
         except EvaluationError:

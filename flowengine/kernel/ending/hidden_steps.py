@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.activations import new_activation
 from flowengine.kernel.tokens.units import begin_unit
+from flowengine.kernel.transition import Transition
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Mark = Literal["undo", "final", "opens"]
 
 
-def begin(
-    m: Machine,
+def begin_hidden(
+    tx: Transition,
     mark: Mark,
     of: int,
     arrival: Arrival,
@@ -40,7 +40,7 @@ def begin(
     """Begin a hidden step.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         mark: What kind it is.
         of: Which compensation or cleanup it is part of.
         arrival: Its step and scope, and the past that it sees.
@@ -48,19 +48,19 @@ def begin(
         about: What was left, if it is about that: it sees what was seen there.
         names: What it sees besides.
     """
-    act = new_activation(m, m.graph.node(arrival["step"]), [arrival])
+    act = new_activation(tx, tx.graph.node(arrival["step"]), [arrival])
     marked: dict[str, Any] = act  # type: ignore[assignment]
     marked[mark] = of
-    if about is not None and about.get("frame", 0) != m.scope_of(act).get("frame", 0):
+    if about is not None and about.get("frame", 0) != tx.scope_of(act).get("frame", 0):
         act["frame"] = about.get("frame", 0)
     act["address"] = address
     if about is not None:
         act["local"] = {**about["local"], **(names or {})}
-    begin_unit(m, act, -1)
+    begin_unit(tx, act, -1)
 
 
-def end(m: Machine, act: Activation, error: ErrorData | None) -> None:
+def end_hidden(tx: Transition, act: Activation, error: ErrorData | None) -> None:
     """Take a hidden step that has ended out of the state."""
-    m.note(act, "succeeded" if error is None else "failed", error=error)
-    routing.forget(m, act)
-    provenance.drop(m.state, act["past"])
+    tx.note(act, "succeeded" if error is None else "failed", error=error)
+    routing.forget_activation(tx, act)
+    provenance.drop(tx.state, act["past"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Flow, Graph
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.state.initial import new_state
+from flowengine.kernel.transition import Transition
 
 
 def computed_inputs(
@@ -28,7 +28,7 @@ def computed_inputs(
     state = new_state()
     state["now"], state["execution"] = now, execution
     inputs = state["inputs"] = dict(given)
-    fill_computed(Names(Machine(graph, state, None), None), graph.flows[0], inputs)
+    fill_computed(Names(Transition(graph, state, None), None), graph.flows[0], inputs)
     return inputs
 
 
@@ -52,7 +52,7 @@ def inputs_of_message(
         if start["signal"] == message["name"]:
             state = new_state()
             state["now"], state["execution"] = now, execution
-            names = Names(Machine(graph, state, None), None, extra={"signal": message})
+            names = Names(Transition(graph, state, None), None, extra={"signal": message})
             return {name: evaluate(names, value) for name, value in start["with"].items()}
     return None
 

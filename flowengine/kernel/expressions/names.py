@@ -34,7 +34,7 @@ class Names:
     """The names visible at one place: an activation, perhaps one unit of it, and extra roots.
 
     Args:
-        machine: The advance at work.
+        view: The execution.
         act: The activation whose expression is evaluated; None at the level of a flow.
         unit: The item or round, if one.
         past: The past that `steps` shows; by default the activation's.
@@ -42,18 +42,18 @@ class Names:
         frame: Without an activation: that of the flow; 0: the main one.
     """
 
-    __slots__ = ("act", "extra", "frame", "machine", "past", "unit")
+    __slots__ = ("act", "extra", "frame", "past", "unit", "view")
 
     def __init__(
         self,
-        machine: View,
+        view: View,
         act: Activation | None,
         unit: Unit | None = None,
         past: int | None = None,
         extra: dict[str, Plain] | None = None,
         frame: int = 0,
     ) -> None:
-        self.machine = machine
+        self.view = view
         self.act = act
         self.unit = unit
         if act is None:
@@ -61,24 +61,24 @@ class Names:
         elif "frame" in act:
             self.frame = act["frame"]
         else:
-            self.frame = machine.state["scopes"][act["scope"]].get("frame", 0)
+            self.frame = view.state["scopes"][act["scope"]].get("frame", 0)
         self.past = past if past is not None else (act["past"] if act is not None else 0)
         self.extra = extra
 
     def __getitem__(self, root: str) -> Plain:
         if self.extra is not None and root in self.extra:
             return self.extra[root]
-        state = self.machine.state
+        state = self.view.state
         if root == "inputs":
             return state["frames"][self.frame]["inputs"] if self.frame else state["inputs"]
         if root == "steps":
-            return Steps(self.machine, self.past, self.frame)
+            return Steps(self.view, self.past, self.frame)
         if root == "state":
-            return {key: cell[0] for key, cell in self.machine.vars_of(self.frame).items()}
+            return {key: cell[0] for key, cell in self.view.vars_of(self.frame).items()}
         if root == "execution":
             return state["execution"]
         if root == "now":
-            return format_time(self.machine.now)
+            return format_time(self.view.now)
         if root == "join":
             return self._join()
         if root == "idempotency_key":
@@ -87,9 +87,9 @@ class Names:
 
     def field(self, name: str, field: str) -> Plain:
         """Return `steps.NAME.FIELD`, without making the rest of it."""
-        state, frame = self.machine.state, self.frame
+        state, frame = self.view.state, self.frame
         flow = state["frames"][frame]["flow"] if frame else 0
-        record = provenance.find(state, self.past, self.machine.graph.step_index(name, flow))
+        record = provenance.find(state, self.past, self.view.graph.step_index(name, flow))
         if record is None:
             return NOT_RUN[field]
         if field == "activations":
@@ -98,26 +98,30 @@ class Names:
 
     def variable(self, key: str) -> Plain:
         """Return `state.KEY`, without looking at the rest of it."""
-        return self.machine.vars_of(self.frame)[key][0]
+        return self.view.vars_of(self.frame)[key][0]
 
     def having(self, extra: dict[str, Plain]) -> Names:
         """Return what is visible with more roots."""
         more = {**(self.extra or {}), **extra}
-        return Names(self.machine, self.act, self.unit, self.past, more, self.frame)
+        return Names(self.view, self.act, self.unit, self.past, more, self.frame)
 
     def _idempotency_key(self) -> str:
         """Return the key under which the unit calls out, in every attempt."""
-        unit, m = self.unit, self.machine
+        unit, view = self.unit, self.view
         if unit is None:
             raise KeyError("idempotency_key")
         key = unit.get("key")
-        return idempotency_key(m.state["execution"]["id"], m.address(unit)) if key is None else key
+        return (
+            idempotency_key(view.state["execution"]["id"], view.address(unit))
+            if key is None
+            else key
+        )
 
     def _join(self) -> Plain:
         """Return what arrived at the activation: `output`, `outputs`, `all`, `from`."""
         if self.act is None:
             raise KeyError("join")
-        node = self.machine.graph.node
+        node = self.view.graph.node
         named = [(node(s).id, output) for s, output in self.act["arrivals"] if s >= 0]
         return {
             "output": named[-1][1] if named else None,
@@ -138,42 +142,42 @@ class Names:
             if unit is not None:
                 if root == "round" and unit["round"]:
                     return {"number": unit["round"], "last": unit.get("last")}
-                spec = self.machine.node(act).map
+                spec = self.view.node(act).map
                 if spec is not None and root in spec["names"]:
                     item = unit["item"]
                     return (act["over"][item], item, act["keys"][item])[spec["names"].index(root)]
-            unit = group_around(self.machine, act)
-            act = None if unit is None else self.machine.act_of(unit)
-        if root == "signal" and self.machine.graph.triggers:
+            unit = group_around(self.view, act)
+            act = None if unit is None else self.view.act_of(unit)
+        if root == "signal" and self.view.graph.triggers:
             return None
         raise KeyError(root)
 
 
-def group_around(m: View, act: Activation) -> Unit | None:
+def group_around(view: View, act: Activation) -> Unit | None:
     """Return the unit of the group around an activation; None at the level of a flow."""
-    scope = m.scope_of(act)
-    if not scope["unit"] or m.graph.body(scope["body"]).kind == "flow":
+    scope = view.scope_of(act)
+    if not scope["unit"] or view.graph.body(scope["body"]).kind == "flow":
         return None
-    return m.state["units"][scope["unit"]]
+    return view.state["units"][scope["unit"]]
 
 
-def regions(m: View, unit: Unit) -> tuple[int, ...]:
+def regions(view: View, unit: Unit) -> tuple[int, ...]:
     """Return the units of the map items, groups and subflows around a unit, innermost first.
 
     Plumbing is no region: who wrote the flow does not know of it.
     """
-    act = m.act_of(unit)
-    found = [] if m.node(act).map is None else [unit]
-    found += m.units_around(act)
-    return tuple(one["id"] for one in found if not m.node(m.act_of(one)).plumbing)
+    act = view.act_of(unit)
+    found = [] if view.node(act).map is None else [unit]
+    found += view.units_around(act)
+    return tuple(unit["id"] for unit in found if not view.node(view.act_of(unit)).plumbing)
 
 
-def of_scope(m: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:
+def of_scope(view: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:
     """Return what an expression of a scope sees: of a flow, or of a group at its unit."""
-    if m.graph.body(scope["body"]).kind == "flow":
-        return Names(m, None, past=past, extra=extra, frame=scope.get("frame", 0))
-    unit = m.state["units"][scope["unit"]]
-    return Names(m, m.act_of(unit), unit, past, extra)
+    if view.graph.body(scope["body"]).kind == "flow":
+        return Names(view, None, past=past, extra=extra, frame=scope.get("frame", 0))
+    unit = view.state["units"][scope["unit"]]
+    return Names(view, view.act_of(unit), unit, past, extra)
 
 
 def local_names(names: Names) -> dict[str, Plain]:
@@ -188,32 +192,32 @@ def local_names(names: Names) -> dict[str, Plain]:
         if unit is not None:
             if unit["round"]:
                 found.setdefault("round", {"number": unit["round"], "last": unit.get("last")})
-            spec = names.machine.node(act).map
+            spec = names.view.node(act).map
             if spec is not None and unit["item"] >= 0:
                 item = unit["item"]
                 for key, value in zip(
                     spec["names"], (act["over"][item], item, act["keys"][item]), strict=True
                 ):
                     found.setdefault(key, value)
-        unit = group_around(names.machine, act)
-        act = None if unit is None else names.machine.act_of(unit)
+        unit = group_around(names.view, act)
+        act = None if unit is None else names.view.act_of(unit)
     return found
 
 
 class Steps:
     """`steps`: a step's name → what is known of its latest activation in this past."""
 
-    __slots__ = ("frame", "machine", "past")
+    __slots__ = ("frame", "past", "view")
 
-    def __init__(self, machine: View, past: int, frame: int) -> None:
-        self.machine = machine
+    def __init__(self, view: View, past: int, frame: int) -> None:
+        self.view = view
         self.past = past
         self.frame = frame
 
     def __getitem__(self, name: str) -> dict[str, Plain]:
-        state = self.machine.state
+        state = self.view.state
         flow = state["frames"][self.frame]["flow"] if self.frame else 0
-        record = provenance.find(state, self.past, self.machine.graph.step_index(name, flow))
+        record = provenance.find(state, self.past, self.view.graph.step_index(name, flow))
         if record is None:
             return NOT_RUN
         return {**NOT_RUN, **record, "activations": record["n"]}
@@ -240,7 +244,7 @@ def evaluate(names: Names, value: Value) -> Plain:
     tag, content = value
     if tag == "const":
         return content
-    graph = names.machine.graph
+    graph = names.view.graph
     if tag == "expr":
         return graph.evaluate(content, names)
     if tag == "map":
@@ -275,29 +279,29 @@ def _arguments(names: Names, given: Value, fixed: Value, refused: Value) -> dict
 
 def _given(names: Names, path: list[str]) -> Plain:
     """Return a part of what the step that runs the flow around gives it, evaluated anew."""
-    m, act = names.machine, names.act
+    view, act = names.view, names.act
     assert act is not None
-    while (unit := group_around(m, act)) is not None:
-        act = m.act_of(unit)
-    unit = m.state["units"][m.scope_of(act)["unit"]]
-    caller = m.act_of(unit)
-    node = m.node(caller)
+    while (unit := group_around(view, act)) is not None:
+        act = view.act_of(unit)
+    unit = view.state["units"][view.scope_of(act)["unit"]]
+    caller = view.act_of(unit)
+    node = view.node(caller)
     value = node.args if node.input is None else node.input
     assert value is not None
     for name in path:
         tag, content = value
         value = content[name] if tag == "map" else [tag, content[name]]
-    return evaluate(Names(m, caller, unit), value)
+    return evaluate(Names(view, caller, unit), value)
 
 
 def text_part(names: Names, part: str | int) -> str:
     """Return a part of a template as text: itself, or the value of its expression."""
     if isinstance(part, str):
         return part
-    graph = names.machine.graph
+    graph = names.view.graph
     return graph.text(graph.evaluate(part, names), part)
 
 
 def holds(names: Names, condition: int) -> bool:
     """Return whether a condition holds; the evaluator makes sure that it is a bool."""
-    return bool(names.machine.graph.evaluate(condition, names))
+    return bool(names.view.graph.evaluate(condition, names))

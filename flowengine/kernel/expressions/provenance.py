@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.state import initial
+from flowengine.kernel.transition import Transition, has_items
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -90,7 +90,7 @@ def remember(state: State, layer: int, step: int, record: Record) -> int:
     return put(state, layer, {step: record})
 
 
-def forget(state: State, layer: int, steps: list[int]) -> None:
+def forget_steps(state: State, layer: int, steps: list[int]) -> None:
     """Forget what is known of steps that nobody ahead names, but for how many lie behind.
 
     What somebody else refers to as well stays as it is: a record that a merge has taken over may be
@@ -192,7 +192,7 @@ _OUTPUT = ["output"]
 
 
 def record(
-    m: Machine,
+    tx: Transition,
     act: Activation,
     node: Node,
     status: str,
@@ -201,12 +201,12 @@ def record(
     error: ErrorData | None,
 ) -> None:
     """Put what expressions name of a step into the past of its token."""
-    kept = known(m, act, node, status, outcome, output, error)
-    act["past"] = remember(m.state, act["past"], act["step"], kept)
+    kept = known(tx, act, node, status, outcome, output, error)
+    act["past"] = remember(tx.state, act["past"], act["step"], kept)
 
 
 def known(
-    m: Machine,
+    tx: Transition,
     act: Activation,
     node: Node,
     status: str,
@@ -229,17 +229,17 @@ def known(
         **act.get("facts", {}),
     }
     if "items" in named:
-        fields["items"] = _items(m, act) if has_items(act) and not node.each else None
+        fields["items"] = _items(tx, act) if has_items(act) and not node.each else None
     if "started_at" in named:
         fields["started_at"] = format_time(act["at"])
     if "ended_at" in named:
-        fields["ended_at"] = format_time(m.now)
+        fields["ended_at"] = format_time(tx.now)
     return {field: fields[field] for field in named if field in fields}
 
 
-def _items(m: Machine, act: Activation) -> list[Plain]:
+def _items(tx: Transition, act: Activation) -> list[Plain]:
     """Return `steps.x.items`: how each item ended; those still running say so for good."""
-    at_work = {m.state["units"][number]["item"] for number in act["units"]}
+    at_work = {tx.state["units"][number]["item"] for number in act["units"]}
     rows = []
     for index, key in enumerate(act["keys"]):
         status, output, error = act["results"][index] or [

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.transition import Transition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +58,7 @@ def writer(act: Activation, unit: Unit | None) -> Any:
     return unit if unit is not None and unit["item"] >= 0 else act
 
 
-def pass_out(m: Machine, scope: Scope, unit: Unit) -> None:
+def pass_out(tx: Transition, scope: Scope, unit: Unit) -> None:
     """Pass the writes made in a scope to whatever continues after it.
 
     A subflow has state of its own, which nobody can write after it.
@@ -67,12 +67,12 @@ def pass_out(m: Machine, scope: Scope, unit: Unit) -> None:
         scope: The scope that ends.
         unit: The unit that opened it.
     """
-    if m.graph.body(scope["body"]).kind == "flow":
+    if tx.graph.body(scope["body"]).kind == "flow":
         return
-    act = m.act_of(unit)
+    act = tx.act_of(unit)
     learn(writer(act, unit), scope.get("knows"))
     if "final" not in act:  # that one is at work in another scope than the one it belongs to
-        learn(m.scope_of(act), scope.get("knows"))
+        learn(tx.scope_of(act), scope.get("knows"))
 
 
 def of_frame(knows: Mapping[str, int], frame: int) -> Knowledge:

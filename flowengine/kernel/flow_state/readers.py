@@ -14,54 +14,54 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import state_name
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Unit
 
 
-def begin(m: Machine, node: Node, unit: Unit) -> None:
+def begin_reading(tx: Transition, node: Node, unit: Unit) -> None:
     """Note that an attempt of a unit begins, which sees state as it is now."""
-    unit.pop("saw", None)
-    reading = m.state.setdefault("reading", {})
-    frame = m.frame_of(m.act_of(unit))
+    unit.pop("replaced_reads", None)
+    reading = tx.state.setdefault("reading", {})
+    frame = tx.frame_of(tx.act_of(unit))
     for key in node.reads:
         reading.setdefault(state_name(frame, key), {})[unit["id"]] = True
 
 
-def values(m: Machine, node: Node, unit: Unit) -> dict[str, Plain]:
+def values(tx: Transition, node: Node, unit: Unit) -> dict[str, Plain]:
     """Return what an attempt of a unit reads: the state as it was when the attempt began."""
-    return {**read(m, node, m.frame_of(m.act_of(unit))), **unit.get("saw", {})}
+    return {**read(tx, node, tx.frame_of(tx.act_of(unit))), **unit.get("replaced_reads", {})}
 
 
-def read(m: Machine, node: Node, frame: int) -> dict[str, Plain]:
+def read(tx: Transition, node: Node, frame: int) -> dict[str, Plain]:
     """Return the values of the state keys that a step reads, as they are now."""
-    cells = m.vars_of(frame)
+    cells = tx.vars_of(frame)
     return {key: cells[key][0] for key in node.reads if key in cells}
 
 
-def put_aside(m: Machine, frame: int, key: str) -> None:
+def put_aside(tx: Transition, frame: int, key: str) -> None:
     """Keep the value of a key that is about to be written, for the attempts that read it.
 
     Asked only where some attempt reads state.
     """
-    readers = m.state["reading"].pop(state_name(frame, key), None)
+    readers = tx.state["reading"].pop(state_name(frame, key), None)
     if readers is None:
         return
-    if not m.state["reading"]:
-        del m.state["reading"]
-    old = m.vars_of(frame)[key][0]
+    if not tx.state["reading"]:
+        del tx.state["reading"]
+    old = tx.vars_of(frame)[key][0]
     for number in readers:
-        m.state["units"][number].setdefault("saw", {})[key] = old
+        tx.state["units"][number].setdefault("replaced_reads", {})[key] = old
 
 
-def forget(m: Machine, unit: Unit) -> None:
+def stop_reading(tx: Transition, unit: Unit) -> None:
     """Forget a unit that reads nothing any more."""
-    reading = m.state["reading"]
+    reading = tx.state["reading"]
     for name in [name for name, readers in reading.items() if unit["id"] in readers]:
         del reading[name][unit["id"]]
         if not reading[name]:
             del reading[name]
     if not reading:
-        del m.state["reading"]
+        del tx.state["reading"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.transition import Transition
 
 
 def append(old: Plain, new: Plain) -> Plain:
@@ -54,7 +54,7 @@ REDUCERS: dict[str, Callable[[Plain, Plain], Plain]] = {
 }
 
 
-def reduced(m: Machine, reducer: Any, old: Plain, new: Plain) -> Plain:
+def reduced(tx: Transition, reducer: Any, old: Plain, new: Plain) -> Plain:
     """Return what a reducer makes of an old value and what is written.
 
     Args:
@@ -68,21 +68,21 @@ def reduced(m: Machine, reducer: Any, old: Plain, new: Plain) -> Plain:
     """
     if isinstance(reducer, str):
         return REDUCERS[reducer](old, new)
-    recorded = m.event.get("reduced")
+    recorded = tx.event.get("reduced")
     if recorded is not None:
-        if len(m.reduced) == len(recorded):
+        if len(tx.reduced) == len(recorded):
             raise StepFailure("ValidationError", "the journal has no result of this function")
-        change = recorded[len(m.reduced)]
-        m.reduced.append(change)
+        change = recorded[len(tx.reduced)]
+        tx.reduced.append(change)
         return _restored(old, change)
-    if m.graph.function is None:
+    if tx.graph.function is None:
         raise StepFailure("ValidationError", "reducers in Python are not available here")
     try:
-        value = m.graph.function(reducer)(old, new)
+        value = tx.graph.function(reducer)(old, new)
     except ValueError as error:
-        m.reduced.append({"error": str(error)})
+        tx.reduced.append({"error": str(error)})
         raise
-    m.reduced.append(_change(old, value))
+    tx.reduced.append(_change(old, value))
     return value
 
 
@@ -106,6 +106,6 @@ def _restored(old: Plain, change: dict[str, Plain]) -> Plain:
     return {**old, **change["merge"]} if "merge" in change else change["value"]
 
 
-def _alike(one: Plain, other: Plain) -> bool:
+def _alike(first: Plain, other: Plain) -> bool:
     """Return whether two values are the same to the byte: `1` is neither `1.0` nor `true`."""
-    return one == other and repr(one) == repr(other)
+    return first == other and repr(first) == repr(other)

@@ -20,7 +20,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Flow
 from flowengine.kernel.held_failures import is_held
 from flowengine.kernel.limits import locks
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import state_name
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def initial(flow: Flow) -> dict[str, list[Plain]]:
     return {key: [spec.get("default"), 0] for key, spec in flow.state.items()}
 
 
-def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> list[list[Any]]:
+def write(tx: Transition, names: Names, pairs: list[list[Any]], act: Activation) -> list[list[Any]]:
     """Write state as a step's `set` says; all values see the state before.
 
     Args:
@@ -50,25 +50,25 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     for key, value in pairs:
         values.append([key, evaluate(names, value)])
     later = []
-    node = m.graph.nodes[act["step"]]
-    spec, cells = m.flow_of(names.frame).state, m.vars_of(names.frame)
+    node = tx.graph.nodes[act["step"]]
+    spec, cells = tx.flow_of(names.frame).state, tx.vars_of(names.frame)
     who = writer(act, names.unit)
     shares = names.unit is not None and "shares" in names.unit
     kept_back = who is not act and not node.each and (node.lock is None or shares)
-    under = locks.locks_around(m, act, names.unit)
+    under = locks.locks_around(tx, act, names.unit)
     for key, value in values:
         if replaces(spec[key]):
-            name, number = _replace(m, names.frame, spec[key], cells, key, value, under, who)
+            name, number = _replace(tx, names.frame, spec[key], cells, key, value, under, who)
             learn_own(who, name, number)
-            learn_own(m.state["scopes"][act["scope"]], name, number)
+            learn_own(tx.state["scopes"][act["scope"]], name, number)
         elif kept_back:
             later.append([key, value])
         else:
-            _reduce(m, names.frame, key, value, [act["id"]])
+            _reduce(tx, names.frame, key, value, [act["id"]])
     return later
 
 
-def write_for_flow(m: Machine, names: Names, pairs: list[list[Any]], scope: Scope) -> None:
+def write_for_flow(tx: Transition, names: Names, pairs: list[list[Any]], scope: Scope) -> None:
     """Write state as a handler of a flow says, none of whose tokens is left.
 
     Args:
@@ -79,20 +79,20 @@ def write_for_flow(m: Machine, names: Names, pairs: list[list[Any]], scope: Scop
     Raises:
         StepFailure: A value does not fit.
     """
-    spec, cells = m.flow_of(names.frame).state, m.vars_of(names.frame)
+    spec, cells = tx.flow_of(names.frame).state, tx.vars_of(names.frame)
     for key, value in [(key, evaluate(names, value)) for key, value in pairs]:
         if replaces(spec[key]):
-            learn_own(scope, *_replace(m, names.frame, spec[key], cells, key, value, []))
+            learn_own(scope, *_replace(tx, names.frame, spec[key], cells, key, value, []))
         else:
-            _reduce(m, names.frame, key, value, [0])
+            _reduce(tx, names.frame, key, value, [0])
 
 
-def put(m: Machine, key: str, value: Plain) -> None:
+def put(tx: Transition, key: str, value: Plain) -> None:
     """Give a key of the main flow a value from outside, which everybody may replace."""
-    if "reading" in m.state:
-        readers.put_aside(m, 0, key)
-    m.state["vars"][key] = from_outside(value, m.state["vars"][key])
-    m.changed.add(key)
+    if "reading" in tx.state:
+        readers.put_aside(tx, 0, key)
+    tx.state["vars"][key] = from_outside(value, tx.state["vars"][key])
+    tx.changed.add(key)
 
 
 def from_outside(value: Plain, before: list[Plain]) -> list[Plain]:
@@ -111,7 +111,7 @@ def replaces(spec: dict[str, Plain]) -> bool:
     return bool(spec.get("reducer", "replace") == "replace")
 
 
-def make_writes(m: Machine, act: Activation) -> None:
+def make_writes(tx: Transition, act: Activation) -> None:
     """Make the writes that items of a map have left, in the order of the items.
 
     Args:
@@ -124,14 +124,14 @@ def make_writes(m: Machine, act: Activation) -> None:
     pairs = [pair for item in sorted(left) for pair in left[item]]
     for number, (key, value) in enumerate(pairs):
         try:
-            _reduce(m, m.frame_of(act), key, value, [act["id"]])
+            _reduce(tx, tx.frame_of(act), key, value, [act["id"]])
         except StepFailure:
-            if is_held(m, "act", act["id"]):
+            if is_held(tx, "act", act["id"]):
                 act["writes"] = {0: pairs[number:]}  # they are made when it begins again
             raise
 
 
-def make_fitting(m: Machine, act: Activation) -> None:
+def make_fitting(tx: Transition, act: Activation) -> None:
     """Make the writes that items have left to a map that is over anyway; what does not fit is lost.
 
     Args:
@@ -141,11 +141,11 @@ def make_fitting(m: Machine, act: Activation) -> None:
     for item in sorted(left):
         for key, value in left[item]:
             with suppress(StepFailure):
-                _reduce(m, m.frame_of(act), key, value, [act["id"]])
+                _reduce(tx, tx.frame_of(act), key, value, [act["id"]])
 
 
 def _replace(
-    m: Machine,
+    tx: Transition,
     frame: int,
     spec: dict[str, Plain],
     cells: dict[str, list[Plain]],
@@ -157,7 +157,7 @@ def _replace(
     """Replace a key, and return its name in the execution and the number of the write.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         frame: Of the flow whose state it is.
         spec: What that declares of the key.
         cells: The state.
@@ -174,14 +174,14 @@ def _replace(
     number = before[1]
     if number > 0 and known != number:
         _refuse_conflict(key, before, under)
-    fault = m.graph.validate(spec.get("schema") or {}, value)
+    fault = tx.graph.validate(spec.get("schema") or {}, value)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
     number = abs(number) + 1
-    if "reading" in m.state:
-        readers.put_aside(m, frame, key)
+    if "reading" in tx.state:
+        readers.put_aside(tx, frame, key)
     cells[key] = [value, number, under] if under else [value, number]
-    m.changed.add(name)
+    tx.changed.add(name)
     return name, number
 
 
@@ -197,7 +197,7 @@ def _refuse_conflict(key: str, cell: list[Plain], under: list[str]) -> None:
     )
 
 
-def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -> None:
+def _reduce(tx: Transition, frame: int, key: str, value: Plain, mark: list[Plain]) -> None:
     """Write one state key through its reducer.
 
     Args:
@@ -209,23 +209,23 @@ def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -
     Raises:
         StepFailure: The value does not fit the reducer or the key's schema.
     """
-    spec, cells = m.flow_of(frame).state[key], m.vars_of(frame)
+    spec, cells = tx.flow_of(frame).state[key], tx.vars_of(frame)
     schema = spec.get("schema") or {}
     reducer = spec.get("reducer", "replace")
     try:
-        new = reduced(m, reducer, cells[key][0], value)
+        new = reduced(tx, reducer, cells[key][0], value)
     except (TypeError, ValueError) as error:
         name = reducer if isinstance(reducer, str) else reducer["python"]
         raise StepFailure("ValidationError", f"state.{key}: {name}: {error}") from None
     if reducer == "append":
         # What is there already has been looked at when it came.
         added = value if isinstance(value, list) else [value]
-        fault = m.graph.validate(m.flow_of(frame).added(key), added)
+        fault = tx.graph.validate(tx.flow_of(frame).added(key), added)
     else:
-        fault = m.graph.validate(schema, new)
+        fault = tx.graph.validate(schema, new)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
-    if "reading" in m.state:
-        readers.put_aside(m, frame, key)
+    if "reading" in tx.state:
+        readers.put_aside(tx, frame, key)
     cells[key] = [new, *mark]
-    m.changed.add(state_name(frame, key))
+    tx.changed.add(state_name(frame, key))

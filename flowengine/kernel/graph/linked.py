@@ -172,11 +172,11 @@ class Flow:
 
     Attributes:
         limits: Those that it says, and the defaults of the others.
-        said: Those that it says.
+        declared_limits: Those that it declares.
     """
 
-    __slots__ = ("_added", "budget", "counts_alone", "defaults", "id", "indexes", "inputs",
-                 "limits", "on_error", "outcome", "outputs", "result", "said", "signals", "state",
+    __slots__ = ("_added", "budget", "counts_alone", "declared_limits", "defaults", "id", "indexes",
+                 "inputs", "limits", "on_error", "outcome", "outputs", "result", "signals", "state",
                  "steps")  # fmt: skip
 
     def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
@@ -189,8 +189,8 @@ class Flow:
         self.state: dict[str, Any] = spec.get("state", {})
         self.signals: dict[str, Any] = spec.get("signals", {})
         self.on_error: list[HandlerSpec] = spec.get("on_error", [])
-        self.said: dict[str, Any] = spec.get("limits", {})
-        self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **self.said}
+        self.declared_limits: dict[str, Any] = spec.get("limits", {})
+        self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **self.declared_limits}
         self.counts_alone: bool = spec.get("counts_alone", False)
         self.budget: BudgetSpec | None = spec.get("budget")
         self.result: str | None = spec.get("result")
@@ -328,7 +328,7 @@ class Graph:
         self.flows = [Flow(flow, (0, first))]
         self.flows += [Flow(spec, (spec["steps"][0], spec["steps"][1])) for spec in subflows]
         self.limits = self.flows[0].limits
-        self.timed = any("wall_time" in (one.budget or ()) for one in self.flows)
+        self.timed = any("wall_time" in (flow.budget or ()) for flow in self.flows)
         """Whether the budget of some flow bounds how long it is at work."""
         self.nodes = _Linked(lambda index: Node(index, self._specs[index], evaluator))
         """The steps; who goes through many asks here, without a call."""

@@ -113,8 +113,12 @@ def strictest(
         holds: Evaluates a condition.
         tool: The name of what is called, for rules that are about some tools of a server.
     """
-    said = [one for one in (_first(rules, holds, tool) for rules in lists) if one is not None]
-    return max(said, key=lambda one: STRICTNESS.index(one.do), default=None)
+    verdicts = [
+        verdict
+        for verdict in (_first(rules, holds, tool) for rules in lists)
+        if verdict is not None
+    ]
+    return max(verdicts, key=lambda verdict: STRICTNESS.index(verdict.do), default=None)
 
 
 def _first(rules: Sequence[RuleSpec], holds: Callable[[int], bool], tool: str) -> Verdict | None:
@@ -142,5 +146,5 @@ def _is_of(tools: ToolsSpec, tool: str) -> bool:
 
 def _may_fit(server: str, glob: str) -> bool:
     """Return whether a glob may fit the name of a tool of a server, `server.*`."""
-    start, said = server.removesuffix("*"), re.split(r"[*?\[]", glob)[0]
-    return start.startswith(said) or said.startswith(start)
+    start, literal = server.removesuffix("*"), re.split(r"[*?\[]", glob)[0]
+    return start.startswith(literal) or literal.startswith(start)

@@ -1,4 +1,4 @@
-"""Compiled values, made ready once, when their step is linked; texts in them that name secrets.
+"""Compiled values, made ready once when their step is linked; secrets in values; digests of them.
 
 A text that names secrets is taken out of plain data to be stored, and put back to be used.
 """
@@ -79,8 +79,8 @@ def masked(value: Plain) -> Plain:
     if isinstance(value, SecretText):
         return "".join([part if isinstance(part, str) else "***" for part in value.parts])
     if isinstance(value, dict):
-        return {key: masked(one) for key, one in value.items()}
-    return [masked(one) for one in value] if isinstance(value, list) else value
+        return {key: masked(part) for key, part in value.items()}
+    return [masked(part) for part in value] if isinstance(value, list) else value
 
 
 def split_secrets(value: Plain, path: list[Any], found: list[Plain]) -> Plain:
@@ -109,3 +109,26 @@ def put_at(value: Plain, path: list[Any], leaf: Plain) -> Plain:
     copy = dict(value) if isinstance(value, dict) else list(value)
     copy[path[0]] = put_at(copy[path[0]], path[1:], leaf)
     return copy
+
+
+def digest(value: Plain) -> str:
+    """Return the SHA-256 of a value in its canonical form, in hexadecimal digits.
+
+    Values that differ have different forms: `1` and `1.0`, bytes and any text, the reference to a
+    secret and any map. The order of the keys of a map does not matter.
+    """
+    import hashlib
+    import json
+
+    text = json.dumps(_canonical(value), separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {"map": [[key, _canonical(value[key])] for key in sorted(value)]}
+    if isinstance(value, list):
+        return [_canonical(part) for part in value]
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    return {"secret": value.parts} if isinstance(value, SecretText) else value

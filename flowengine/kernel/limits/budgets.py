@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.graph.specs import BudgetSpec
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Activation, Budget, Frame, State, Unit
+    from flowengine.kernel.transition import Transition
 
 
-def begin(spec: BudgetSpec | None, left: Mapping[str, int] | None = None) -> Budget | None:
+def new_budget(spec: BudgetSpec | None, left: Mapping[str, int] | None = None) -> Budget | None:
     """Return the budget of a flow that begins; None if nothing bounds it.
 
     Args:
@@ -68,22 +68,22 @@ def declared_limits(spec: BudgetSpec) -> dict[str, int]:
         limits["tool_calls"] = spec["tool_calls"]
     if "wall_time" in spec:
         limits["wall_time"] = parse_duration(spec["wall_time"])
-    said: Mapping[str, Plain] = spec
+    declared: Mapping[str, Plain] = spec
     for meter in meters.AMOUNTS:
-        if meter in said:
-            limits[meter] = meters.counted_as(meter, said[meter])
+        if meter in declared:
+            limits[meter] = meters.counted_as(meter, declared[meter])
     return limits
 
 
-def enter(m: Machine, number: int, frame: Frame) -> None:
+def enter(tx: Transition, number: int, frame: Frame) -> None:
     """Give a subflow that starts its own budget, in addition to those of its callers.
 
     Args:
         number: Of its frame.
         frame: The frame; it is filled in.
     """
-    bounds = bounding(m.state, frame["up"])
-    own = begin(m.graph.flows[frame["flow"]].budget)
+    bounds = bounding(tx.state, frame["up"])
+    own = new_budget(tx.graph.flows[frame["flow"]].budget)
     if own is not None:
         frame["budget"] = own
         bounds = [number, *bounds]
@@ -94,22 +94,22 @@ def enter(m: Machine, number: int, frame: Frame) -> None:
 # Calls
 
 
-def has_to_measure(m: Machine, unit: Unit, node: Node) -> bool:
+def has_to_measure(tx: Transition, unit: Unit, node: Node) -> bool:
     """Return whether it has to be worked out first what an attempt may use of the budgets."""
     if "needs" in unit:
         return False
     measured = meters.measured(node)
-    around = budgets_around(m, m.frame_of(m.act_of(unit))) if measured else ()
+    around = budgets_around(tx, tx.frame_of(tx.act_of(unit))) if measured else ()
     return any(not measured.isdisjoint(budget["limits"]) for _, budget in around)
 
 
-def grant(m: Machine, unit: Unit) -> None:
+def grant(tx: Transition, unit: Unit) -> None:
     """Note what a measured attempt may use; it is about to begin."""
-    act = m.act_of(unit)
-    free = unbound(m, act)
-    around = budgets_around(m, m.frame_of(act))
+    act = tx.act_of(unit)
+    free = unbound(tx, act)
+    around = budgets_around(tx, tx.frame_of(act))
     bounds = [(budget, number not in free) for number, budget in around]
-    unit["granted"] = meters.granted(bounds, unit["needs"])
+    unit["granted"] = meters.amounts_granted(bounds, unit["needs"])
 
 
 def forget_needs(unit: Unit) -> None:
@@ -117,7 +117,7 @@ def forget_needs(unit: Unit) -> None:
     unit.pop("needs", None)
 
 
-def reserve(m: Machine, number: int, act: Activation | None, frame: int = 0) -> None:
+def reserve(tx: Transition, number: int, act: Activation | None, frame: int = 0) -> None:
     """Count a call that begins, in every budget around it.
 
     Args:
@@ -125,13 +125,13 @@ def reserve(m: Machine, number: int, act: Activation | None, frame: int = 0) -> 
         act: Its activation; None of an attempt that was cut off and is settled: nothing bounds it.
         frame: Without an activation: the flow at work that it belongs to.
     """
-    m.state["running"] += 1
-    m.begun.add(number)
-    if "budget" in m.state or "frames" in m.state:
-        count_in(m, number, frame if act is None else m.frame_of(act), act)
+    tx.state["running"] += 1
+    tx.begun.add(number)
+    if "budget" in tx.state or "frames" in tx.state:
+        count_in(tx, number, frame if act is None else tx.frame_of(act), act)
 
 
-def count_in(m: Machine, number: int, frame: int, act: Activation | None) -> None:
+def count_in(tx: Transition, number: int, frame: int, act: Activation | None) -> None:
     """Count a call that runs in those budgets around it that do not count it yet.
 
     Args:
@@ -139,44 +139,49 @@ def count_in(m: Machine, number: int, frame: int, act: Activation | None) -> Non
         frame: The flow at work that it belongs to.
         act: As for `reserve`.
     """
-    if not bounding(m.state, frame) or (act is not None and "opens" in act):
+    if not bounding(tx.state, frame) or (act is not None and "opens" in act):
         return  # to open environments is no call
-    free = None if act is None else unbound(m, act)
-    amounts = meters.reserved(m, number)
-    for owner, budget in budgets_around(m, frame):
+    free = None if act is None else unbound(tx, act)
+    amounts = meters.reserved(tx, number)
+    for owner, budget in budgets_around(tx, frame):
         if number not in budget["calls"]:
             budget["calls"][number] = free is not None and owner not in free
             if amounts is not None:
                 meters.hold(budget, number, amounts)
-            _start_clock(m, budget)
+            _start_clock(tx, budget)
             if budget["calls"][number]:
-                watch_time(m, owner, budget)
+                watch_time(tx, owner, budget)
 
 
-def settle_unit(m: Machine, unit: Unit, *, ran: bool = True) -> None:
+def settle_unit(tx: Transition, unit: Unit, *, ran: bool = True) -> None:
     """Count the call of a unit that is still there; see `settle`."""
-    bounded = "budget" in m.state or "frames" in m.state
-    settle(m, unit["id"], m.frame_of(m.act_of(unit)) if bounded else 0, ran=ran)
+    bounded = "budget" in tx.state or "frames" in tx.state
+    settle(tx, unit["id"], tx.frame_of(tx.act_of(unit)) if bounded else 0, ran=ran)
     forget_needs(unit)
 
 
-def settle_result(m: Machine, unit: Unit, result: Plain) -> None:
+def settle_result(tx: Transition, unit: Unit, result: Plain) -> None:
     """Count the call of a unit that has ended, and says itself what it used.
 
     Args:
         unit: The unit.
         result: What it gave, or the data of its error.
     """
-    if "budget" not in m.state and "frames" not in m.state:
-        m.state["running"] -= 1
+    if "budget" not in tx.state and "frames" not in tx.state:
+        tx.state["running"] -= 1
         return
-    act = m.act_of(unit)
-    settle(m, unit["id"], m.frame_of(act), told=meters.used(m.node(act), result))
+    act = tx.act_of(unit)
+    settle(tx, unit["id"], tx.frame_of(act), amounts_used=meters.used(tx.node(act), result))
     forget_needs(unit)
 
 
 def settle(
-    m: Machine, number: int, frame: int, *, ran: bool = True, told: dict[str, int] | None = None
+    tx: Transition,
+    number: int,
+    frame: int,
+    *,
+    ran: bool = True,
+    amounts_used: dict[str, int] | None = None,
 ) -> None:
     """Count a call whose attempt is over, however it ended; what has only been asked for is none.
 
@@ -184,22 +189,22 @@ def settle(
         number: The unit whose call it was.
         frame: The flow at work that it belongs to.
         ran: Whether it began outside.
-        told: What it used; None: nobody knows.
+        amounts_used: What it used; None: unknown.
     """
-    m.state["running"] -= 1
-    if "budget" not in m.state and "frames" not in m.state:
+    tx.state["running"] -= 1
+    if "budget" not in tx.state and "frames" not in tx.state:
         return
-    for owner, budget in budgets_around(m, frame):
+    for owner, budget in budgets_around(tx, frame):
         if number in budget["calls"]:
             del budget["calls"][number]
-            meters.settle(budget, number, told, ran=ran and number not in m.begun)
+            meters.settle(budget, number, amounts_used, ran=ran and number not in tx.begun)
             if not budget["calls"]:
-                _stop_clock(m, budget)
-            let_queue_try(m, budget)
-            _look_later(m, owner, budget)
+                _stop_clock(tx, budget)
+            let_queue_try(tx, budget)
+            _look_later(tx, owner, budget)
 
 
-def count_run(m: Machine, unit: Unit, run: str, amounts: Mapping[str, int]) -> None:
+def count_run(tx: Transition, unit: Unit, run: str, amounts: Mapping[str, int]) -> None:
     """Count what a run that an attempt has started uses, in every budget around the attempt.
 
     Args:
@@ -210,7 +215,7 @@ def count_run(m: Machine, unit: Unit, run: str, amounts: Mapping[str, int]) -> N
     """
     runs = unit.setdefault("runs", {})
     before, runs[run] = runs.get(run, {}), dict(amounts)
-    for _, budget in budgets_around(m, m.frame_of(m.act_of(unit))):
+    for _, budget in budgets_around(tx, tx.frame_of(tx.act_of(unit))):
         for meter, amount in amounts.items():
             more = amount - before.get(meter, 0)
             if meter == "tool_calls":
@@ -218,22 +223,22 @@ def count_run(m: Machine, unit: Unit, run: str, amounts: Mapping[str, int]) -> N
             elif meter in budget["limits"]:
                 settled = budget.setdefault("amounts", {})
                 settled[meter] = settled.get(meter, 0) + more
-        let_queue_try(m, budget)
+        let_queue_try(tx, budget)
 
 
-def let_queue_try(m: Machine, budget: Budget) -> None:
+def let_queue_try(tx: Transition, budget: Budget) -> None:
     """Have those that wait for room in a budget look again whether there is some."""
     for number in budget.pop("queue", ()):
-        unit = m.state["units"][number]
+        unit = tx.state["units"][number]
         del unit["budget"]
-        resume(m, unit)
+        resume(tx, unit)
 
 
-def leave(m: Machine, unit: Unit) -> None:
+def stop_waiting(tx: Transition, unit: Unit) -> None:
     """Remove a withdrawn unit from those that wait for a budget."""
     number = unit.pop("budget")
     del unit["then"]
-    budget = budget_of(m.state, number)
+    budget = budget_of(tx.state, number)
     assert budget is not None
     if unit["id"] in budget.get("queue", ()):
         del budget["queue"][unit["id"]]
@@ -241,16 +246,16 @@ def leave(m: Machine, unit: Unit) -> None:
             del budget["queue"]
         return
     del budget["waiting"][unit["id"]]
-    _look_later(m, number, budget)
+    _look_later(tx, number, budget)
 
 
-def _look_later(m: Machine, number: int, budget: Budget) -> None:
+def _look_later(tx: Transition, number: int, budget: Budget) -> None:
     """Have it looked, when all else is done, whether a question is still one."""
     if "wait" in budget and not budget["waiting"] and not budget["calls"]:
-        m.idle_questions[budget["wait"]] = number
+        tx.idle_questions[budget["wait"]] = number
 
 
-def used_up(m: Machine, budget: Budget, node: Node | None = None) -> list[str]:
+def used_up(tx: Transition, budget: Budget, node: Node | None = None) -> list[str]:
     """Return of what a budget has nothing left.
 
     Args:
@@ -261,32 +266,32 @@ def used_up(m: Machine, budget: Budget, node: Node | None = None) -> list[str]:
     found = []
     if "tool_calls" in limits and begun(budget) >= limits["tool_calls"]:
         found.append("tool_calls")
-    if "wall_time" in limits and worked(m.state, budget, m.now) >= limits["wall_time"]:
+    if "wall_time" in limits and worked(tx.state, budget, tx.now) >= limits["wall_time"]:
         found.append("wall_time")
     measured = meters.measured(node) if node is not None else ()
-    for one in meters.AMOUNTS:
+    for meter in meters.AMOUNTS:
         # What others have reserved for a measured call is room that may come back.
-        gone = settled if one in measured else taken
-        if one in limits and gone(budget, one) >= limits[one]:
-            found.append(one)
+        used_of = settled if meter in measured else taken
+        if meter in limits and used_of(budget, meter) >= limits[meter]:
+            found.append(meter)
     if node is not None:
         uses = meters.names(node)
         found = [what for what in found if what == "wall_time" or what in uses]
     return found
 
 
-def is_low(m: Machine, unit: Unit) -> bool:
+def is_low(tx: Transition, unit: Unit) -> bool:
     """Return whether a call is to spare what it uses: a budget has reached its `fallback_at`."""
-    act = m.act_of(unit)
-    node = m.node(act)
+    act = tx.act_of(unit)
+    node = tx.node(act)
     uses = meters.names(node).intersection(meters.AMOUNTS)
     # A bound is far more than what a call will use.
-    gone = settled if meters.measured(node) else taken
-    for number, budget in budgets_around(m, m.frame_of(act)):
-        spec, limits = m.flow_of(number).budget, budget["limits"]
+    used_of = settled if meters.measured(node) else taken
+    for number, budget in budgets_around(tx, tx.frame_of(act)):
+        spec, limits = tx.flow_of(number).budget, budget["limits"]
         at = None if spec is None else spec.get("fallback_at")
         if at is not None and any(
-            100 * gone(budget, meter) >= at * limits[meter] for meter in uses & limits.keys()
+            100 * used_of(budget, meter) >= at * limits[meter] for meter in uses & limits.keys()
         ):
             return True
     return False
@@ -306,21 +311,21 @@ def skip(state: State, since: int) -> None:
         state["skipped"] = state.get("skipped", 0) + state["now"] - since
 
 
-def _start_clock(m: Machine, budget: Budget) -> None:
+def _start_clock(tx: Transition, budget: Budget) -> None:
     if "wall_time" in budget["limits"]:
-        budget.setdefault("since", m.now - m.state.get("skipped", 0))
+        budget.setdefault("since", tx.now - tx.state.get("skipped", 0))
 
 
-def watch_time(m: Machine, number: int, budget: Budget) -> None:
+def watch_time(tx: Transition, number: int, budget: Budget) -> None:
     """Set the timer for when the time of a budget is over, while its clock runs."""
     if "since" in budget and "timer" not in budget:
-        left = budget["limits"]["wall_time"] - worked(m.state, budget, m.now)
-        budget["timer"] = m.set_timer(max(left, 0), "wall_time", number)
+        left = budget["limits"]["wall_time"] - worked(tx.state, budget, tx.now)
+        budget["timer"] = tx.set_timer(max(left, 0), "wall_time", number)
 
 
-def _stop_clock(m: Machine, budget: Budget) -> None:
+def _stop_clock(tx: Transition, budget: Budget) -> None:
     if "since" in budget:
-        budget["spent"] = worked(m.state, budget, m.now)
+        budget["spent"] = worked(tx.state, budget, tx.now)
         del budget["since"]
     if "timer" in budget:
-        m.clear_timer(budget.pop("timer"))
+        tx.clear_timer(budget.pop("timer"))

@@ -18,11 +18,11 @@ from flowengine.kernel.graph.compiled import Plain
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Unit
+    from flowengine.kernel.transition import Transition
 
 
-def count(m: Machine, unit: Unit, args: Plain, tool: str) -> None:
+def count(tx: Transition, unit: Unit, args: Plain, tool: str) -> None:
     """Count the call of a unit, if its step's calls are counted.
 
     Args:
@@ -34,7 +34,7 @@ def count(m: Machine, unit: Unit, args: Plain, tool: str) -> None:
         StepFailure: `LimitExceeded`: the tool was called, or the agent has called, as often as
             `limits.calls` says.
     """
-    node = m.graph.nodes[m.state["acts"][unit["act"]]["step"]]
+    node = tx.graph.nodes[tx.state["acts"][unit["act"]]["step"]]
     if not node.counts:
         return
     given = args if isinstance(args, dict) else {}
@@ -51,11 +51,11 @@ def count(m: Machine, unit: Unit, args: Plain, tool: str) -> None:
     if "counted" in unit:
         if mine.items() <= unit["counted"].items():
             return
-        forget(m, unit)
-    so_far = _so_far(m, of)
+        uncount(tx, unit)
+    so_far = _so_far(tx, of)
     _check(so_far, node.limits.get("calls"), tool, "its limits.calls allows")
     if caller:
-        theirs = _so_far(m, caller)
+        theirs = _so_far(tx, caller)
         _check(theirs, most, tool, f"limits.calls of the agent {node.caller!r} allows")
         _add(theirs, {}, 1)
     _add(so_far, numbers, 1)
@@ -63,17 +63,17 @@ def count(m: Machine, unit: Unit, args: Plain, tool: str) -> None:
     unit["counted"] = {**mine, "seen": seen}
 
 
-def forget(m: Machine, unit: Unit) -> None:
+def uncount(tx: Transition, unit: Unit) -> None:
     """Take back that a unit calls, if it was counted: the call is not made."""
     mine = unit.pop("counted", None)
     if mine is not None:
-        _add(m.state["calls"][mine["of"]], mine["numbers"], -1)
+        _add(tx.state["calls"][mine["of"]], mine["numbers"], -1)
         if "by" in mine:
-            _add(m.state["calls"][mine["by"]], {}, -1)
+            _add(tx.state["calls"][mine["by"]], {}, -1)
 
 
-def _so_far(m: Machine, of: str) -> dict[str, Any]:
-    return m.state.setdefault("calls", {}).setdefault(of, {"count": 0, "totals": {}})
+def _so_far(tx: Transition, of: str) -> dict[str, Any]:
+    return tx.state.setdefault("calls", {}).setdefault(of, {"count": 0, "totals": {}})
 
 
 def _check(so_far: Mapping[str, Any], most: int | None, tool: str, whose: str) -> None:

@@ -24,7 +24,7 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.limits.suspension import resume, suspend
-from flowengine.kernel.machine import Machine, require
+from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.view import is_shared
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ WITHIN = frozenset({"execution", "run"})
 """Scopes of locks that no other execution can hold."""
 
 
-def take(m: Machine, unit: Unit, then: Entry) -> bool:
+def take(tx: Transition, unit: Unit, then: Entry) -> bool:
     """Take the lock of a unit's step, or queue for it.
 
     Args:
@@ -50,15 +50,15 @@ def take(m: Machine, unit: Unit, then: Entry) -> bool:
         EvaluationError: The key has no value.
     """
     if "lock" not in unit:
-        line_up(m, unit, then)
-    if unit.get("held"):
+        line_up(tx, unit, then)
+    if unit.get("has_lock"):
         return True
     if unit["phase"] != "lock":
-        suspend(m, unit, "lock", then)
+        suspend(tx, unit, "lock", then)
     return False
 
 
-def line_up(m: Machine, unit: Unit, then: Entry) -> None:
+def line_up(tx: Transition, unit: Unit, then: Entry) -> None:
     """Give a unit the lock of its step, or its place in the queue, ready for it or not.
 
     Args:
@@ -69,59 +69,59 @@ def line_up(m: Machine, unit: Unit, then: Entry) -> None:
         StepFailure: As of `take`.
         EvaluationError: As of `take`.
     """
-    act = m.act_of(unit)
-    node = m.node(act)
+    act = tx.act_of(unit)
+    node = tx.node(act)
     assert node.lock is not None
-    names = Names(m, act, unit)
+    names = Names(tx, act, unit)
     key = _key(evaluate(names, node.lock["key"]), node.id)
     scope = node.lock.get("scope", "execution")
-    outer = _taken_around(m, act, key, scope)
+    outer = _taken_around(tx, act, key, scope)
     if scope != "execution":
         unit["across"] = scope
     if scope not in WITHIN and not outer:
-        _claim(m, unit, shared_name(m, scope, key), node.lock.get("permits", 1), then)
+        _claim(tx, unit, shared_name(tx, scope, key), node.lock.get("permits", 1), then)
         return
     if "shared" in node.lock and _shares(evaluate(names, node.lock["shared"]), node.id):
         unit["shares"] = True
-    whose = str(outer) if outer or scope == "execution" else f"{m.frame_of(act)}/"
+    whose = str(outer) if outer or scope == "execution" else f"{tx.frame_of(act)}/"
     name = f"{whose}:{key}"
-    locks = m.state.setdefault("locks", {})
+    locks = tx.state.setdefault("locks", {})
     lock = locks.setdefault(name, {"holders": [], "queue": {}})
-    if not lock["queue"] and _has_room(m, lock, unit):
+    if not lock["queue"] and _has_room(tx, lock, unit):
         lock["holders"].append(unit["id"])
-        unit["lock"], unit["held"] = name, True
+        unit["lock"], unit["has_lock"] = name, True
         return
-    if _closes_circle(m, unit, name):
-        message = f"{m.address(unit)} waits for the lock {key!r}, whose holder waits for its scope"
+    if _closes_circle(tx, unit, name):
+        message = f"{tx.address(unit)} waits for the lock {key!r}, whose holder waits for its scope"
         raise StepFailure("LockCycle", message, {"key": key}, retryable=False)
     lock["queue"][unit["id"]] = True
     unit["lock"] = name
 
 
-def shared_name(m: Machine, scope: str, key: str) -> str:
+def shared_name(tx: Transition, scope: str, key: str) -> str:
     """Return the name of a lock that executions share: of one flow, or of all."""
-    return f"{scope} {m.graph.flow['id']}:{key}" if scope == "flow" else f"{scope}:{key}"
+    return f"{scope} {tx.graph.flow['id']}:{key}" if scope == "flow" else f"{scope}:{key}"
 
 
-def _claim(m: Machine, unit: Unit, name: str, permits: int, then: Entry) -> None:
+def _claim(tx: Transition, unit: Unit, name: str, permits: int, then: Entry) -> None:
     unit["lock"] = name
-    suspend(m, unit, "lock", then)
-    m.state.setdefault("claims", {})[unit["id"]] = name
-    m.commands.append(Claim(name, unit["id"], permits, "queue"))
+    suspend(tx, unit, "lock", then)
+    tx.state.setdefault("claims", {})[unit["id"]] = name
+    tx.commands.append(Claim(name, unit["id"], permits, "queue"))
 
 
-def granted(m: Machine, unit: Unit) -> None:
+def lock_granted(tx: Transition, unit: Unit) -> None:
     """Resume a unit that got the lock it was waiting for."""
-    unit["held"] = True
-    forget_claim(m, unit["id"])
-    resume(m, unit)
+    unit["has_lock"] = True
+    forget_claim(tx, unit["id"])
+    resume(tx, unit)
 
 
-def forget_claim(m: Machine, number: int) -> None:
+def forget_claim(tx: Transition, number: int) -> None:
     """Forget a claim that waited: it is granted, or withdrawn."""
-    claims = m.state.get("claims", {})
+    claims = tx.state.get("claims", {})
     if claims.pop(number, None) is not None and not claims:
-        del m.state["claims"]
+        del tx.state["claims"]
 
 
 def _key(value: Plain, step: str) -> str:
@@ -139,27 +139,27 @@ def _shares(value: Plain, step: str) -> bool:
     return bool(value)
 
 
-def _has_room(m: Machine, lock: Lock, unit: Unit) -> bool:
+def _has_room(tx: Transition, lock: Lock, unit: Unit) -> bool:
     """Return whether a unit may have a lock beside its holders, who all share it or none does."""
     holders = lock["holders"]
     if not holders:
         return True
-    if "shares" in m.state["units"][holders[0]] or "shares" in unit:
-        return "shares" in m.state["units"][holders[0]] and "shares" in unit
-    spec = m.node(m.act_of(unit)).lock
+    if "shares" in tx.state["units"][holders[0]] or "shares" in unit:
+        return "shares" in tx.state["units"][holders[0]] and "shares" in unit
+    spec = tx.node(tx.act_of(unit)).lock
     assert spec is not None
     return len(holders) < spec.get("permits", 1)
 
 
-def would_keep(m: Machine, unit: Unit) -> bool:
+def would_keep(tx: Transition, unit: Unit) -> bool:
     """Return whether a unit that begins anew has the very lock that it would take again.
 
     To give it back would let those pass who are queued behind it.
     """
-    spec = m.node(m.act_of(unit)).lock
-    if spec is None or not unit.get("held") or is_shared(unit["lock"]):
+    spec = tx.node(tx.act_of(unit)).lock
+    if spec is None or not unit.get("has_lock") or is_shared(unit["lock"]):
         return False
-    names = Names(m, m.act_of(unit), unit)
+    names = Names(tx, tx.act_of(unit), unit)
     try:
         key = _key(evaluate(names, spec["key"]), "")
         shares = "shared" in spec and _shares(evaluate(names, spec["shared"]), "")
@@ -168,7 +168,7 @@ def would_keep(m: Machine, unit: Unit) -> bool:
     return unit["lock"].partition(":")[2] == key and shares == ("shares" in unit)
 
 
-def leave(m: Machine, unit: Unit) -> None:
+def leave_lock(tx: Transition, unit: Unit) -> None:
     """Give back the lock of a unit, or its place in the queue, if it has one."""
     name = unit.pop("lock", None)
     if name is None:
@@ -176,73 +176,73 @@ def leave(m: Machine, unit: Unit) -> None:
     unit.pop("then", None)
     unit.pop("across", None)
     if is_shared(name):
-        unit.pop("held", None)
-        forget_claim(m, unit["id"])
-        m.commands.append(GiveBack(name, unit["id"]))
+        unit.pop("has_lock", None)
+        forget_claim(tx, unit["id"])
+        tx.commands.append(GiveBack(name, unit["id"]))
         return
-    lock = m.state["locks"][name]
-    if unit.pop("held", False):
+    lock = tx.state["locks"][name]
+    if unit.pop("has_lock", False):
         lock["holders"].remove(unit["id"])
     else:
         del lock["queue"][unit["id"]]
     unit.pop("shares", None)
-    _grant(m, lock)
+    _grant(tx, lock)
     if not lock["holders"]:
-        del m.state["locks"][name]
-        if not m.state["locks"]:
-            del m.state["locks"]
+        del tx.state["locks"][name]
+        if not tx.state["locks"]:
+            del tx.state["locks"]
 
 
-def _grant(m: Machine, lock: Lock) -> None:
+def _grant(tx: Transition, lock: Lock) -> None:
     """Give a lock to those who are first in its queue, as far as it has permits."""
     while lock["queue"]:
-        unit = m.state["units"][next(iter(lock["queue"]))]
-        if not _has_room(m, lock, unit):
+        unit = tx.state["units"][next(iter(lock["queue"]))]
+        if not _has_room(tx, lock, unit):
             return
         del lock["queue"][unit["id"]]
         lock["holders"].append(unit["id"])
-        unit["held"] = True
+        unit["has_lock"] = True
         if unit["phase"] == "lock":
-            resume(m, unit)
+            resume(tx, unit)
 
 
-def locks_around(m: Machine, act: Activation, unit: Unit | None) -> list[str]:
+def locks_around(tx: Transition, act: Activation, unit: Unit | None) -> list[str]:
     """Return the locks under which a place writes alone: its unit's, those of the scopes around."""
-    is_outermost = not m.state["scopes"][act["scope"]]["unit"] and "final" not in act
+    is_outermost = not tx.state["scopes"][act["scope"]]["unit"] and "final" not in act
     if is_outermost and (unit is None or "lock" not in unit):
         return []
-    units = [*([] if unit is None else [unit]), *m.enclosing(act)]
-    return [one["lock"] for one in units if one.get("held") and "shares" not in one]
+    units = [*([] if unit is None else [unit]), *tx.enclosing(act)]
+    return [unit["lock"] for unit in units if unit.get("has_lock") and "shares" not in unit]
 
 
-def _taken_around(m: Machine, act: Activation, key: str, scope: str) -> int:
+def _taken_around(tx: Transition, act: Activation, key: str, scope: str) -> int:
     """Return the innermost unit around that holds a lock of this key and scope, or 0."""
-    run = m.frame_of(act)
-    for outer in m.enclosing(act):
+    run = tx.frame_of(act)
+    for outer in tx.enclosing(act):
         same = outer.get("across", "execution") == scope
-        if scope == "run" and m.frame_of(m.act_of(outer)) != run:
+        if scope == "run" and tx.frame_of(tx.act_of(outer)) != run:
             return 0  # a lock around the run is none of it
-        if same and outer.get("held") and outer["lock"].partition(":")[2] == key:
+        if same and outer.get("has_lock") and outer["lock"].partition(":")[2] == key:
             return outer["id"]
     return 0
 
 
-def _closes_circle(m: Machine, unit: Unit, wanted: str) -> bool:
+def _closes_circle(tx: Transition, unit: Unit, wanted: str) -> bool:
     """Return whether a lock comes free only after this unit has had it."""
-    mine = {outer["id"] for outer in m.enclosing(m.act_of(unit)) if outer.get("held")}
+    mine = {outer["id"] for outer in tx.enclosing(tx.act_of(unit)) if outer.get("has_lock")}
     if not mine:
         return False
     waiting: dict[int, list[str]] = {}
-    for name, lock in m.state["locks"].items():
+    for name, lock in tx.state["locks"].items():
         for number in lock["queue"]:
-            for outer in m.enclosing(m.act_of(m.state["units"][number])):
-                if outer.get("held"):
+            for outer in tx.enclosing(tx.act_of(tx.state["units"][number])):
+                if outer.get("has_lock"):
                     waiting.setdefault(outer["id"], []).append(name)
-    return _never_free(m, wanted, mine, waiting, set())
+    return _never_free(tx, wanted, mine, waiting, set())
 
 
 def _never_free(
-    m: Machine, name: str, mine: set[int], waiting: dict[int, list[str]], seen: set[str]
+    tx: Transition, name: str, mine: set[int], waiting: dict[int, list[str]], seen: set[str]
 ) -> bool:
     """Return whether a lock's holders wait, in the end, for one of `mine`.
 
@@ -252,10 +252,10 @@ def _never_free(
     if name in seen:
         return False
     seen.add(name)
-    holders = m.state["locks"][name]["holders"]
+    holders = tx.state["locks"][name]["holders"]
     waits = (
         holder in mine
-        or any(_never_free(m, other, mine, waiting, seen) for other in waiting.get(holder, ()))
+        or any(_never_free(tx, other, mine, waiting, seen) for other in waiting.get(holder, ()))
         for holder in holders
     )
-    return any(waits) if "shares" in m.state["units"][holders[0]] else all(waits)
+    return any(waits) if "shares" in tx.state["units"][holders[0]] else all(waits)

@@ -20,8 +20,8 @@ from flowengine.kernel.view import DOLLAR, settled, taken
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.linked import Node
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Budget
+    from flowengine.kernel.transition import Transition
 
 AMOUNTS = ("tokens", "cost_usd")
 """What is measured in amounts; `tool_calls` are counted."""
@@ -44,18 +44,18 @@ def names(node: Node) -> frozenset[str]:
 _CALL = frozenset({"tool_calls"})
 
 
-def reserved(m: Machine, number: int) -> dict[str, int] | None:
+def reserved(tx: Transition, number: int) -> dict[str, int] | None:
     """Return what an attempt that begins may use at most; None: it is one tool call.
 
     Args:
         number: The unit whose attempt it is, or whose attempt was cut off and is settled.
     """
-    unit = m.state["units"].get(number)
-    cut = m.state["cuts"].get(number)
+    unit = tx.state["units"].get(number)
+    cut = tx.state["cuts"].get(number)
     if unit is not None:
-        node, given, granted = m.node(m.act_of(unit)), unit.get("input"), unit.get("granted")
+        node, given, granted = tx.node(tx.act_of(unit)), unit.get("input"), unit.get("granted")
     elif cut is not None:
-        node, given, granted = m.graph.node(cut["step"]), cut.get("input"), cut.get("granted")
+        node, given, granted = tx.graph.node(cut["step"]), cut.get("input"), cut.get("granted")
     else:
         return None
     if node.meters is None:
@@ -63,8 +63,8 @@ def reserved(m: Machine, number: int) -> dict[str, int] | None:
     if node.environments and isinstance(given, dict):
         given = given.get("input")
     found = {
-        meter: counted_as(meter, _at(given, said.get("reserved"))) if meter in AMOUNTS else 1
-        for meter, said in node.meters.items()
+        meter: counted_as(meter, _at(given, spec.get("reserved"))) if meter in AMOUNTS else 1
+        for meter, spec in node.meters.items()
     }
     return found if granted is None else {**found, **granted}
 
@@ -72,7 +72,7 @@ def reserved(m: Machine, number: int) -> dict[str, int] | None:
 def measured(node: Node) -> frozenset[str]:
     """Return of which meters the kind of a step works out what an attempt will use at most."""
     meters = node.meters or {}
-    return frozenset(one for one in AMOUNTS if meters.get(one, {}).get("measured"))
+    return frozenset(meter for meter in AMOUNTS if meters.get(meter, {}).get("measured"))
 
 
 def needs_as_counted(needs: Mapping[str, Plain]) -> dict[str, list[int]]:
@@ -82,7 +82,7 @@ def needs_as_counted(needs: Mapping[str, Plain]) -> dict[str, list[int]]:
         needs: Meter → `[least, most, beyond]`; other meters are left out.
     """
     return {
-        meter: [_rounded_up(meter, one) for one in needs[meter]]
+        meter: [_rounded_up(meter, need) for need in needs[meter]]
         for meter in AMOUNTS
         if meter in needs
     }
@@ -116,7 +116,7 @@ def is_crowded(budget: Budget, needs: Mapping[str, list[int]]) -> bool:
     )
 
 
-def granted(
+def amounts_granted(
     budgets: Iterable[tuple[Budget, bool]], needs: Mapping[str, list[int]]
 ) -> dict[str, int]:
     """Return how much an attempt may use: no more than is left, and what it may go beyond that.
@@ -140,8 +140,8 @@ def granted(
 def used(node: Node, result: Plain) -> dict[str, int]:
     """Return what an attempt says that it has used, by its result or the data of its error."""
     return {
-        meter: sum(counted_as(meter, _at(result, path)) for path in said.get("used", ()))
-        for meter, said in (node.meters or {}).items()
+        meter: sum(counted_as(meter, _at(result, path)) for path in spec.get("used", ()))
+        for meter, spec in (node.meters or {}).items()
         if meter in AMOUNTS
     }
 
@@ -163,13 +163,13 @@ def hold(budget: Budget, number: int, amounts: Mapping[str, int]) -> None:
     budget.setdefault("reserved", {})[number] = bounded
 
 
-def settle(budget: Budget, number: int, told: dict[str, int] | None, *, ran: bool) -> None:
+def settle(budget: Budget, number: int, amounts_used: dict[str, int] | None, *, ran: bool) -> None:
     """Replace what was reserved for a call by what it has used.
 
     Args:
         budget: The budget.
         number: The unit whose call is over.
-        told: What it has used; None: nobody knows, so what was reserved is taken for it.
+        amounts_used: What it has used; None: unknown, so what was reserved counts.
         ran: Whether it began outside.
     """
     amounts = budget.get("reserved", {}).pop(number, None)
@@ -182,8 +182,10 @@ def settle(budget: Budget, number: int, told: dict[str, int] | None, *, ran: boo
         if meter == "tool_calls":
             budget["used"] += amount
             continue
-        if told is None:
+        if amounts_used is None:
             estimated = budget.setdefault("estimated", {})
             estimated[meter] = estimated.get(meter, 0) + amount
         settled = budget.setdefault("amounts", {})
-        settled[meter] = settled.get(meter, 0) + (amount if told is None else told.get(meter, 0))
+        settled[meter] = settled.get(meter, 0) + (
+            amount if amounts_used is None else amounts_used.get(meter, 0)
+        )

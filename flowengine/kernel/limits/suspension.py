@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.transition import Transition, has_items
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Scope, Unit
 
 
-def suspend(m: Machine, unit: Unit, phase: Literal["lock", "budget"], then: Entry) -> None:
+def suspend(tx: Transition, unit: Unit, phase: Literal["lock", "budget"], then: Entry) -> None:
     """Hold a unit back until somebody lets it on.
 
     Args:
@@ -26,59 +26,59 @@ def suspend(m: Machine, unit: Unit, phase: Literal["lock", "budget"], then: Entr
     """
     move(unit, phase)
     unit["then"] = list(then)
-    m.note(m.act_of(unit), "waiting", unit=unit)
+    tx.note(tx.act_of(unit), "waiting", unit=unit)
 
 
-def resume(m: Machine, unit: Unit) -> None:
+def resume(tx: Transition, unit: Unit) -> None:
     """Resume a unit that was held back."""
     move(unit, "ready")
-    m.resumed.add(unit["id"])
-    m.agenda.append(Entry(unit.pop("then")))
+    tx.resumed.add(unit["id"])
+    tx.agenda.append(Entry(unit.pop("then")))
 
 
-def park(m: Machine, unit: Unit) -> None:
+def park(tx: Transition, unit: Unit) -> None:
     """Give back the place of a unit that waits; the scopes around it may wait with it."""
-    for one in (unit, *m.units_around(m.act_of(unit))):
-        act = m.act_of(one)
-        if not act["units"].get(one["id"]):
+    for parked in (unit, *tx.units_around(tx.act_of(unit))):
+        act = tx.act_of(parked)
+        if not act["units"].get(parked["id"]):
             return
-        act["units"][one["id"]] = False
+        act["units"][parked["id"]] = False
         act["busy"] -= 1
         if has_items(act):
-            m.freed_places[act["id"]] = True
-        scope = m.scope_of(act)
-        if act["busy"] or not scope["unit"] or _awake(m, scope):
+            tx.freed_places[act["id"]] = True
+        scope = tx.scope_of(act)
+        if act["busy"] or not scope["unit"] or _awake(tx, scope):
             return
 
 
-def rest(m: Machine, scope: Scope) -> None:
+def rest(tx: Transition, scope: Scope) -> None:
     """Give back the place of the item around a scope in which nothing works any more.
 
     Args:
         scope: A scope in which a token has moved; those that are left wait, or are held at joins.
     """
-    if scope["mapped"] and not _awake(m, scope):
-        park(m, m.state["units"][scope["unit"]])
+    if scope["mapped"] and not _awake(tx, scope):
+        park(tx, tx.state["units"][scope["unit"]])
 
 
-def _awake(m: Machine, scope: Scope) -> bool:
+def _awake(tx: Transition, scope: Scope) -> bool:
     """Return whether something in a scope works, or is held back so that it can begin anew."""
-    acts = m.state["acts"]
+    acts = tx.state["acts"]
     return any(acts[number]["busy"] or "then" in acts[number] for number in scope["live"])
 
 
-def unpark(m: Machine, unit: Unit) -> None:
+def unpark(tx: Transition, unit: Unit) -> None:
     """Put a unit that waited back in its place, and the scopes around it in theirs.
 
     It climbs by hand: every step inside a group comes by here, and most find nothing to do.
     """
     while True:
-        act = m.act_of(unit)
+        act = tx.act_of(unit)
         if act["units"][unit["id"]]:
             return
         act["units"][unit["id"]] = True
         act["busy"] += 1
-        owner = m.scope_of(act)["unit"]
+        owner = tx.scope_of(act)["unit"]
         if not owner:
             return
-        unit = m.state["units"][owner]
+        unit = tx.state["units"][owner]

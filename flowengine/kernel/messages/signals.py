@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import Send
 from flowengine.kernel.expressions.names import Names, evaluate
-from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.messages import triggers
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.waiting import waits
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import EmitSpec
 
 
-def deliver(m: Machine, message: Plain) -> None:
+def deliver(tx: Transition, message: Plain) -> None:
     """Give a message to who takes it, or keep it for who will.
 
     Args:
         message: `{signal, key, data, id, sent_at, sent_by, number}`.
     """
-    if waits.receive(m, message) or triggers.receive(m, message):
+    if waits.receive(tx, message) or triggers.receive(tx, message):
         return
-    if m.graph.stores(message["signal"]):
-        m.state["kept"].setdefault(message["signal"], []).append(message)
+    if tx.graph.stores(message["signal"]):
+        tx.state["kept"].setdefault(message["signal"], []).append(message)
 
 
-def arrived(m: Machine, event: Message) -> None:
+def arrived(tx: Transition, event: Message) -> None:
     """Deliver a message that came from outside.
 
     Args:
@@ -49,15 +49,15 @@ def arrived(m: Machine, event: Message) -> None:
         "id": event["id"],
         "sent_at": format_time(event.get("sent", event["at"])),
         "sent_by": event["by"],
-        "number": m.state["events"],
+        "number": tx.state["events"],
     }
-    begun = m.state.get("triggered")
-    deliver(m, message)
-    if m.state.get("triggered") != begun:
-        m.root()["hits"] = {}  # it was waited for, as by a wait
+    begun = tx.state.get("triggered")
+    deliver(tx, message)
+    if tx.state.get("triggered") != begun:
+        tx.root()["hits"] = {}  # it was waited for, as by a wait
 
 
-def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
+def emit(tx: Transition, names: Names, specs: list[EmitSpec], sender: str) -> None:
     """Send what a step emits; it is delivered before anything else follows from the step.
 
     Args:
@@ -70,10 +70,10 @@ def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
             messages without end (a map that adds items to itself).
         EvaluationError: A key or data has no value.
     """
-    execution = m.state["execution"].get("id")
-    limit = m.graph.limits["steps"]
+    execution = tx.state["execution"].get("id")
+    limit = tx.graph.limits["steps"]
     require(
-        m.emitted + len(specs) <= limit,
+        tx.emitted + len(specs) <= limit,
         "LimitExceeded",
         f"more than {limit} messages sent without a wait in between (limits.steps)",
         {"limit": "steps"},
@@ -82,12 +82,12 @@ def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
     for index, spec in enumerate(specs):
         signal = spec["signal"]
         data = evaluate(names, spec["data"]) if "data" in spec else None
-        schema = m.flow_of(names.frame).signals.get(signal, {}).get("data", {})
-        fault = m.graph.validate(schema, data)
+        schema = tx.flow_of(names.frame).signals.get(signal, {}).get("data", {})
+        fault = tx.graph.validate(schema, data)
         require(fault is None, "ValidationError", f"signal {signal!r}: {fault}", {"signal": signal})
-        declared = m.keys_of(names.frame).get(signal)
+        declared = tx.keys_of(names.frame).get(signal)
         key = str(evaluate(names, spec["key"])) if "key" in spec else declared
-        to = _receiver(m, names, spec)
+        to = _receiver(tx, names, spec)
         require(
             to != "all" or key is not None,
             "ValidationError",
@@ -101,25 +101,25 @@ def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
                 "key": key,
                 "data": data,
                 "id": f"{execution}/{sender}/{index}",
-                "sent_at": format_time(m.now),
+                "sent_at": format_time(tx.now),
                 "sent_by": f"execution:{execution}",
-                "number": m.state["events"],
+                "number": tx.state["events"],
             }
         )
     for message in messages:
-        m.emitted += 1
+        tx.emitted += 1
         to = message.pop("to")
         if to == "execution":
-            deliver(m, {**message, "part": m.emitted})
+            deliver(tx, {**message, "part": tx.emitted})
         else:
             sent = (message[name] for name in ("signal", "key", "data", "id"))
-            m.commands.append(Send(to, *sent))
+            tx.commands.append(Send(to, *sent))
 
 
-def _receiver(m: Machine, names: Names, spec: EmitSpec) -> str:
+def _receiver(tx: Transition, names: Names, spec: EmitSpec) -> str:
     """Return to whom a signal goes; subflows are part of the execution of who runs them."""
     to = str(evaluate(names, spec["to"])) if "to" in spec else "execution"
-    execution = m.state["execution"]
+    execution = tx.state["execution"]
     if to == "parent":
         if names.frame:
             return "execution"

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from flowengine.kernel.graph.specs import TriggerSpec
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Arrival, JoinState, Scope
+    from flowengine.kernel.transition import Transition
 
 
-def receive(m: Machine, message: Plain, *, stored: bool = False) -> bool:
+def receive(tx: Transition, message: Plain, *, stored: bool = False) -> bool:
     """Give a message to the first trigger that takes it.
 
     Args:
@@ -39,48 +39,50 @@ def receive(m: Machine, message: Plain, *, stored: bool = False) -> bool:
     Returns:
         Whether one took it.
     """
-    listening = m.graph.triggers.get(message["signal"])
-    if not listening or "triggered" not in m.state:
+    listening = tx.graph.triggers.get(message["signal"])
+    if not listening or "triggered" not in tx.state:
         return False
-    if moves.is_over(m.root()) or moves.is_queued(m.root()) or not is_for(m, 0, message):
+    if moves.is_over(tx.root()) or moves.is_queued(tx.root()) or not is_for(tx, 0, message):
         return False
     return any(
-        _offer(m, step, spec, message)
+        _offer(tx, step, spec, message)
         for step, spec in listening
         if not (stored and spec.get("transient"))
     )
 
 
-def _offer(m: Machine, step: int, spec: TriggerSpec, message: Plain) -> bool:
+def _offer(tx: Transition, step: int, spec: TriggerSpec, message: Plain) -> bool:
     if spec.get("all"):
-        return _complete(m, step, spec, message)
+        return _complete(tx, step, spec, message)
     seen = _shown(message, message["data"])
     if "match" in spec:
         try:
-            if not holds(Names(m, None, extra={"signal": seen}), spec["match"]):
+            if not holds(Names(tx, None, extra={"signal": seen}), spec["match"]):
                 return False
         except EvaluationError as failure:
-            m.agenda.append(entries.trigger_broken(_token(m, step), failure))
+            tx.agenda.append(entries.trigger_broken(_token(tx, step), failure))
             return False
-    _fire(m, step, seen)
+    _fire(tx, step, seen)
     return True
 
 
-def _complete(m: Machine, step: int, spec: TriggerSpec, message: Plain) -> bool:
+def _complete(tx: Transition, step: int, spec: TriggerSpec, message: Plain) -> bool:
     """Fire a trigger that needs a message of each of several signals, if this is the last one."""
     others = [signal for signal in spec["signals"] if signal != message["signal"]]
-    kept = m.state["kept"]
+    kept = tx.state["kept"]
     oldest: list[Plain] = []
     for signal in others:
-        oldest += [one for one in kept.get(signal, ()) if is_for(m, 0, one)][:1]
+        oldest += [
+            kept_message for kept_message in kept.get(signal, ()) if is_for(tx, 0, kept_message)
+        ][:1]
     if len(oldest) < len(others):
         return False
     data = dict.fromkeys(spec["signals"])
-    for one in (*oldest, message):
-        data[one["signal"]] = one["data"]
-    for one in oldest:
-        kept[one["signal"]].remove(one)
-    _fire(m, step, _shown(message, data))
+    for kept_message in (*oldest, message):
+        data[kept_message["signal"]] = kept_message["data"]
+    for kept_message in oldest:
+        kept[kept_message["signal"]].remove(kept_message)
+    _fire(tx, step, _shown(message, data))
     return True
 
 
@@ -90,46 +92,46 @@ def _shown(message: Plain, data: Plain) -> dict[str, Plain]:
     return {"name": message["signal"], "data": data, **shown}
 
 
-def _token(m: Machine, step: int) -> Arrival:
+def _token(tx: Transition, step: int) -> Arrival:
     """Return a token that begins at a step because of its trigger."""
-    m.state["triggered"] += 1
-    arrival = routing.unsent(m.root()["id"], step, 0, [m.state["triggered"]])
+    tx.state["triggered"] += 1
+    arrival = routing.unsent(tx.root()["id"], step, 0, [tx.state["triggered"]])
     arrival["source"] = TRIGGER
     return arrival
 
 
-def _fire(m: Machine, step: int, message: Plain = None) -> None:
-    arrival = _token(m, step)
+def _fire(tx: Transition, step: int, message: Plain = None) -> None:
+    arrival = _token(tx, step)
     if message is not None:
         arrival["message"] = message
-    awake(m, m.root())
-    m.agenda.append(entries.arrive(arrival))
+    awake(tx, tx.root())
+    tx.agenda.append(entries.arrive(arrival))
 
 
-def take_kept(m: Machine) -> None:
+def take_kept(tx: Transition) -> None:
     """Offer what was kept while the flow was ending, now that it goes on after all."""
-    kept = m.state["kept"]
-    for signal in m.graph.triggers:
+    kept = tx.state["kept"]
+    for signal in tx.graph.triggers:
         for message in list(kept.get(signal, ())):
-            if receive(m, message, stored=True):
+            if receive(tx, message, stored=True):
                 kept[signal].remove(message)
 
 
-def on_state(m: Machine) -> bool:
+def on_state(tx: Transition) -> bool:
     """Fire the triggers of the state keys that were written since it was last looked.
 
     Returns:
         Whether one fired.
     """
-    steps = [step for step, key in m.graph.state_triggers if key in m.changed]
-    if not steps or not m.state["scopes"] or moves.is_over(m.root()):
+    steps = [step for step, key in tx.graph.state_triggers if key in tx.changed]
+    if not steps or not tx.state["scopes"] or moves.is_over(tx.root()):
         return False
     for step in steps:
-        _fire(m, step)
+        _fire(tx, step)
     return True
 
 
-def idle(m: Machine, scope: Scope) -> bool:
+def idle(tx: Transition, scope: Scope) -> bool:
     """Keep a scope open without a token, for messages that may still come.
 
     Args:
@@ -138,39 +140,39 @@ def idle(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether it stays open for now.
     """
-    span = m.graph.limits.get("idle")
-    if scope["unit"] or span is None or "triggered" not in m.state:
+    span = tx.graph.limits.get("idle")
+    if scope["unit"] or span is None or "triggered" not in tx.state:
         return False
     if "idle" not in scope and parse_duration(span):
-        scope["idle"] = m.set_timer(parse_duration(span), "idle", scope["id"])
+        scope["idle"] = tx.set_timer(parse_duration(span), "idle", scope["id"])
         # All tokens to come are later ones: what has ended can be merged for good.
-        routing.end_token(m, scope, [], routing.merged_past(m, scope))
+        routing.end_token(tx, scope, [], routing.merged_past(tx, scope))
     return "idle" in scope
 
 
-def messages_at_joins(m: Machine, scope: Scope) -> int:
+def messages_at_joins(tx: Transition, scope: Scope) -> int:
     """Return how many messages wait at joins of a scope for the other edges.
 
     While a token is left that may come by those, it keeps the scope open; without one nothing does.
     """
-    if scope["unit"] or "triggered" not in m.state:
+    if scope["unit"] or "triggered" not in tx.state:
         return 0
-    return sum(len(join["held"].get(TRIGGER, ())) for join in scope["joins"].values())
+    return sum(len(join["arrivals"].get(TRIGGER, ())) for join in scope["joins"].values())
 
 
-def may_free(m: Machine) -> bool:
+def may_free(tx: Transition) -> bool:
     """Return whether triggers can still bring a held token what it waits for.
 
     Args:
-        m: The advance at work, in which nothing else is left to do.
+        tx: The transition, in which nothing else is left to do.
     """
-    if "triggered" not in m.state or not m.graph.triggers:
+    if "triggered" not in tx.state or not tx.graph.triggers:
         return False  # nobody is left to write the state that others look at
-    joins = m.root()["joins"]
+    joins = tx.root()["joins"]
     brought = {TRIGGER}
-    left = m.graph.after_triggers()
+    left = tx.graph.after_triggers()
     while True:
-        more = {step for step in left if _may_be_brought(m, step, joins, brought)}
+        more = {step for step in left if _may_be_brought(tx, step, joins, brought)}
         if not more:
             return False
         if any(step in joins for step in more):
@@ -180,17 +182,17 @@ def may_free(m: Machine) -> bool:
 
 
 def _may_be_brought(
-    m: Machine, step: int, joins: dict[int, JoinState], brought: Collection[int]
+    tx: Transition, step: int, joins: dict[int, JoinState], brought: Collection[int]
 ) -> bool:
     """Return whether a step can begin with what is held there and what its sources may send."""
-    node = m.graph.node(step)
+    node = tx.graph.node(step)
     if node.join is None or node.join["kind"] != "all":
         return any(source in brought for source in node.sources)
-    held = joins[step]["held"] if step in joins else {}
+    held = joins[step]["arrivals"] if step in joins else {}
     return all(source in brought or source in held for source in node.sources)
 
 
-def awake(m: Machine, scope: Scope) -> None:
+def awake(tx: Transition, scope: Scope) -> None:
     """End the time for which a scope is kept open: it has a token again, or is over."""
     if "idle" in scope:
-        m.clear_timer(scope.pop("idle"))
+        tx.clear_timer(scope.pop("idle"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.expressions.names import NOT_RUN
-from flowengine.kernel.view import held_arrivals, number_held
+from flowengine.kernel.view import number_waiting, waiting_arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,8 +80,8 @@ def _begins_anew(state: State, act: Any) -> bool:
     if act.get("then", [""])[0] == "begin_act":
         return True
     units = [state["units"][number] for number in act["units"]]
-    held = [one for one in units if one["phase"] == "held" and one["then"][0] == "attempt"]
-    plain = [one for one in held if one["item"] < 0 and not one["round"]]
+    held = [unit for unit in units if unit["phase"] == "held" and unit["then"][0] == "attempt"]
+    plain = [unit for unit in held if unit["item"] < 0 and not unit["round"]]
     return bool(units) and len(plain) == len(units)
 
 
@@ -99,9 +99,9 @@ def _map(pairing: Pairing, old: Node, new: Node) -> str | None:
 def _subflow(pairing: Pairing, old: Node, new: Node) -> str | None:
     if old.action != "flow":
         return None
-    one, other = pairing.old.body(old.child).flow, pairing.new.body(new.child).flow
-    same = pairing.old.flows[one].id == pairing.new.flows[other].id
-    if not same or pairing.flows.get(one, other) != other:
+    before, after = pairing.old.body(old.child).flow, pairing.new.body(new.child).flow
+    same = pairing.old.flows[before].id == pairing.new.flows[after].id
+    if not same or pairing.flows.get(before, after) != after:
         return "it is running, and runs another subflow"
     return None
 
@@ -136,10 +136,10 @@ def _wait(pairing: Pairing, old: Node, new: Node) -> str | None:
     """Compare what an open wait waits for; what times and keys were is settled."""
     if old.wait is None or new.wait is None:
         return None
-    one, other = old.wait["alternatives"], new.wait["alternatives"]
-    if old.wait["mode"] != new.wait["mode"] or len(one) != len(other):
+    earlier, later = old.wait["alternatives"], new.wait["alternatives"]
+    if old.wait["mode"] != new.wait["mode"] or len(earlier) != len(later):
         return "it is waiting, and what it waits for changed"
-    for before, after in zip(one, other, strict=True):
+    for before, after in zip(earlier, later, strict=True):
         signal = before.get("signal")
         alike = [
             before["id"] == after["id"],
@@ -183,12 +183,12 @@ def _held(pairing: Pairing, _state: State, _old: Node, new: Node, arrival: Any) 
 
 
 def _join(pairing: Pairing, state: State, old: Node, new: Node, held: Any) -> str | None:
-    if not number_held(held) and held["phase"] == "waiting":
+    if not number_waiting(held) and held["phase"] == "waiting":
         return None
     before, after = old.join or {}, new.join or {}
     if before.get("kind") != after.get("kind") or before.get("late") != after.get("late"):
         return "its join holds tokens, and changed its kind"
-    faults = [_held(pairing, state, old, new, arrival) for arrival in held_arrivals(held)]
+    faults = [_held(pairing, state, old, new, arrival) for arrival in waiting_arrivals(held)]
     return next((fault for fault in faults if fault), None)
 
 
@@ -220,7 +220,7 @@ def _is_forgotten(pairing: Pairing, state: State, new: Node) -> bool:
     It has if all tokens are behind the last step that names it.
     """
     steps, body = pairing.new.flow["steps"], pairing.new.body(new.body).steps
-    last = next((one for one in body if new.index in steps[one].get("forgets", ())), None)
+    last = next((step for step in body if new.index in steps[step].get("forgets", ())), None)
     if last is None:
         return False
     at_work = [act["step"] for act in state["acts"].values()]
@@ -228,10 +228,12 @@ def _is_forgotten(pairing: Pairing, state: State, new: Node) -> bool:
         step
         for scope in state["scopes"].values()
         for step, join in scope["joins"].items()
-        if number_held(join)
+        if number_waiting(join)
     ]
     ahead = [pairing.steps.get(step) for step in (*at_work, *waiting)]
-    return all(one is not None and (steps[one]["body"] != new.body or one > last) for one in ahead)
+    return all(
+        step is not None and (steps[step]["body"] != new.body or step > last) for step in ahead
+    )
 
 
 def not_kept(new: Node, field: str) -> str:
@@ -244,7 +246,7 @@ def not_kept(new: Node, field: str) -> str:
 
 CHECKS: dict[str, Callable[[Pairing, State, Node, Node, Any], str | None]] = {
     "live": _live,
-    "held": _type,
+    "arrival": _type,
     "join": _join,
     "done": _done,
     "cut": _cut,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state.variables import from_outside, replaces
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.moving.pairing import Pairing
 from flowengine.kernel.moving.walking import Walker
-from flowengine.kernel.view import number_held
+from flowengine.kernel.transition import Transition
+from flowengine.kernel.view import number_waiting
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.linked import Graph
@@ -81,7 +81,7 @@ class _Mover:
 
     def signal(self, flow: int, name: str) -> str | None:
         new = self._p.signal(name)
-        return new if any(new in one.signals for one in self._p.new.flows) else None
+        return new if any(new in flow.signals for flow in self._p.new.flows) else None
 
     def handler(self, index: int, owner: int, flow: int) -> None:
         pass
@@ -157,25 +157,25 @@ def _count_anew(p: Pairing, old: int, moved: State, scope: Any) -> None:
     at: dict[int, int] = {}
     if after.watched:
         for act, step in scope["live"].items():
-            if not moved["acts"][act].get("gone"):
+            if not moved["acts"][act].get("left_early"):
                 at[step] = at.get(step, 0) + 1
         for step, join in scope["joins"].items():
-            at[step] = at.get(step, 0) + number_held(join)
+            at[step] = at.get(step, 0) + number_waiting(join)
     scope["at"] = {step: count for step, count in at.items() if count}
     for step, join in scope["joins"].items():
-        if "hot" in join:
-            own = number_held(join) if after.reaches(step, step) else 0
-            join["hot"] = sum(n for place, n in at.items() if after.reaches(place, step)) - own
+        if "upstream" in join:
+            own = number_waiting(join) if after.reaches(step, step) else 0
+            join["upstream"] = sum(n for place, n in at.items() if after.reaches(place, step)) - own
 
 
-def set_keys(m: Machine) -> None:
+def set_keys(tx: Transition) -> None:
     """Fill in the keys by which an execution is found, of signals that its flows have anew.
 
     Args:
-        m: Of an execution whose state is moved.
+        tx: Of an execution whose state is moved.
     """
-    for frame in (0, *m.state.get("frames", ())):
-        keys, names = m.keys_of(frame), Names(m, None, frame=frame)
-        for signal, spec in m.flow_of(frame).signals.items():
+    for frame in (0, *tx.state.get("frames", ())):
+        keys, names = tx.keys_of(frame), Names(tx, None, frame=frame)
+        for signal, spec in tx.flow_of(frame).signals.items():
             if spec.get("key") is not None and signal not in keys:
                 keys[signal] = str(evaluate(names, spec["key"]))

@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.moving.counterparts import KEPT, misfit, not_kept
 from flowengine.kernel.moving.move import move, set_keys
 from flowengine.kernel.moving.pairing import Pairing
 from flowengine.kernel.moving.walking import Walker
-from flowengine.kernel.view import held_arrivals, number_held
+from flowengine.kernel.transition import Transition
+from flowengine.kernel.view import number_waiting, waiting_arrivals
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.linked import Graph
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 USED = {
     "live": "it is running",
-    "held": "its join holds a token",
+    "arrival": "its join holds a token",
     "join": "its join holds tokens",
     "done": "it has acted and can be undone",
     "cut": "it is not known whether it acted",
@@ -98,7 +98,7 @@ class _Looker:
         new = p.steps.get(number)
         if use not in USED and use != "past":
             return number
-        if use == "join" and not number_held(record) and record["phase"] == "waiting":
+        if use == "join" and not number_waiting(record) and record["phase"] == "waiting":
             return number
         if new is None:
             if use != "past":
@@ -121,7 +121,7 @@ class _Looker:
         blamed = p.blamed(number)
         if blamed != number:
             why = f"'{p.step_name(number)}' belongs to it, and {why}"
-            use = "held"  # whatever it does, it has to be of the same type
+            use = "arrival"  # whatever it does, it has to be of the same type
         name = p.step_name(blamed)
         fits = [
             p.new_name(step)
@@ -136,7 +136,7 @@ class _Looker:
     def _look_at_sources(self, join: int, new: int, held: Any) -> None:
         """See that the steps from which held tokens came have counterparts."""
         p = self._p
-        for arrival in held_arrivals(held):
+        for arrival in waiting_arrivals(held):
             source = arrival["source"]
             if source < 0 or source in p.steps:
                 continue
@@ -166,7 +166,7 @@ class _Looker:
             return key
         own = key if not flow else f"{p.old.flows[flow].id}:{key}"
         if name not in declared:
-            free = [one for one in declared if one not in p.old.flows[flow].state]
+            free = [new_key for new_key in declared if new_key not in p.old.flows[flow].state]
             why = "the new flow has no such state; null drops its value"
             self._add("state", own, why, {"state": {own: "NEW"}}, [*free, "null"])
             return key
@@ -194,12 +194,12 @@ class _Looker:
         new = p.signal(name)
         if not messages or new is None:
             return name
-        declared = {key: spec for one in p.new.flows for key, spec in one.signals.items()}
+        declared = {key: spec for new_flow in p.new.flows for key, spec in new_flow.signals.items()}
         if new not in declared or not p.new.stores(new):
             count = f"{len(messages)} message{'s' * (len(messages) != 1)} of it wait"
             why = f"{count}{'s' * (len(messages) == 1)} to be taken, and nothing takes them"
             self._add("signal", name, f"{why}; null drops them", {"signals": {name: "NEW"}},
-                      [*(one for one in declared if p.new.stores(one)), "null"])  # fmt: skip
+                      [*filter(p.new.stores, declared), "null"])  # fmt: skip
             return name
         for message in messages:
             fault = p.new.validate(declared[new].get("data", {}), message["data"])
@@ -219,9 +219,9 @@ class _Looker:
             before = p.old.node(owner).on_error
             after = [] if new is None else p.new.node(new).on_error
             name = p.step_name(owner)
-        one, other = before[index], after[index] if index < len(after) else None
+        first, other = before[index], after[index] if index < len(after) else None
         same = other is not None and all(
-            one.get(word) == other.get(word) for word in ("types", "do", "compensate")
+            first.get(word) == other.get(word) for word in ("types", "do", "compensate")
         )
         if not same:
             why = "its 'on_error' is being followed, and changed"
@@ -271,7 +271,7 @@ class _Looker:
     def look_at_keys(self, moved: State) -> None:
         """See that the keys of signals have values."""
         try:
-            set_keys(Machine(self._p.new, moved, None))
+            set_keys(Transition(self._p.new, moved, None))
         except EvaluationError as error:
             self._add("signal", "key", f"a key has no value: {error.message}", None)
 
@@ -298,10 +298,10 @@ class _Looker:
 
 
 def _is_computed(graph: Graph, name: str) -> bool:
-    return any(name == one for one, _ in graph.flows[0].defaults)
+    return any(name == default for default, _ in graph.flows[0].defaults)
 
 
 def _without_default(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
-    return {key: one for key, one in schema.items() if key != "default"}
+    return {key: value for key, value in schema.items() if key != "default"}

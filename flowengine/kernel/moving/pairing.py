@@ -117,16 +117,16 @@ class Pairing:
 
     def _pair(self, old: int, new: int) -> None:
         self.steps[old] = new
-        one, other = self.old.node(old), self.new.node(new)
-        if one.compensate >= 0 and other.compensate >= 0:
-            self._pair(one.compensate, other.compensate)
-        if one.child < 0 or other.child < 0 or one.action != other.action:
+        before, after = self.old.node(old), self.new.node(new)
+        if before.compensate >= 0 and after.compensate >= 0:
+            self._pair(before.compensate, after.compensate)
+        if before.child < 0 or after.child < 0 or before.action != after.action:
             return
-        if one.action == "flow":
-            flows = self.old.body(one.child).flow, self.new.body(other.child).flow
-            self._pair_flow(*flows, one.child, other.child)
+        if before.action == "flow":
+            flows = self.old.body(before.child).flow, self.new.body(after.child).flow
+            self._pair_flow(*flows, before.child, after.child)
         else:
-            self._pair_body(one.child, other.child)
+            self._pair_body(before.child, after.child)
 
 
 def _renamed(names: Renames, flow: Flow | None, name: str) -> Any:

@@ -10,68 +10,142 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import OpenWait
 from flowengine.kernel.limits import budgets
-from flowengine.kernel.machine import Machine
-from flowengine.kernel.moving.budgets import declare_anew, declared
 from flowengine.kernel.moving.move import move, set_keys
 from flowengine.kernel.notation.times import parse_duration, parse_time
-from flowengine.kernel.waiting import call_questions, listeners, permissions, waits
+from flowengine.kernel.transition import Transition
+from flowengine.kernel.view import bounding, budget_of
+from flowengine.kernel.waiting import (
+    budget_questions,
+    call_questions,
+    listeners,
+    permissions,
+    waits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.kernel.graph.linked import Graph
+    from flowengine.kernel.graph.specs import BudgetSpec
+    from flowengine.kernel.state.records import Budget, State
 
 
-def upgrade(m: Machine, before: Graph, mapping: Mapping[str, Any]) -> None:
+def upgrade(tx: Transition, before: Graph, mapping: Mapping[str, Any]) -> None:
     """Let an execution go on under another form of its flow.
 
     Args:
-        m: The advance at work, with the flow that the execution runs from now on; `obstacles` finds
+        tx: The transition, with the flow that the execution runs from now on; `obstacles` finds
             nothing against it.
         before: The flow that it ran.
         mapping: What is called otherwise now.
     """
-    state = m.state
+    state = tx.state
     records = {number: wait["record"] for number, wait in state["waits"].items()}
     duration = before.flows[0].limits.get("duration")
-    bounds = declared(before, state)
-    moved: Any = move(before, m.graph, state, mapping)
+    bounds = _declared_budgets(before, state)
+    moved: Any = move(before, tx.graph, state, mapping)
     whole: Any = state
     whole.clear()
     whole.update(moved)
-    if m.graph.timed:
-        budgets.skip(state, m.now - m.stood)  # who runs an execution cannot move it
-    _set_duration(m, duration)
-    declare_anew(m, bounds)
-    set_keys(m)
+    if tx.graph.timed:
+        budgets.skip(state, tx.now - tx.stood)  # who runs an execution cannot move it
+    _set_duration(tx, duration)
+    _declare_budgets_anew(tx, bounds)
+    set_keys(tx)
     for number, wait in state["waits"].items():
         if wait["shown"] and wait["record"] != records[number]:
-            m.commands.append(OpenWait(dict(wait["record"])))
+            tx.commands.append(OpenWait(dict(wait["record"])))
         if wait["unit"] in state["units"]:
-            waits.watch_again(m, wait)
+            waits.watch_again(tx, wait)
     for number, act in state["acts"].items():
-        spec = m.node(act).map
+        spec = tx.node(act).map
         if spec is not None and "need" in act:
-            listeners.watch(m, number, m.watched(act, spec.get("watches", ())))
+            listeners.watch(tx, number, tx.watched(act, spec.get("watches", ())))
     for unit in list(state["units"].values()):
         if unit["phase"] == "asked":
-            permissions.look_again(m, unit)
+            permissions.look_again(tx, unit)
         elif "shown" in unit:
-            call_questions.forget(m, unit)  # what it is given may be something else from now on
-    listeners.wake_all(m)
+            call_questions.forget_question(tx, unit)  # its input may differ from now on
+    listeners.wake_all(tx)
     for number in state["scopes"]:
-        m.touch(number)
+        tx.touch(number)
 
 
-def _set_duration(m: Machine, before: str | None) -> None:
+def _set_duration(tx: Transition, before: str | None) -> None:
     """Bound the whole execution by what its flow says now."""
-    limit = m.graph.flows[0].limits.get("duration")
+    limit = tx.graph.flows[0].limits.get("duration")
     if limit == before:
         return
-    root = m.root()["id"]
-    for number, timer in list(m.state["timers"].items()):
+    root = tx.root()["id"]
+    for number, timer in list(tx.state["timers"].items()):
         if timer["why"] == "duration" and timer["ref"] == root:
-            m.clear_timer(number)
+            tx.clear_timer(number)
     if limit is not None:
-        due = parse_time(m.state["execution"]["started_at"]) + parse_duration(limit)
-        m.set_timer_at(due, "duration", root)
+        due = parse_time(tx.state["execution"]["started_at"]) + parse_duration(limit)
+        tx.set_timer_at(due, "duration", root)
+
+
+# Budgets
+
+
+def _declared_budgets(graph: Graph, state: State) -> dict[int, BudgetSpec | None]:
+    """Return what each flow at work says of its budget: by frame, 0 for the main one."""
+    frames = state.get("frames", {}).items()
+    flows = {0: graph.flows[0], **{n: graph.flows[frame["flow"]] for n, frame in frames}}
+    return {number: flow.budget for number, flow in flows.items()}
+
+
+def _declare_budgets_anew(tx: Transition, before: dict[int, BudgetSpec | None]) -> None:
+    """Set the budgets to those that the flow now declares.
+
+    A number that it changes holds at once; what was used stays used, and a limit that it leaves
+    alone stays as somebody may have raised it. A budget that comes counts from here on.
+
+    Args:
+        tx: Of an execution whose state was moved.
+        before: What was declared until now.
+    """
+    after = _declared_budgets(tx.graph, tx.state)
+    for number, spec in after.items():
+        if spec != before[number]:
+            _change_budget(tx, number, before[number], spec)
+    for number, frame in tx.state.get("frames", {}).items():
+        held = [bound for bound in frame.get("bounds", ()) if bound not in (0, number)]
+        above = bounding(tx.state, frame["up"]) if frame["up"] in after else [*held, 0]
+        bounds = [bound for bound in dict.fromkeys((number, *above)) if budget_of(tx.state, bound)]
+        frame.pop("bounds", None)
+        if bounds:
+            frame["bounds"] = bounds
+    for number, unit in tx.state["units"].items():
+        if unit["phase"] == "run":
+            budgets.count_in(tx, number, tx.frame_of(tx.act_of(unit)), tx.act_of(unit))
+    for number, cut in tx.state["cuts"].items():
+        if cut["phase"] == "run":
+            budgets.count_in(tx, number, cut.get("frame", 0), None)
+
+
+def _change_budget(
+    tx: Transition, number: int, before: BudgetSpec | None, after: BudgetSpec | None
+) -> None:
+    owner: Any = tx.state["frames"][number] if number else tx.state
+    budget: Budget | None = owner.get("budget")
+    if budget is None:
+        owner["budget"] = budgets.new_budget(after)
+        return
+    old, new = (
+        budgets.declared_limits(before) if before else {},
+        budgets.declared_limits(after) if after else {},
+    )
+    kept = {what: budget["limits"][what] for what in new if new[what] == old.get(what)}
+    budget["limits"] = {**new, **kept}
+    budget.pop("refused", None)
+    if "timer" in budget:
+        tx.clear_timer(budget.pop("timer"))
+    if "wall_time" not in new:
+        budget.pop("since", None)
+        budget.pop("spent", None)
+    elif budget["calls"]:
+        budget.setdefault("since", tx.now - tx.state.get("skipped", 0))
+    budget_questions.release_waiting(tx, number, budget, "withdrawn")
+    if after is None:
+        del owner["budget"]

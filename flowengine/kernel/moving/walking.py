@@ -77,11 +77,11 @@ class Walker:
         if form == "one":
             return self._record(what, value)
         if form == "list":
-            return [self._record(what, one) for one in value]
+            return [self._record(what, part) for part in value]
         if form == "table":
-            return {number: self._record(what, one) for number, one in value.items()}
+            return {number: self._record(what, part) for number, part in value.items()}
         return {
-            self._source(source, None): [self._record(what, one) for one in several]
+            self._source(source, None): [self._record(what, arrival) for arrival in several]
             for source, several in value.items()
         }
 
@@ -95,14 +95,14 @@ class Walker:
         return number if source is None else source
 
     def _by_source(self, value: dict[int, Any], _record: Any) -> dict[int, Any]:
-        return {self._source(number, None): one for number, one in value.items()}
+        return {self._source(number, None): part for number, part in value.items()}
 
     def _by_step(self, value: dict[int, Any], _record: Any, use: str = "count") -> dict[int, Any]:
         found = {}
-        for number, one in value.items():
-            step = self._visitor.step(number, use, one)
+        for number, part in value.items():
+            step = self._visitor.step(number, use, part)
             if step is not None:
-                found[step] = one
+                found[step] = part
         return found
 
     def _marks(self, value: dict[int, int], _record: Any) -> dict[int, int]:
@@ -118,8 +118,8 @@ class Walker:
             step = self._visitor.step(number, "join", held)
             if step is not None:
                 found[step] = self._record("JoinState", held)
-                if "hot" in held:
-                    found[step]["hot"] = 0  # counted anew
+                if "upstream" in held:
+                    found[step]["upstream"] = 0  # counted anew
         return found
 
     def _arrivals(self, value: list[list[Any]], _record: Any) -> list[list[Any]]:
@@ -170,7 +170,7 @@ class Walker:
         frame = record.get("frame", self._state["scopes"][record["scope"]].get("frame", 0))
         flow = self._flow_of(frame)
         names = {
-            item: [[self._visitor.state_key(flow, key), one] for key, one in pairs]
+            item: [[self._visitor.state_key(flow, key), value] for key, value in pairs]
             for item, pairs in value.items()
         }
         return {
@@ -200,10 +200,10 @@ class Walker:
     def _signals(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
         flow = record.get("flow", 0)
         found = {}
-        for signal, one in value.items():
+        for signal, part in value.items():
             name = self._visitor.signal(flow, signal)
             if name is not None:
-                found[name] = _copy(one)
+                found[name] = _copy(part)
         return found
 
     def _channels(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
@@ -228,8 +228,8 @@ class Walker:
         record = {**value, "step": self._visitor.step_name(value["step"])}
         if "signals" in value:
             record["signals"] = [
-                {**one, "signal": self._visitor.signal(0, one["signal"]) or one["signal"]}
-                for one in value["signals"]
+                {**signal, "signal": self._visitor.signal(0, signal["signal"]) or signal["signal"]}
+                for signal in value["signals"]
             ]
         return record
 
@@ -250,5 +250,5 @@ class Walker:
 def _copy(value: Any) -> Any:
     """Return a copy of the containers that the kernel changes in place."""
     if isinstance(value, dict):
-        return {key: _copy(one) for key, one in value.items()}
-    return [_copy(one) for one in value] if isinstance(value, list) else value
+        return {key: _copy(part) for key, part in value.items()}
+    return [_copy(part) for part in value] if isinstance(value, list) else value

@@ -62,16 +62,16 @@ def fits(pattern: str, value: Any) -> bool:
     return re.fullmatch(made, text, re.DOTALL) is not None
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, other: Any) -> bool:
     """Return whether two values are the same, in their types as well: 1 is neither 1.0 nor true."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        ours, theirs = ({(type(key), key): key for key in each} for each in (one, other))
+    if isinstance(first, dict) and isinstance(other, dict):
+        ours, theirs = ({(type(key), key): key for key in each} for each in (first, other))
         return ours.keys() == theirs.keys() and all(
-            _same(one[ours[key]], other[theirs[key]]) for key in ours
+            _same(first[ours[key]], other[theirs[key]]) for key in ours
         )
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return type(one) is type(other) and repr(one) == repr(other)
+    if isinstance(first, list | tuple) and isinstance(other, list | tuple):
+        return len(first) == len(other) and all(map(_same, first, other))
+    return type(first) is type(other) and repr(first) == repr(other)
 
 
 def _text(value: Any) -> str:

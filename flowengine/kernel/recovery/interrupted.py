@@ -16,14 +16,14 @@ from flowengine.kernel.errors import StepFailure, as_error, is_named
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.limits.suspension import park, unpark
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import attempt_outcomes
 from flowengine.kernel.steps.attempts import limit, run
 from flowengine.kernel.steps.retries import tries_again
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting import budget_questions
-from flowengine.kernel.waiting.attempt_questions import ask, ask_for_environment
+from flowengine.kernel.waiting.attempt_questions import ask_about_attempt, ask_for_environment
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Unit, Wait
 
 
-def resume_cut(m: Machine, unit: Unit) -> None:
+def resume_cut(tx: Transition, unit: Unit) -> None:
     """Go on with a unit whose process died while its attempt ran (docs/language.md: Crashes).
 
     Args:
         unit: The unit, in phase `run`.
     """
-    act = m.act_of(unit)
-    node = m.node(act)
-    budgets.settle_unit(m, unit)
+    act = tx.act_of(unit)
+    node = tx.node(act)
+    budgets.settle_unit(tx, unit)
     if "timer" in unit:
-        m.clear_timer(unit.pop("timer"))
+        tx.clear_timer(unit.pop("timer"))
     if node.effect != "once" or node.on_crash == "retry":
-        run_again(m, unit)
+        run_again(tx, unit)
     elif node.on_crash == "ask":
-        ask(m, unit)
-        park(m, unit)
+        ask_about_attempt(tx, unit)
+        park(tx, unit)
     else:
-        cut_off(m, unit)
+        cut_off(tx, unit)
         move(unit, "ready")
-        m.agenda.append(entries.attempt_failed(unit["id"], uncertain(m, unit)))
+        tx.agenda.append(entries.attempt_failed(unit["id"], uncertain(tx, unit)))
 
 
-def lose(m: Machine, unit: Unit, ran: str, error: ErrorData) -> None:
+def lose(tx: Transition, unit: Unit, ran: str, error: ErrorData) -> None:
     """Go on with a unit whose environment is gone (docs/language.md: Crashes).
 
     An attempt that has not begun keeps its place until its environment is there again, unless the
@@ -65,70 +65,70 @@ def lose(m: Machine, unit: Unit, ran: str, error: ErrorData) -> None:
         ran: Whether the attempt acted: `no` or `maybe`.
         error: Why the environment is gone.
     """
-    node = m.node(m.act_of(unit))
-    stop_timeout(m, unit)
+    node = tx.node(tx.act_of(unit))
+    stop_timeout(tx, unit)
     move(unit, "ready")
-    where: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": None}
+    where: ErrorData = {"step": tx.address(unit), "attempt": unit["tries"], "cause": None}
     error = {**where, **error}
     handled = node.map is None and is_named(node.on_error, error["type"])
     if ran == "no":
-        if handled or tries_again(m, unit, error):
-            m.agenda.append(entries.attempt_failed(unit["id"], error))
+        if handled or tries_again(tx, unit, error):
+            tx.agenda.append(entries.attempt_failed(unit["id"], error))
         else:
-            ask_for_environment(m, unit, error)
-            park(m, unit)
+            ask_for_environment(tx, unit, error)
+            park(tx, unit)
         return
-    cut_off(m, unit)
+    cut_off(tx, unit)
     if node.effect != "once" or node.on_crash == "retry":
-        m.agenda.append(entries.attempt_failed(unit["id"], error))
+        tx.agenda.append(entries.attempt_failed(unit["id"], error))
     elif handled:
-        m.agenda.append(entries.unit_failed(unit["id"], error))
+        tx.agenda.append(entries.unit_failed(unit["id"], error))
     elif node.on_crash == "ask":
-        ask(m, unit, error)
-        park(m, unit)
+        ask_about_attempt(tx, unit, error)
+        park(tx, unit)
     else:
-        unknown = as_error(uncertain(m, unit), m.address(unit), unit["tries"])
-        m.agenda.append(entries.unit_failed(unit["id"], {**unknown, "cause": error}))
+        unknown = as_error(uncertain(tx, unit), tx.address(unit), unit["tries"])
+        tx.agenda.append(entries.unit_failed(unit["id"], {**unknown, "cause": error}))
 
 
-def uncertain(m: Machine, unit: Unit) -> StepFailure:
+def uncertain(tx: Transition, unit: Unit) -> StepFailure:
     """Return the failure of an attempt of which it stays open whether it acted."""
     return StepFailure(
         "Uncertain",
-        f"{m.address(unit)} was interrupted while it ran; it may or may not have acted",
+        f"{tx.address(unit)} was interrupted while it ran; it may or may not have acted",
         retryable=False,
     )
 
 
-def run_again(m: Machine, unit: Unit, noted: bool = False) -> None:
+def run_again(tx: Transition, unit: Unit, noted: bool = False) -> None:
     """Run an attempt that was cut off once more, with the same input and the same key.
 
     Args:
         noted: It was noted as cut off while it waited for a budget.
     """
-    act = m.act_of(unit)
+    act = tx.act_of(unit)
     move(unit, "ready")
     if noted:
-        forget_cut(m, act, unit)
+        forget_cut(tx, act, unit)
     try:
-        if budget_questions.waits(m, unit, entries.again(unit["id"], True)):
-            cut_off(m, unit)
+        if budget_questions.waits(tx, unit, entries.again(unit["id"], True)):
+            cut_off(tx, unit)
             return
     except StepFailure as failure:
-        cut_off(m, unit)
-        m.agenda.append(entries.attempt_failed(unit["id"], failure))
+        cut_off(tx, unit)
+        tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return
     unit["attempt"] += 1
     try:
-        limit(m, m.node(act), unit)
+        limit(tx, tx.node(act), unit)
     except (StepFailure, EvaluationError) as failure:
-        cut_off(m, unit)
-        m.agenda.append(entries.attempt_failed(unit["id"], failure))
+        cut_off(tx, unit)
+        tx.agenda.append(entries.attempt_failed(unit["id"], failure))
     else:
-        run(m, unit)
+        run(tx, unit)
 
 
-def decide(m: Machine, wait: Wait, event: Decided) -> None:
+def decide_attempt(tx: Transition, wait: Wait, event: Decided) -> None:
     """Do what an operator says about an attempt that was cut off, or has no environment.
 
     Args:
@@ -136,17 +136,17 @@ def decide(m: Machine, wait: Wait, event: Decided) -> None:
         event: The answer, already found to be allowed and well-formed.
     """
     choice = event["choice"]
-    close_wait(m, wait, "decided", choice)
-    unit = m.state["units"][wait["unit"]]
+    close_wait(tx, wait, "decided", choice)
+    unit = tx.state["units"][wait["unit"]]
     move(unit, "ready")
-    unpark(m, unit)
+    unpark(tx, unit)
     error = wait["record"].get("error")
     if choice == "retry":
-        run_again(m, unit)
+        run_again(tx, unit)
     elif choice == "result":
-        attempt_outcomes.attempt_ended(m, unit, event.get("value"), "ok")
+        attempt_outcomes.attempt_ended(tx, unit, event.get("value"), "ok")
     elif error is not None and wait["record"]["ran"] == "no":
         error["retryable"] = False
-        attempt_outcomes.attempt_failed(m, unit, error)
+        attempt_outcomes.attempt_failed(tx, unit, error)
     else:
-        attempt_outcomes.attempt_failed(m, unit, uncertain(m, unit))
+        attempt_outcomes.attempt_failed(tx, unit, uncertain(tx, unit))

@@ -16,14 +16,14 @@ from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.limits.suspension import park, unpark
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.recovery import interrupted
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import let_go, move
 from flowengine.kernel.steps import attempts
-from flowengine.kernel.waiting.attempt_questions import ask
+from flowengine.kernel.transition import Transition
+from flowengine.kernel.waiting.attempt_questions import ask_about_attempt
 from flowengine.kernel.waiting.waits import duration_of
 
 if TYPE_CHECKING:
@@ -43,37 +43,37 @@ ANEW = {"timeout": entries.limit, "deadline": entries.deadline, "duration": entr
 """Why a timer is set that bounds something → the entry of the agenda that sets it anew."""
 
 
-def retry(m: Machine, event: RetryAsked, stood: int) -> None:
+def retry(tx: Transition, event: RetryAsked, stood: int) -> None:
     """Begin anew what is held, and go on with what else was at work when the execution failed.
 
     Args:
-        m: The advance at work; its state is the one in which the failures were held back.
+        tx: The transition; its state is the one in which the failures were held back.
         event: What is asked.
         stood: How long the execution has stood failed (ms).
     """
-    state = m.state
+    state = tx.state
     state["last"] = max(state["last"], event.get("last", 0))
-    _put_off(m, stood)
+    _put_off(tx, stood)
     if event.get("stays"):
         return
-    _bound_anew(m, event.get("overdue", []))
+    _bound_anew(tx, event.get("overdue", []))
     begins = _let_go(state, event.get("hold", {}))
     _forget_refusals(state)
     named = event["unit"]
-    _go_on_beside(m, event, named)
+    _go_on_beside(tx, event, named)
     for unit in list(state["units"].values()):
         if unit["id"] == named:
             held_failures.drop_then(state, unit)  # it may be among what failed by itself, too
-            _take_places(m, unit)
-            attempts.begin_anew(m, unit)
+            _take_places(tx, unit)
+            attempts.begin_anew(tx, unit)
         elif unit["id"] in begins["unit"] and unit.keys() >= {"then"}:
-            _begin_unit(m, unit, late=unit["id"] in event.get("late", ()))
+            _begin_unit(tx, unit, late=unit["id"] in event.get("late", ()))
     for number, act in state["acts"].items():
         if number in begins["act"] and "then" in act:
-            m.agenda.append(Entry(act.pop("then")))
+            tx.agenda.append(Entry(act.pop("then")))
     for number, scope in state["scopes"].items():
         if number in begins["scope"] and "then" in scope:
-            m.agenda.append(let_go(scope))
+            tx.agenda.append(let_go(scope))
 
 
 def _let_go(state: State, hold: dict[str, Any]) -> dict[str, list[int]]:
@@ -93,40 +93,40 @@ def _let_go(state: State, hold: dict[str, Any]) -> dict[str, list[int]]:
         return {kind: hold.get(kind, []) for kind in KINDS}
     tables: list[Any] = [state["units"], state["acts"], state["scopes"]]
     return {
-        kind: [number for number, one in table.items() if "then" in one]
+        kind: [number for number, record in table.items() if "then" in record]
         for kind, table in zip(KINDS, tables, strict=True)
     }
 
 
-def _put_off(m: Machine, stood: int) -> None:
+def _put_off(tx: Transition, stood: int) -> None:
     """Put off what bounds steps in time."""
-    for number, timer in m.state["timers"].items() if stood > 0 else ():
+    for number, timer in tx.state["timers"].items() if stood > 0 else ():
         if timer["why"] not in PUT_OFF:
             continue
         timer["due"] += stood
-        m.commands.append(SetTimer(number, timer["due"], timer["why"]))
+        tx.commands.append(SetTimer(number, timer["due"], timer["why"]))
         if timer["why"] == "expire":
-            wait = m.state["waits"][timer["ref"]]
+            wait = tx.state["waits"][timer["ref"]]
             wait["record"]["due"] = timer["due"]
             if wait["shown"]:
-                m.commands.append(OpenWait(dict(wait["record"])))
+                tx.commands.append(OpenWait(dict(wait["record"])))
 
 
-def _bound_anew(m: Machine, timers: list[int]) -> None:
+def _bound_anew(tx: Transition, timers: list[int]) -> None:
     """Give what these timers bound its time anew: put off, they would end it at once."""
     for number in timers:
-        timer = m.state["timers"].get(number)
+        timer = tx.state["timers"].get(number)
         if timer is None:
             continue
-        m.clear_timer(number)
+        tx.clear_timer(number)
         owner = timer["ref"]
         if timer["why"] == "timeout":
-            del m.state["units"][owner]["timer"]
+            del tx.state["units"][owner]["timer"]
         elif timer["why"] == "deadline":
-            del m.state["acts"][owner]["deadline"]
+            del tx.state["acts"][owner]["deadline"]
         else:
-            m.state["scopes"][owner].pop("timer", None)
-        m.agenda.append(ANEW[timer["why"]](owner))
+            tx.state["scopes"][owner].pop("timer", None)
+        tx.agenda.append(ANEW[timer["why"]](owner))
 
 
 def _forget_refusals(state: State) -> None:
@@ -145,117 +145,117 @@ def _forget_refusals(state: State) -> None:
         del state["answers"]
 
 
-def _go_on_beside(m: Machine, event: RetryAsked, named: int | None) -> None:
+def _go_on_beside(tx: Transition, event: RetryAsked, named: int | None) -> None:
     """Go on with the attempts that ran when the execution failed."""
     fresh, late = event.get("fresh", []), event.get("late", [])
-    for unit in list(m.state["units"].values()):
+    for unit in list(tx.state["units"].values()):
         number = unit["id"]
         if unit["phase"] != "run" or number == named or number in late:
             continue  # the result that came late is the next event
         if number in fresh:  # it has not begun yet
-            budgets.settle_unit(m, unit, ran=False)
-            attempts.run(m, unit)
+            budgets.settle_unit(tx, unit, ran=False)
+            attempts.run(tx, unit)
         else:
-            interrupted.resume_cut(m, unit)
+            interrupted.resume_cut(tx, unit)
 
 
-def _take_places(m: Machine, unit: Unit) -> None:
+def _take_places(tx: Transition, unit: Unit) -> None:
     """Put a unit back in its place, together with the scopes around it."""
-    for one in (unit, *m.enclosing(m.act_of(unit))):
-        unpark(m, one)
+    for parked in (unit, *tx.enclosing(tx.act_of(unit))):
+        unpark(tx, parked)
 
 
-def _begin_unit(m: Machine, unit: Unit, *, late: bool) -> None:
+def _begin_unit(tx: Transition, unit: Unit, *, late: bool) -> None:
     """Begin a unit anew that is held; if its result came late, that is the next event."""
     then = unit.pop("then")
-    _take_places(m, unit)
+    _take_places(tx, unit)
     if late:
         move(unit, "run")
-        act = m.act_of(unit)
-        budgets.reserve(m, unit["id"], act)
+        act = tx.act_of(unit)
+        budgets.reserve(tx, unit["id"], act)
         return
     if then[0] == "attempt":
-        attempts.begin_anew(m, unit)
+        attempts.begin_anew(tx, unit)
         return
     if unit["phase"] == "held":
         move(unit, "ready")
-    if then[0] == "round":
+    if then[0] == "begin_round":
         unit.pop("max", None)
-    m.agenda.append(Entry(then))
+    tx.agenda.append(Entry(then))
 
 
-def ask_first(m: Machine, unit: Unit) -> None:
+def ask_first(tx: Transition, unit: Unit) -> None:
     """Begin an attempt anew that was stopped while it ran; of effect `once` somebody is asked."""
-    node = m.node(m.act_of(unit))
+    node = tx.node(tx.act_of(unit))
     if node.effect == "once" and node.on_crash == "ask":
-        ask(m, unit)
-        park(m, unit)
+        ask_about_attempt(tx, unit)
+        park(tx, unit)
     else:
-        attempts.begin_anew(m, unit)
+        attempts.begin_anew(tx, unit)
 
 
-def limit_anew(m: Machine, unit: Unit) -> None:
+def limit_anew(tx: Transition, unit: Unit) -> None:
     """Give what is at work its `timeout` anew, unless its attempt has begun anew with its own."""
     if "timer" in unit or unit["phase"] not in BOUNDED:
         return
     try:
-        attempts.limit(m, m.node(m.act_of(unit)), unit)
+        attempts.limit(tx, tx.node(tx.act_of(unit)), unit)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(entries.attempt_failed(unit["id"], failure))
+        tx.agenda.append(entries.attempt_failed(unit["id"], failure))
 
 
-def deadline_anew(m: Machine, act: Activation) -> None:
+def deadline_anew(tx: Transition, act: Activation) -> None:
     """Give an activation at work its `deadline` anew."""
-    node = m.node(act)
+    node = tx.node(act)
     if node.deadline is None:
         return
     try:
-        delay = duration_of(evaluate(Names(m, act), node.deadline), "deadline")
+        delay = duration_of(evaluate(Names(tx, act), node.deadline), "deadline")
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(entries.act_broken(act["id"], failure))
+        tx.agenda.append(entries.act_broken(act["id"], failure))
     else:
-        act["deadline"] = m.set_timer(delay, "deadline", act["id"])
+        act["deadline"] = tx.set_timer(delay, "deadline", act["id"])
 
 
-def duration_anew(m: Machine, number: int) -> None:
+def duration_anew(tx: Transition, number: int) -> None:
     """Give a flow at work its `limits.duration` anew."""
-    scope = m.state["scopes"].get(number)
+    scope = tx.state["scopes"].get(number)
     if scope is None:
         return
-    duration = m.flow_of(scope.get("frame", 0)).limits.get("duration")
+    duration = tx.flow_of(scope.get("frame", 0)).limits.get("duration")
     if duration:
-        timer = m.set_timer(parse_duration(duration), "duration", number)
+        timer = tx.set_timer(parse_duration(duration), "duration", number)
         if scope["unit"]:
             scope["timer"] = timer
 
 
-def end_anew(m: Machine, number: int) -> None:
+def end_anew(tx: Transition, number: int) -> None:
     """End a scope again whose outputs could not be evaluated."""
-    if number in m.state["scopes"]:
-        m.touch(number)
+    if number in tx.state["scopes"]:
+        tx.touch(number)
 
 
-def too_few(m: Machine, act: Activation, need: int, came: list[str]) -> StepFailure:
+def too_few(tx: Transition, act: Activation, need: int, came: list[str]) -> StepFailure:
     """Return the failure of a join with fewer arrivals than it needs."""
     return StepFailure(
         "TooFew",
-        f"{len(act['arrivals'])} of the {need} arrivals that {m.node(act).id!r} needs came, "
+        f"{len(act['arrivals'])} of the {need} arrivals that {tx.node(act).id!r} needs came, "
         "and no more can come",
         {"from": came, "need": need},
     )
 
 
-def look_if_enough(m: Machine, act: Activation, came: list[str]) -> None:
+def look_if_enough(tx: Transition, act: Activation, came: list[str]) -> None:
     """Begin a step whose join was short of arrivals, if they are enough by now."""
-    join = m.node(act).join
+    join = tx.node(act).join
     if join is None or join["kind"] != "count":
-        m.agenda.append(entries.begin_act(act["id"]))
+        tx.agenda.append(entries.begin_act(act["id"]))
         return
     try:
-        need = evaluate(of_scope(m, m.scope_of(act), act["past"]), join["need"])
+        need = evaluate(of_scope(tx, tx.scope_of(act), act["past"]), join["need"])
         if isinstance(need, int) and len(act["arrivals"]) < need:
-            raise too_few(m, act, need, came)
+            raise too_few(tx, act, need, came)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(entries.act_broken(act["id"], failure, entries.enough(act["id"], came)))
+        tx.agenda.append(entries.act_broken(act["id"], failure, entries.enough(act["id"], came)))
     else:
-        m.agenda.append(entries.begin_act(act["id"]))
+        tx.agenda.append(entries.begin_act(act["id"]))

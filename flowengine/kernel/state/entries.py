@@ -53,7 +53,7 @@ def cancel_late(scope: int, join: int, /) -> Entry:
 
 def need_broken(join: int, scope: int, failure: Broken, /) -> Entry:
     """The `need` of a join has no value: its scope fails."""
-    return Entry(("broken", join, scope, failure))
+    return Entry(("need_broken", join, scope, failure))
 
 
 def needs(scope: int, /) -> Entry:
@@ -96,7 +96,7 @@ def ended(unit: int, output: Plain, outcome: str, /) -> Entry:
 
 def group_ended(unit: int, output: Plain, past: int, /) -> Entry:
     """The scope of a group has ended well, and with it the attempt."""
-    return Entry(("group_over", unit, output, past))
+    return Entry(("group_ended", unit, output, past))
 
 
 def attempt_failed(unit: int, failure: Broken | ErrorData, /) -> Entry:
@@ -106,17 +106,17 @@ def attempt_failed(unit: int, failure: Broken | ErrorData, /) -> Entry:
 
 def begin_round(unit: int, /) -> Entry:
     """The next round of a loop begins."""
-    return Entry(("round", unit))
+    return Entry(("begin_round", unit))
 
 
 def test_until(unit: int, output: Plain, outcome: str, past: int | None, /) -> Entry:
     """The condition `until` of a loop is tested."""
-    return Entry(("round_over", unit, output, outcome, past))
+    return Entry(("test_until", unit, output, outcome, past))
 
 
 def pause_before_round(unit: int, /) -> Entry:
     """The pause before the next round begins."""
-    return Entry(("round_next", unit))
+    return Entry(("pause_before_round", unit))
 
 
 def limit(unit: int, /) -> Entry:
@@ -192,7 +192,7 @@ def map_broken(act: int, failure: Broken, /) -> Entry:
 
 def items_ended(act: int, /) -> Entry:
     """All items of a map have ended."""
-    return Entry(("map_over", act))
+    return Entry(("items_ended", act))
 
 
 def items_left(act: int, /) -> Entry:
@@ -240,7 +240,7 @@ def scope_failed(scope: int, error: ErrorData, /) -> Entry:
 
 def end_anew(scope: int, /) -> Entry:
     """A scope ends again whose outputs had no value (retry)."""
-    return Entry(("scope_over", scope))
+    return Entry(("end_anew", scope))
 
 
 def duration(scope: int, /) -> Entry:
@@ -276,7 +276,7 @@ def clean_on(cleanup: int, /) -> Entry:
 
 def flow_ended(of: int, past: int, /) -> Entry:
     """All tokens of a flow have ended: its outputs are evaluated."""
-    return Entry(("flow_over", of, past))
+    return Entry(("flow_ended", of, past))
 
 
 def flow_handled(handler: int, error: ErrorData, of: int, /) -> Entry:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.state.entries import Entry
-from flowengine.kernel.state.phases import JOINS, SCOPES, UNITS, WAITS, States
+from flowengine.kernel.state.phases import CUTS, JOINS, SCOPES, UNITS, WAITS, States
 
 if TYPE_CHECKING:
-    from flowengine.kernel.state.phases import Phase, RoundState, ScopeState, WaitState
-    from flowengine.kernel.state.records import JoinState, Scope, Unit, Wait
+    from flowengine.kernel.state.phases import CutPhase, Phase, RoundState, ScopeState, WaitState
+    from flowengine.kernel.state.records import Cut, JoinState, Scope, Unit, Wait
 
 MOVES = UNITS.moves
 
@@ -109,7 +109,7 @@ def hold(scope: Scope, then: Entry) -> None:
     """
     if is_queued(scope):
         scope["resumes"] = "queued"
-    if not is_over(scope) or then[0] == "scope_over":
+    if not is_over(scope) or then[0] == "end_anew":
         _move_scope(scope, "held")
     record: Any = scope
     record["then"] = list(then)
@@ -133,14 +133,14 @@ def _move_scope(scope: Scope, phase: ScopeState) -> None:
 
 def new_join() -> JoinState:
     """Return the record of a join that holds nothing yet."""
-    return {"held": {}, "phase": "waiting"}
+    return {"arrivals": {}, "phase": "waiting"}
 
 
 def begin_round(join: JoinState, need: int | None) -> None:
     """Begin the next round of a join that counts; None: what it needs has no value."""
     _move_join(join, "unknown" if need is None else "open")
     record: Any = join
-    record.update({"round": join["round"] + 1, "got": [], "heard": {}})
+    record.update({"round": join["round"] + 1, "counted": [], "sources_seen": {}})
     record.setdefault("kept", [])
     if need is not None:
         record["need"] = need
@@ -167,6 +167,14 @@ def end_round(join: JoinState) -> JoinState:
 
 def _move_join(join: JoinState, phase: RoundState) -> None:
     _move("a join", JOINS, join, phase)
+
+
+# Attempts that were cut off
+
+
+def move_cut(cut: Cut, phase: CutPhase) -> None:
+    """Move an attempt that was cut off into a phase."""
+    _move(f"the attempt of {cut['address']}", CUTS, cut, phase)
 
 
 def _move(what: str, of: States[Any], record: Any, phase: str) -> None:

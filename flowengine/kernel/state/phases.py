@@ -1,7 +1,7 @@
-"""The states of units, waits, scopes and joins, and every move between them.
+"""The states of units, waits, scopes, joins and cut-off attempts; every move between them.
 
 `moves.py` makes each move, and refuses what these tables lack; `docs/states.md` is made from them.
-Units, scopes and joins say their state in `phase`, waits in `shown`.
+Waits have their state in `shown`, all others in `phase`.
 """
 
 from __future__ import annotations
@@ -214,6 +214,43 @@ JOINS: States[RoundState] = States(
     },
 )
 
+CutPhase = Literal["open", "run", "ask", "settled"]
+
+CUTS: States[CutPhase] = States(
+    "A cut-off attempt",
+    "It was stopped while it ran, or its process died, and its step says how it is undone: whether "
+    "it took effect is open. Before the scope around it compensates, that is settled, one attempt "
+    "after the other. If its unit tries again, the later attempt counts, and the record goes.",
+    {
+        "open": "it is not known whether it took effect",
+        "run": "it runs again, with the same input and key, to find out",
+        "ask": "an operator is asked whether it took effect",
+        "settled": "it is known, or it stays unknown; if it took effect, it is undone",
+    },
+    "open",
+    {
+        "open": {
+            "run": "it may be repeated",
+            "ask": "its step says `on_crash: ask`",
+            "settled": "its result came late; or it stays unknown, as its step says",
+            "gone": "a later attempt of its unit counts, or nothing compensates any more",
+        },
+        "run": {
+            "settled": "it has ended",
+            "ask": "its environment ended",
+            "open": "its process died, or the compensation is withdrawn",
+        },
+        "ask": {
+            "run": "the answer is to run it again",
+            "settled": "the answer is its result, or that it failed; or its result came late",
+            "open": "the compensation is withdrawn",
+        },
+        "settled": {
+            "gone": "its step is noted as done, or not",
+        },
+    },
+)
+
 Owner = Literal["step", "permission", "budget", "attempt", "cut"]
 """Whose a wait is: who goes on when it ends. `decisions` has a table of what a decision does.
 
@@ -229,7 +266,7 @@ A wait that is withdrawn, with a group that is cancelled for instance, is closed
 timers: a decision or expiry that comes later does nothing.
 """
 
-ALL: tuple[States[Any], ...] = (UNITS, WAITS, SCOPES, JOINS)
+ALL: tuple[States[Any], ...] = (UNITS, WAITS, SCOPES, JOINS, CUTS)
 
 
 Why = Literal["timeout", "deadline", "pause", "duration", "wall_time", "idle", "wait", "expire",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
-    from flowengine.kernel.state.phases import Owner, Phase, RoundState, ScopeState, Why
+    from flowengine.kernel.state.phases import CutPhase, Owner, Phase, RoundState, ScopeState, Why
 
 
 PlaceKind = Literal["unit", "act", "scope"]
@@ -54,17 +54,20 @@ class Arrival(TypedDict, total=False):
 class JoinState(TypedDict, total=False):
     """What a join holds."""
 
-    held: dict[int, list[Arrival]]
-    """`all`: arrivals by source. `active`: under the source they came from."""
+    arrivals: dict[int, list[Arrival]]
+    """By source: those that wait for others, or for the next round."""
     phase: ReadOnly[RoundState]
     round: ReadOnly[int]
     need: ReadOnly[int]
     """How many tokens the round needs; absent while that has no value."""
-    got: list[Arrival]
-    heard: dict[int, bool]
+    counted: list[Arrival]
+    """Those that the round has counted so far."""
+    sources_seen: dict[int, bool]
+    """Sources that have sent a token in this round."""
     kept: list[Arrival]
-    hot: int
-    """Live positions of the scope that can still reach this join, while it is armed."""
+    """Those of the next round."""
+    upstream: int
+    """Number of live positions of the scope that can still reach this join, while it is armed."""
 
 
 class Scope(TypedDict, total=False):
@@ -86,8 +89,8 @@ class Scope(TypedDict, total=False):
     """`[line, past]` of the tokens that ended inside and had a past of their own."""
     live: dict[int, int]
     """Activation → step, by birth."""
-    held: int
-    """Number of arrivals held at joins."""
+    at_joins: int
+    """Number of arrivals that wait at joins."""
     at: dict[int, int]
     """Step → number of live positions there; kept in bodies that have counting joins."""
     joins: dict[int, JoinState]
@@ -154,15 +157,15 @@ class Activation(TypedDict, total=False):
     results: list[list[Any] | None]
     """By item: `[status, output, error]` once it has ended."""
     failed: int
-    bears: int
-    """How many failures the map bears, if it says so."""
+    max_failures: int
+    """How many items may fail, if the map declares it."""
     succeeded: int
     need: int
     """Under `map.join`: how many have to succeed for the map to go on."""
     writes: dict[int, list[list[Any]]]
     """By item: state writes that are made when the map ends."""
-    gone: bool
-    """The token has gone on early; what still runs changes nothing for others."""
+    left_early: bool
+    """The token has left; items that still run change nothing outside the map."""
     rounds: int
     attempts: int
     """Of the last unit that ended, for `steps.x`."""
@@ -245,8 +248,8 @@ class Unit(TypedDict, total=False):
     """What the flow that it ran gave beside its result."""
     fallback: bool
     """A budget had reached its `fallback_at` when the attempt began."""
-    saw: dict[str, Plain]
-    """State that its attempt reads and that was written since: key → the value that it saw."""
+    replaced_reads: dict[str, Plain]
+    """State that its attempt reads and that was written since: key → the value that it read."""
     timer: int
     """Of `timeout`, or of the pause."""
     wait: int
@@ -271,8 +274,7 @@ class Unit(TypedDict, total=False):
     """The scope of that lock, if it is not `execution`."""
     shares: bool
     """It shares the lock with others, or will."""
-    held: bool
-    """It has the lock. (In the phase `held` it is its failure that is held back.)"""
+    has_lock: bool
     budget: int
     """Whose budget it waits for: a frame, or 0."""
     needs: dict[str, list[int]]
@@ -323,12 +325,10 @@ class Cut(Left, total=False):
     key: str | None
     granted: dict[str, int]
     """As of the unit."""
-    undo: int
-    """The undo that settles it now."""
-    running: bool
+    phase: ReadOnly[CutPhase]
     wait: int
     """The question about it."""
-    settled: str
+    outcome: str
     """`succeeded`, `failed` or `unknown`, once it is settled."""
     value: Plain
 
@@ -395,7 +395,7 @@ class Wait(TypedDict, total=False):
     """It is known outside: a wait that ends at once never is."""
     timers: list[int]
     alternatives: list[dict[str, Plain]]
-    """By alternative of a `wait`: `{left, got, key, due}` as far as they apply."""
+    """By alternative of a `wait`: `{left, messages, key, due}` as far as they apply."""
     escalate: list[Plain]
     remind: int
     """Milliseconds between reminders."""

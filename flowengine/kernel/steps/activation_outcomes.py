@@ -23,13 +23,13 @@ from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names
 from flowengine.kernel.expressions.provenance import record
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.steps import handlers
 from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.activations import count, put_activation
 from flowengine.kernel.tokens.units import new_unit
+from flowengine.kernel.transition import Transition
 
 if TYPE_CHECKING:
     from flowengine.kernel.ending.hidden_steps import Mark
@@ -38,94 +38,96 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation
 
 
-def activation_ended(m: Machine, act: Activation, status: str, outcome: str, output: Plain) -> None:
+def activation_ended(
+    tx: Transition, act: Activation, status: str, outcome: str, output: Plain
+) -> None:
     """End an activation; its token goes on along `next`.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         act: The activation.
         status: `succeeded` or `skipped`.
         outcome: What `next` may route by.
         output: What the step gives.
     """
     if "undo" in act or "final" in act or "opens" in act:
-        _hidden_ended(m, act, None)
+        _hidden_ended(tx, act, None)
         return
     try:
-        targets = choose(m, act, outcome, output)
+        targets = choose(tx, act, outcome, output)
     except (StepFailure, EvaluationError) as failure:
-        error = as_error(failure, m.step_address(act))
-        activation_failed(m, act, error, entries.act_ended(act["id"], status, outcome, output))
+        error = as_error(failure, tx.step_address(act))
+        activation_failed(tx, act, error, entries.act_ended(act["id"], status, outcome, output))
         return
-    remember_step(m, act, status, outcome, output)
-    forgets = m.graph.nodes[act["step"]].forgets
+    remember_step(tx, act, status, outcome, output)
+    forgets = tx.graph.nodes[act["step"]].forgets
     if forgets:
-        provenance.forget(m.state, act["past"], forgets)
-    if m.observe is not None:
-        m.note(act, status, outcome=outcome, output=output, to=targets)
+        provenance.forget_steps(tx.state, act["past"], forgets)
+    if tx.observe is not None:
+        tx.note(act, status, outcome=outcome, output=output, to=targets)
     if "done" in act or "cut" in act or "finals" in act:
-        hand_over(m, act)
-    if not _pass_on(m, act, output):
-        routing.leave(m, act, targets, output)
+        hand_over(tx, act)
+    if not _pass_on(tx, act, output):
+        routing.leave_step(tx, act, targets, output)
 
 
-def _pass_on(m: Machine, act: Activation, output: Plain) -> bool:
+def _pass_on(tx: Transition, act: Activation, output: Plain) -> bool:
     """Pass the token of an activation straight to the next step, if nothing can come between.
 
     Args:
-        m: The advance at work; the caller does nothing after this.
+        tx: The transition; the caller does nothing after this.
         act: The activation, which is over.
         output: What its step gave.
 
     Returns:
         Whether it did; else nothing has changed.
     """
-    state, graph, source = m.state, m.graph, act["step"]
+    state, graph, source = tx.state, tx.graph, act["step"]
     node = graph.followers[source]
-    if node is None or m.agenda or "hold" in state:
+    if node is None or tx.agenda or "hold" in state:
         return False
     scope = state["scopes"][act["scope"]]
     del state["acts"][act["id"]], scope["live"][act["id"]]
     carried = output if graph.nodes[source].carries else None
-    following = put_activation(m, scope, node.index, [[source, carried]], act)
+    following = put_activation(tx, scope, node.index, [[source, carried]], act)
     try:
-        count(m, scope, following)
+        count(tx, scope, following)
     except StepFailure as failure:
-        m.agenda.append(entries.act_broken(following["id"], failure))
+        tx.agenda.append(entries.act_broken(following["id"], failure))
         return True
-    attempt(m, new_unit(m, scope, following, -1))
+    attempt(tx, new_unit(tx, scope, following, -1))
     return True
 
 
 def activation_failed(
-    m: Machine, act: Activation, error: ErrorData, again: Entry | None = None
+    tx: Transition, act: Activation, error: ErrorData, again: Entry | None = None
 ) -> None:
     """Let a failed activation be handled by its `on_error`, or fail its scope.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         act: The activation; nothing of it runs any more.
         error: What it failed with.
         again: What follows if it begins again; None: all of it.
     """
-    if held_failures.hold_act(m, act, again or entries.begin_act(act["id"])):
+    if held_failures.hold_act(tx, act, again or entries.begin_act(act["id"])):
         return
-    end_bounds(m, act)
+    end_bounds(tx, act)
     if "undo" in act or "final" in act or "opens" in act:
-        _hidden_ended(m, act, error)
+        _hidden_ended(tx, act, error)
     else:
-        handlers.handle(m, act, error)
+        handlers.handle(tx, act, error)
 
 
-def _hidden_ended(m: Machine, act: Activation, error: ErrorData | None) -> None:
-    next(follows for mark, follows in HIDDEN.items() if mark in act)(m, act, error)
+def _hidden_ended(tx: Transition, act: Activation, error: ErrorData | None) -> None:
+    next(follows for mark, follows in HIDDEN.items() if mark in act)(tx, act, error)
 
 
-def _opened(m: Machine, act: Activation, error: ErrorData | None) -> None:
-    m.agenda.append(entries.opened(act["id"], error))
+def _opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
+    tx.agenda.append(entries.opened(act["id"], error))
 
 
-HIDDEN: dict[Mark, Callable[[Machine, Activation, ErrorData | None], None]] = {
+HIDDEN: dict[Mark, Callable[[Transition, Activation, ErrorData | None], None]] = {
     "undo": compensation.undone,
     "final": cleaning.cleaned,
     "opens": _opened,
@@ -133,19 +135,21 @@ HIDDEN: dict[Mark, Callable[[Machine, Activation, ErrorData | None], None]] = {
 """What follows when a hidden step has ended; it has no token, and no error handlers."""
 
 
-def choose(m: Machine, act: Activation, outcome: str, output: Plain) -> list[int]:
+def choose(tx: Transition, act: Activation, outcome: str, output: Plain) -> list[int]:
     """Return where the token goes; the step is over, and so is what bounds it."""
     if "deadline" in act or "over" in act:
-        end_bounds(m, act)
-    node = m.graph.nodes[act["step"]]
+        end_bounds(tx, act)
+    node = tx.graph.nodes[act["step"]]
     if node.targets is not None:  # most steps: no expression is asked
         return node.targets
-    names = Names(m, act, extra={"output": output, "outcome": outcome})
+    names = Names(tx, act, extra={"output": output, "outcome": outcome})
     return routing.choose(node, names, outcome)
 
 
-def remember_step(m: Machine, act: Activation, status: str, outcome: str, output: Plain) -> None:
+def remember_step(
+    tx: Transition, act: Activation, status: str, outcome: str, output: Plain
+) -> None:
     """Put the step into the past of its token, if some expression names it."""
-    node = m.graph.nodes[act["step"]]
+    node = tx.graph.nodes[act["step"]]
     if node.named:
-        record(m, act, node, status, outcome, output, None)
+        record(tx, act, node, status, outcome, output, None)

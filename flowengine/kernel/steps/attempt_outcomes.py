@@ -1,33 +1,37 @@
-"""What follows when an attempt has ended (docs/language.md: Steps).
+"""The end of an attempt, of its round and of its unit (docs/language.md: Steps).
 
     succeeded ─► output ─► set ─► emit ─► loop? ─► unit ─► item of a map? ─► activation ─► next
     failed ─► retry? ─► unit ─► item of a map? ─► activation ─► on_error ─► the scope fails
 
-`unit_outcomes` and `activation_outcomes` have the later parts; `retries`, `loops` and `maps` have
-those with a question mark.
+A plain step has one unit, and ends with it. Under `map` each item has one, and `maps` counts it.
+`activation_outcomes` has what follows when the whole step has ended.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from flowengine.kernel import held_failures
 from flowengine.kernel.ending import cleaning, leftovers
-from flowengine.kernel.ending.closing import stop_attempt
+from flowengine.kernel.ending.closing import release_region, stop_attempt
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.expressions.names import Names, evaluate
-from flowengine.kernel.flow_state import variables
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.expressions.names import Names, evaluate, holds
+from flowengine.kernel.flow_state import readers, variables
+from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.limits import budgets, call_counts, locks
 from flowengine.kernel.limits.suspension import unpark
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import signals
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
-from flowengine.kernel.steps.loops import round_ended
+from flowengine.kernel.steps.activation_outcomes import activation_ended, activation_failed
+from flowengine.kernel.steps.loops import begin_round, of_loop, pause_before_round
+from flowengine.kernel.steps.maps import counted, item_failed, item_leaves
 from flowengine.kernel.steps.retries import pause_before_attempt, tries_again
-from flowengine.kernel.steps.unit_outcomes import unit_ended, unit_failed
 from flowengine.kernel.tokens import routing
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting import call_questions
 
 if TYPE_CHECKING:
@@ -40,70 +44,70 @@ Failure: TypeAlias = "StepFailure | EvaluationError | ErrorData"
 
 
 def attempt_ended(
-    m: Machine, unit: Unit, raw: Plain, outcome: str, past: int | None = None
+    tx: Transition, unit: Unit, raw: Plain, outcome: str, past: int | None = None
 ) -> None:
     """Take the result of an attempt that ended well.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         unit: The unit.
         raw: What the action gave.
         outcome: How it ended.
         past: What the step's own expressions see of the steps inside a group.
     """
-    act = m.state["acts"][unit["act"]]
-    node = m.graph.nodes[act["step"]]
+    act = tx.state["acts"][unit["act"]]
+    node = tx.graph.nodes[act["step"]]
     if "timer" in unit:
-        m.clear_timer(unit.pop("timer"))
+        tx.clear_timer(unit.pop("timer"))
     if not act["units"][unit["id"]]:
-        unpark(m, unit)
+        unpark(tx, unit)
     move(unit, "ready")
     unit.pop("counted", None)  # its next round makes another call
     if node.raises and outcome in node.raises and not routing.routes(node, outcome):
-        attempt_failed(m, unit, _raised(node.raises[outcome], node, raw, unit.get("facts", {})))
+        attempt_failed(tx, unit, _raised(node.raises[outcome], node, raw, unit.get("facts", {})))
         return
     output = raw
-    if node.lock is not None and not _has_lock(m, unit, raw, outcome, past):
+    if node.lock is not None and not _has_lock(tx, unit, raw, outcome, past):
         return
     if node.output is not None or node.set or node.emit:
-        extra: dict[str, Plain] = {"result": raw, "outcome": outcome, **_people(m, node, unit)}
-        names = Names(m, act, unit, past, extra)
+        extra: dict[str, Plain] = {"result": raw, "outcome": outcome, **_people(tx, node, unit)}
+        names = Names(tx, act, unit, past, extra)
         try:
             if node.output is not None:
                 output = evaluate(names, node.output)
             extra["output"] = output
-            _write(m, node, act, unit, names)
+            _write(tx, node, act, unit, names)
             if node.emit:
-                signals.emit(m, names, node.emit, f"{unit['id']}/{unit['attempt']}")
+                signals.emit(tx, names, node.emit, f"{unit['id']}/{unit['attempt']}")
         except (StepFailure, EvaluationError) as failure:
             # The action has acted, whatever became of its result.
-            leftovers.note_done(m, act, unit, raw, past)
-            error = as_error(failure, m.address(unit), unit["tries"])
-            unit_failed(m, unit, error, _ended_again(unit, raw, outcome, past))
+            leftovers.note_done(tx, act, unit, raw, past)
+            error = as_error(failure, tx.address(unit), unit["tries"])
+            unit_failed(tx, unit, error, _ended_again(unit, raw, outcome, past))
             return
     if node.compensate >= 0:
-        leftovers.note_done(m, act, unit, output, past)
+        leftovers.note_done(tx, act, unit, output, past)
     if "lock" in unit:
-        locks.leave(m, unit)
+        locks.leave_lock(tx, unit)
     if node.loop is not None:
-        round_ended(m, node, unit, output, outcome, past)
+        round_ended(tx, node, unit, output, outcome, past)
     else:
-        unit_ended(m, unit, output, outcome)
+        unit_ended(tx, unit, output, outcome)
 
 
-def _people(m: Machine, node: Node, unit: Unit) -> dict[str, Plain]:
+def _people(tx: Transition, node: Node, unit: Unit) -> dict[str, Plain]:
     """Return who approved a call that a model makes, and what they changed, for its output."""
-    return {} if node.adapter is None else {"approval": call_questions.permission(m, unit)}
+    return {} if node.adapter is None else {"approval": call_questions.permission(tx, unit)}
 
 
-def _has_lock(m: Machine, unit: Unit, raw: Plain, outcome: str, past: int | None) -> bool:
+def _has_lock(tx: Transition, unit: Unit, raw: Plain, outcome: str, past: int | None) -> bool:
     """Take the lock for what follows a wait or approval that did not hold it; others have it."""
     try:
-        return locks.take(m, unit, entries.ended(unit["id"], raw, outcome))
+        return locks.take(tx, unit, entries.ended(unit["id"], raw, outcome))
     except (StepFailure, EvaluationError) as failure:
-        leftovers.note_done(m, m.act_of(unit), unit, raw, past)
-        error = as_error(failure, m.address(unit), unit["tries"])
-        unit_failed(m, unit, error, _ended_again(unit, raw, outcome, past))
+        leftovers.note_done(tx, tx.act_of(unit), unit, raw, past)
+        error = as_error(failure, tx.address(unit), unit["tries"])
+        unit_failed(tx, unit, error, _ended_again(unit, raw, outcome, past))
         return False
 
 
@@ -134,35 +138,168 @@ def _raised(type: str, node: Node, raw: Plain, facts: dict[str, Plain]) -> StepF
     return StepFailure(type, what.get(type, f"{node.id!r} ended in {type}{why}"), raw)
 
 
-def _write(m: Machine, node: Node, act: Activation, unit: Unit, names: Names) -> None:
+def _write(tx: Transition, node: Node, act: Activation, unit: Unit, names: Names) -> None:
     if node.set:
-        later = variables.write(m, names, node.set, act)
+        later = variables.write(tx, names, node.set, act)
         if later:
             act["writes"].setdefault(unit["item"], []).extend(later)
 
 
-def attempt_failed(m: Machine, unit: Unit, failure: Failure) -> None:
+def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
     """Take the failure of an attempt: try again, or the unit has failed.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         unit: The unit.
         failure: What the attempt ended with.
     """
-    act = m.act_of(unit)
+    act = tx.act_of(unit)
     budgets.forget_needs(unit)
     if isinstance(failure, dict):
-        whose: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": None}
+        whose: ErrorData = {"step": tx.address(unit), "attempt": unit["tries"], "cause": None}
         error: ErrorData = {**whose, **failure}
     else:
-        error = as_error(failure, m.address(unit), unit["tries"])
+        error = as_error(failure, tx.address(unit), unit["tries"])
     if error["type"] == "Refused":
-        call_counts.forget(m, unit)
+        call_counts.uncount(tx, unit)
     again = (entries.uncertain if unit["phase"] == "run" else entries.attempt)(unit["id"])
-    stop_attempt(m, unit)
+    stop_attempt(tx, unit)
     if not act["units"][unit["id"]]:
-        unpark(m, unit)
-    if not tries_again(m, unit, error):
-        unit_failed(m, unit, error, again)
-    elif not cleaning.first(m, "unit", unit, entries.pause(unit["id"], error), error):
-        pause_before_attempt(m, unit, error)
+        unpark(tx, unit)
+    if not tries_again(tx, unit, error):
+        unit_failed(tx, unit, error, again)
+    elif not cleaning.clean_first(tx, "unit", unit, entries.pause(unit["id"], error), error):
+        pause_before_attempt(tx, unit, error)
+
+
+# Rounds
+
+
+def round_ended(
+    tx: Transition, node: Node, unit: Unit, output: Plain, outcome: str, past: int | None
+) -> None:
+    """Test `until` after a round; the next one begins after its pause.
+
+    The caller does nothing after this.
+    """
+    assert node.loop is not None
+    unit["last"] = output
+    if node.loop.get("keep"):
+        unit.setdefault("outputs", []).append(output)
+    if past is not None and "before" in node.loop:
+        provenance.drop(tx.state, unit.get("seen", 0))
+        unit["seen"] = provenance.share(tx.state, past)
+    if tx.observe is not None:
+        tx.note(tx.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
+    unit["tries"] = 0
+    test_until(tx, unit, output, outcome, past)
+
+
+def test_until(tx: Transition, unit: Unit, output: Plain, outcome: str, past: int | None) -> None:
+    """Test `until` after a round, whose output has been noted."""
+    act = tx.state["acts"][unit["act"]]
+    node = tx.graph.nodes[act["step"]]
+    if node.loop is not None and "until" in node.loop:
+        names = Names(tx, act, unit, past, {"output": output, "outcome": outcome})
+        try:
+            done = holds(names, node.loop["until"])
+        except EvaluationError as failure:
+            again = entries.test_until(unit["id"], output, outcome, past)
+            unit_failed(tx, unit, as_error(failure, tx.address(unit)), again)
+            return
+        if done:
+            unit_ended(tx, unit, of_loop(node, unit, output), outcome)
+            return
+    if past is not None or tx.agenda or node.loop is None or "every" in node.loop:
+        pause_before_round(tx, unit)
+    else:  # nothing can come between
+        begin_round(tx, unit)
+
+
+# Units
+
+
+def unit_ended(tx: Transition, unit: Unit, output: Plain, outcome: str = "ok") -> None:
+    """End a unit that has succeeded: its step goes on, or its map counts an item."""
+    act = tx.state["acts"][unit["act"]]
+    if unit["item"] >= 0 and tx.node(act).each:
+        _leave_map(tx, act, unit, output, outcome)
+        return
+    _remove_unit(tx, act, unit)
+    if unit["item"] < 0:
+        activation_ended(tx, act, "succeeded", outcome, output)
+        return
+    if tx.observe is not None:
+        tx.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
+    act["results"][unit["item"]] = ["succeeded", output, None]
+    act["succeeded"] += 1
+    counted(tx, act)
+
+
+def unit_failed(tx: Transition, unit: Unit, error: ErrorData, again: Entry | None = None) -> None:
+    """End a unit that has failed for good.
+
+    Args:
+        tx: The transition.
+        unit: The unit.
+        error: What it failed with.
+        again: What follows if it begins again; None: its attempt.
+    """
+    act = tx.act_of(unit)
+    stop_attempt(tx, unit)
+    if held_failures.hold_unit(tx, unit, again or entries.attempt(unit["id"])):
+        return
+    is_item = unit["item"] >= 0
+    holds_on = is_item or "has_lock" in unit
+    if holds_on and cleaning.clean_first(
+        tx, "unit", unit, entries.unit_failed(unit["id"], error), error
+    ):
+        return
+    if unit["round"] and unit["tries"] and not is_item:
+        tx.note(act, "failed", unit=unit, error=error)
+    _remove_unit(tx, act, unit)
+    if not is_item:
+        if tx.blame is not None:
+            tx.blame.note(("act", act["id"]), ("unit", unit["id"]))
+        activation_failed(tx, act, error)
+    else:
+        item_failed(tx, act, unit, error)
+
+
+def _leave_map(tx: Transition, act: Activation, unit: Unit, output: Plain, outcome: str) -> None:
+    """Let an item go on alone; if `next` leads nowhere, the item has failed."""
+    node = tx.node(act)
+    try:
+        targets = routing.choose(
+            node, Names(tx, act, extra={"output": output, "outcome": outcome}), outcome
+        )
+    except (StepFailure, EvaluationError) as failure:
+        again = entries.unit_ended(unit["id"], output, outcome)
+        unit_failed(tx, unit, as_error(failure, tx.address(unit)), again)
+        return
+    _remove_unit(tx, act, unit)
+    item_leaves(tx, act, unit, targets, output, outcome)
+
+
+def _remove_unit(tx: Transition, act: Activation, unit: Unit) -> None:
+    if act["units"].pop(unit["id"]):
+        act["busy"] -= 1
+        if act["units"] and not act["busy"]:
+            tx.touch(act["scope"])  # the items that are left wait: the scope may rest
+    if tx.graph.regions or "answers" in tx.state:
+        release_region(tx, unit)
+    if "reading" in tx.state:
+        readers.stop_reading(tx, unit)
+    del tx.state["units"][unit["id"]]
+    if "knows" in unit:
+        learn(act, unit["knows"])
+    if "finals" in unit:
+        leftovers.pass_finals(unit, act)
+    if "lock" in unit:
+        locks.leave_lock(tx, unit)
+    if "seen" in unit:
+        provenance.drop(tx.state, unit["seen"])
+    act["rounds"] = unit["round"]
+    act["attempts"] = unit["attempt"]
+    if "facts" in unit:
+        act["facts"] = unit["facts"]

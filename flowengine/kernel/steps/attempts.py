@@ -30,14 +30,14 @@ from flowengine.kernel.graph.values import join_secrets, split_secrets
 from flowengine.kernel.limits import budgets, call_counts, locks
 from flowengine.kernel.limits.meters import needs_as_counted
 from flowengine.kernel.limits.suspension import park, unpark
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.scopes import open_scope
 from flowengine.kernel.steps.subflows import enter
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting import budget_questions, call_questions
 from flowengine.kernel.waiting.approvals import open_approval
-from flowengine.kernel.waiting.environment_questions import granted
+from flowengine.kernel.waiting.environment_questions import with_answers
 from flowengine.kernel.waiting.permissions import ask_anew, may_begin
 from flowengine.kernel.waiting.waits import duration_of, open_wait
 
@@ -54,56 +54,56 @@ PREPARED = frozenset({"asks", "shown", "needs", "granted", "fallback", "args", "
 """What a unit has if more than its input was prepared for its attempts."""
 
 
-def attempt(m: Machine, unit: Unit) -> None:
+def attempt(tx: Transition, unit: Unit) -> None:
     """Begin an attempt of a unit's action.
 
     Args:
         unit: The unit, in phase `ready` or `pause`.
     """
-    act = m.state["acts"][unit["act"]]
-    node = m.graph.nodes[act["step"]]
-    if m.blame is not None:
-        m.blame.forget(("unit", unit["id"]))
-    if node.bare and SUPERVISED.isdisjoint(m.state) and PREPARED.isdisjoint(unit):
-        _run_bare(m, node, act, unit)
-    elif node.lock is not None and "lock" not in unit and not _has_place(m, node, unit):
+    act = tx.state["acts"][unit["act"]]
+    node = tx.graph.nodes[act["step"]]
+    if tx.blame is not None:
+        tx.blame.forget(("unit", unit["id"]))
+    if node.bare and SUPERVISED.isdisjoint(tx.state) and PREPARED.isdisjoint(unit):
+        _run_bare(tx, node, act, unit)
+    elif node.lock is not None and "lock" not in unit and not _has_place(tx, node, unit):
         return
-    elif not (node.asks or node.approval or "asks" in unit) or may_begin(m, unit):
-        _begin(m, node, unit)
+    elif not (node.asks or node.approval or "asks" in unit) or may_begin(tx, unit):
+        _begin_permitted(tx, node, unit)
 
 
-def _begin(m: Machine, node: Node, unit: Unit) -> None:
+def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
     """Begin an attempt that nobody has to permit any more, once budget and lock allow it."""
     refused: StepFailure | None = None
     # Before the lock: nobody has one while people think.
-    if node.action == "task" and not budget_questions.BUDGETED.isdisjoint(m.state):
+    if node.action == "task" and not budget_questions.BUDGETED.isdisjoint(tx.state):
         try:
-            if budget_questions.waits(m, unit, entries.attempt(unit["id"])):
+            if budget_questions.waits(tx, unit, entries.attempt(unit["id"])):
                 return
         except StepFailure as failure:
             refused = failure
-    if refused is None and node.lock is not None and not _has_lock(m, node, unit):
+    if refused is None and node.lock is not None and not _has_lock(tx, node, unit):
         return
     unit["attempt"] += 1
     unit["tries"] += 1
     try:
         if refused is not None:
-            call_counts.forget(m, unit)
+            call_counts.uncount(tx, unit)
             raise refused
         if node.timeout is not None:
-            limit(m, node, unit)
+            limit(tx, node, unit)
         if node.action == "task":
             # Else it is given what people were asked about, or what its needs were worked out from.
             if "shown" not in unit and "needs" not in unit:
-                _prepare(m, node, unit)
-            run(m, unit)
+                _prepare(tx, node, unit)
+            run(tx, unit)
         else:
-            _act(m, node, unit)
+            _act(tx, node, unit)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(entries.attempt_failed(unit["id"], failure))
+        tx.agenda.append(entries.attempt_failed(unit["id"], failure))
 
 
-def _run_bare(m: Machine, node: Node, act: Activation, unit: Unit) -> None:
+def _run_bare(tx: Transition, node: Node, act: Activation, unit: Unit) -> None:
     """Run an attempt that needs nothing but its input: what `_prepare` and `run` do for it."""
     unit["attempt"] += 1
     unit["tries"] += 1
@@ -111,22 +111,22 @@ def _run_bare(m: Machine, node: Node, act: Activation, unit: Unit) -> None:
         try:
             make = node.make_input
             assert make is not None
-            unit["input"] = node.input[1] if node.fixed else make(Names(m, act, unit))
+            unit["input"] = node.input[1] if node.fixed else make(Names(tx, act, unit))
         except (StepFailure, EvaluationError) as failure:
-            m.agenda.append(entries.attempt_failed(unit["id"], failure))
+            tx.agenda.append(entries.attempt_failed(unit["id"], failure))
             return
     move(unit, "run")
-    m.state["running"] += 1
-    m.begun.add(unit["id"])
-    if m.observe is not None:
-        m.note(act, "running", unit=unit)
+    tx.state["running"] += 1
+    tx.begun.add(unit["id"])
+    if tx.observe is not None:
+        tx.note(act, "running", unit=unit)
     given = unit.get("input")
-    m.commands.append(
-        Run(unit["id"], unit["attempt"], node.index, m.address(unit), None, given, None)
+    tx.commands.append(
+        Run(unit["id"], unit["attempt"], node.index, tx.address(unit), None, given, None)
     )
 
 
-def _has_place(m: Machine, node: Node, unit: Unit) -> bool:
+def _has_place(tx: Transition, node: Node, unit: Unit) -> bool:
     """Return whether a unit has its place for an ordered lock, or needs none; else it has failed.
 
     Before anybody is asked: in the queue it stands where it came, whenever the answer comes.
@@ -135,68 +135,68 @@ def _has_place(m: Machine, node: Node, unit: Unit) -> bool:
     if not node.lock.get("ordered"):
         return True
     try:
-        locks.line_up(m, unit, entries.attempt(unit["id"]))
+        locks.line_up(tx, unit, entries.attempt(unit["id"]))
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(entries.attempt_failed(unit["id"], failure))
+        tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return False
     return True
 
 
-def _has_lock(m: Machine, node: Node, unit: Unit) -> bool:
+def _has_lock(tx: Transition, node: Node, unit: Unit) -> bool:
     """Take the lock of a step before its action, unless it waits without one."""
     assert node.lock is not None
     if node.action in ("wait", "approval") and not node.lock.get("hold"):
         return True
     try:
-        return locks.take(m, unit, entries.attempt(unit["id"]))
+        return locks.take(tx, unit, entries.attempt(unit["id"]))
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(entries.attempt_failed(unit["id"], failure))
+        tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return False
 
 
-def limit(m: Machine, node: Node, unit: Unit) -> None:
+def limit(tx: Transition, node: Node, unit: Unit) -> None:
     """Set the timer of `timeout`, if there is one."""
     if node.timeout is not None:
-        delay = duration_of(evaluate(Names(m, m.act_of(unit), unit), node.timeout), "timeout")
-        unit["timer"] = m.set_timer(delay, "timeout", unit["id"])
+        delay = duration_of(evaluate(Names(tx, tx.act_of(unit), unit), node.timeout), "timeout")
+        unit["timer"] = tx.set_timer(delay, "timeout", unit["id"])
 
 
-def _act(m: Machine, node: Node, unit: Unit) -> None:
+def _act(tx: Transition, node: Node, unit: Unit) -> None:
     """Perform an action that ends, or waits, inside the flow."""
     action = node.action
     if action == "none":
-        m.agenda.append(entries.ended(unit["id"], None, "ok"))
+        tx.agenda.append(entries.ended(unit["id"], None, "ok"))
     elif action == "group":
-        m.note(m.act_of(unit), "running", unit=unit)
-        open_scope(m, node.child, unit)
+        tx.note(tx.act_of(unit), "running", unit=unit)
+        open_scope(tx, node.child, unit)
     elif action == "flow":
-        enter(m, unit)
+        enter(tx, unit)
     elif action == "wait":
-        open_wait(m, unit)
-        park(m, unit)
+        open_wait(tx, unit)
+        park(tx, unit)
     elif action == "approval":
-        open_approval(m, unit)
-        park(m, unit)
+        open_approval(tx, unit)
+        park(tx, unit)
     elif action == "fail":
-        _fail(m, node, unit)
+        _fail(tx, node, unit)
     else:
-        m.agenda.append(entries.cancel(unit["id"]))
+        tx.agenda.append(entries.cancel(unit["id"]))
 
 
-def _prepare(m: Machine, node: Node, unit: Unit) -> None:
+def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
     """Evaluate what a task is given; texts that name secrets are kept as references."""
     if node.reads:
-        readers.begin(m, node, unit)
+        readers.begin_reading(tx, node, unit)
     unit.pop("fallback", None)
-    if node.meters is not None and budgets.is_low(m, unit):
+    if node.meters is not None and budgets.is_low(tx, unit):
         unit["fallback"] = True
     if node.fixed and not node.asks:
         if node.input is not None:
             unit["input"] = node.input[1]
         return
-    names = Names(m, m.state["acts"][unit["act"]], unit)
+    names = Names(tx, tx.state["acts"][unit["act"]], unit)
     if node.args is not None:
-        unit["args"] = call_questions.arguments(m, unit, names)
+        unit["args"] = call_questions.arguments(tx, unit, names)
         names.extra = {"args": unit["args"]}
     if node.key is not None:
         unit["key"] = str(evaluate(names, node.key))
@@ -204,16 +204,16 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
         make = node.make_input
         given = evaluate(names, node.input) if make is None else make(names)
         if node.asks:
-            given = {**given, "environments": granted(m, unit, given["environments"])}
+            given = {**given, "environments": with_answers(tx, unit, given["environments"])}
         if node.secret:
             unit["secrets"] = []
             given = split_secrets(given, [], unit["secrets"])
         unit["input"] = given
     if node.counts and node.approval is None:
-        _count(m, node, unit)
+        _count(tx, node, unit)
 
 
-def _count(m: Machine, node: Node, unit: Unit) -> None:
+def _count(tx: Transition, node: Node, unit: Unit) -> None:
     """Count a call that people are not asked about, now that its arguments are known."""
     given: Any = unit["input"]["input"] if node.environments else unit["input"]
     tool = node.tool
@@ -222,26 +222,26 @@ def _count(m: Machine, node: Node, unit: Unit) -> None:
     args: Any = unit["args"] if node.args is not None else given["args"]
     if node.args is None and "bind" in given:
         args = {**args, **given["bind"]}
-    call_counts.count(m, unit, args, tool)
+    call_counts.count(tx, unit, args, tool)
 
 
-def run(m: Machine, unit: Unit) -> None:
+def run(tx: Transition, unit: Unit) -> None:
     """Run the prepared attempt of a unit."""
     move(unit, "run")
-    act = m.state["acts"][unit["act"]]
-    node = m.graph.nodes[act["step"]]
-    measures = node.meters is not None and budgets.has_to_measure(m, unit, node)
+    act = tx.state["acts"][unit["act"]]
+    node = tx.graph.nodes[act["step"]]
+    measures = node.meters is not None and budgets.has_to_measure(tx, unit, node)
     if "needs" in unit:
-        budgets.grant(m, unit)
+        budgets.grant(tx, unit)
     else:
         unit.pop("granted", None)
-    if "budget" in m.state or "frames" in m.state:
-        budgets.reserve(m, unit["id"], act)
+    if "budget" in tx.state or "frames" in tx.state:
+        budgets.reserve(tx, unit["id"], act)
     else:
-        m.state["running"] += 1
-        m.begun.add(unit["id"])
-    if m.observe is not None and not measures:
-        m.note(act, "running", unit=unit)
+        tx.state["running"] += 1
+        tx.begun.add(unit["id"])
+    if tx.observe is not None and not measures:
+        tx.note(act, "running", unit=unit)
     given = unit.get("input")
     if "secrets" in unit:
         given = join_secrets(given, unit["secrets"])
@@ -249,48 +249,48 @@ def run(m: Machine, unit: Unit) -> None:
     environments: Plain = None
     if node.environments:
         assert given is not None
-        around, environments, given = regions(m, unit), given["environments"], given["input"]
-    m.commands.append(
+        around, environments, given = regions(tx, unit), given["environments"], given["input"]
+    tx.commands.append(
         Run(
             unit["id"],
             unit["attempt"],
             act["step"],
-            m.address(unit),
+            tx.address(unit),
             unit.get("args"),
             given,
             unit.get("key"),
             around,
             environments,
-            readers.values(m, node, unit) if node.reads else None,
+            readers.values(tx, node, unit) if node.reads else None,
             "fallback" in unit,
-            call_questions.permission(m, unit) if "answers" in m.state else None,
+            call_questions.permission(tx, unit) if "answers" in tx.state else None,
             measures,
             unit.get("granted"),
         )
     )
 
 
-def measured(m: Machine, unit: Unit, needs: Mapping[str, Plain]) -> None:
+def measured(tx: Transition, unit: Unit, needs: Mapping[str, Plain]) -> None:
     """Begin the attempt of a unit for which it was worked out what it may use, if there is room.
 
     Args:
         unit: The unit, in phase `run`; its attempt has done nothing yet.
         needs: As of the event.
     """
-    budgets.settle_unit(m, unit, ran=False)
+    budgets.settle_unit(tx, unit, ran=False)
     move(unit, "ready")
     if "timer" in unit:
-        m.clear_timer(unit.pop("timer"))
+        tx.clear_timer(unit.pop("timer"))
     unit["attempt"] -= 1
     unit["tries"] -= 1
     unit["needs"] = needs_as_counted(needs)
-    m.agenda.append(entries.attempt(unit["id"]))
+    tx.agenda.append(entries.attempt(unit["id"]))
 
 
-def _fail(m: Machine, node: Node, unit: Unit) -> None:
+def _fail(tx: Transition, node: Node, unit: Unit) -> None:
     assert node.input is not None
-    given = evaluate(Names(m, m.act_of(unit), unit), node.input)
-    m.agenda.append(entries.attempt_failed(unit["id"], raised(given)))
+    given = evaluate(Names(tx, tx.act_of(unit), unit), node.input)
+    tx.agenda.append(entries.attempt_failed(unit["id"], raised(given)))
 
 
 def raised(given: Plain) -> StepFailure | ErrorData:
@@ -330,25 +330,25 @@ def _caught(value: Plain) -> ErrorData:
     return error
 
 
-def begin_anew(m: Machine, unit: Unit) -> None:
+def begin_anew(tx: Transition, unit: Unit) -> None:
     """Begin the attempt of a unit anew, with its input evaluated again (`retry`, forks).
 
     Args:
         unit: The unit, whatever it does; if its attempt ran, that is over.
     """
     if unit["phase"] == "run":
-        budgets.settle_unit(m, unit)
+        budgets.settle_unit(tx, unit)
         move(unit, "ready")
     elif unit["phase"] == "scope":
-        close_scope(m, m.state["scopes"][unit["scope"]])
+        close_scope(tx, tx.state["scopes"][unit["scope"]])
     elif unit["phase"] == "asked":
-        ask_anew(m, unit)
-    call_questions.forget(m, unit)
-    stop_attempt(m, unit)
-    unpark(m, unit)
-    no_longer_wait(m, unit)
-    if not locks.would_keep(m, unit):
-        locks.leave(m, unit)
+        ask_anew(tx, unit)
+    call_questions.forget_question(tx, unit)
+    stop_attempt(tx, unit)
+    unpark(tx, unit)
+    no_longer_wait(tx, unit)
+    if not locks.would_keep(tx, unit):
+        locks.leave_lock(tx, unit)
     unit["tries"] = 0
-    if not cleaning.first(m, "unit", unit, entries.attempt(unit["id"])):
-        attempt(m, unit)
+    if not cleaning.clean_first(tx, "unit", unit, entries.attempt(unit["id"])):
+        attempt(tx, unit)

@@ -13,109 +13,111 @@ from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.expressions.provenance import record
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.steps import handlers
 from flowengine.kernel.tokens import routing
+from flowengine.kernel.transition import Transition, has_items
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.records import Activation, Unit
 
 
-def cancel(m: Machine, unit: Unit) -> None:
+def cancel(tx: Transition, unit: Unit) -> None:
     """Do what a `cancel` step says, then let it go on.
 
     Args:
         unit: Its unit. If it is withdrawn by itself, nothing follows.
     """
-    act = m.act_of(unit)
-    spec = m.node(act).cancel
+    act = tx.act_of(unit)
+    spec = tx.node(act).cancel
     assert spec is not None
     try:
-        reason = evaluate(Names(m, act, unit), spec["reason"]) if "reason" in spec else None
+        reason = evaluate(Names(tx, act, unit), spec["reason"]) if "reason" in spec else None
     except EvaluationError as failure:
-        m.agenda.append(entries.attempt_failed(unit["id"], failure))
+        tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return
-    text = reason if isinstance(reason, str) else f"cancelled by {m.node(act).id!r}"
+    text = reason if isinstance(reason, str) else f"cancelled by {tx.node(act).id!r}"
     if spec.get("execution"):
-        m.note(act, "succeeded", outcome="ok", output={"cancelled": []})
-        m.agenda.append(entries.flow_cancelled(text))
+        tx.note(act, "succeeded", outcome="ok", output={"cancelled": []})
+        tx.agenda.append(entries.flow_cancelled(text))
         return
     hit: list[str] = []
     # All are looked up first: with a group around it, this step is withdrawn itself.
-    for instance in [one for target in spec["targets"] for one in _instances(m, act, target)]:
-        if instance["id"] in m.state["acts"]:
-            hit.append(m.node(instance).id)
-            _withdraw(m, instance, spec.get("outcome", "cancelled"), text)
+    for instance in [
+        instance for target in spec["targets"] for instance in _instances(tx, act, target)
+    ]:
+        if instance["id"] in tx.state["acts"]:
+            hit.append(tx.node(instance).id)
+            _withdraw(tx, instance, spec.get("outcome", "cancelled"), text)
             learn(act, instance.get("knows"))
-    if unit["id"] in m.state["units"]:
-        m.agenda.append(entries.ended(unit["id"], {"cancelled": hit}, "ok"))
+    if unit["id"] in tx.state["units"]:
+        tx.agenda.append(entries.ended(unit["id"], {"cancelled": hit}, "ok"))
 
 
-def _instances(m: Machine, act: Activation, target: int) -> list[Activation]:
+def _instances(tx: Transition, act: Activation, target: int) -> list[Activation]:
     """Return the live activations of a step in this scope or one around it, by birth."""
-    body = m.graph.node(target).body
-    for scope in map(m.scope_of, m.acts_around(act)):
+    body = tx.graph.node(target).body
+    for scope in map(tx.scope_of, tx.acts_around(act)):
         if scope["body"] == body:
-            return [m.state["acts"][n] for n, step in scope["live"].items() if step == target]
-        if m.graph.body(scope["body"]).kind == "flow":
+            return [tx.state["acts"][n] for n, step in scope["live"].items() if step == target]
+        if tx.graph.body(scope["body"]).kind == "flow":
             break  # a flow that runs itself has the step too: that is another one
     return []
 
 
-def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:
+def _withdraw(tx: Transition, act: Activation, how: str, reason: str) -> None:
     """Withdraw one activation, as cancelled, as failed, or as done so far."""
-    node = m.node(act)
-    output = _so_far(m, act) if how == "succeeded" else None
+    node = tx.node(act)
+    output = _so_far(tx, act) if how == "succeeded" else None
     if how == "failed":
         then = entries.counted(act["id"]) if has_items(act) else entries.goes_on(act["id"])
-        if held_failures.hold_act(m, act, then):
+        if held_failures.hold_act(tx, act, then):
             return  # what is done of it stays so, and what is at work goes on
-    close_units(m, act)
+    close_units(tx, act)
     if how == "succeeded":
         then = entries.act_ended(act["id"], "succeeded", "ok", output)
         if node.each:
             then = entries.items_left(act["id"])
-        if not cleaning.first(m, "act", act, then):
-            m.agenda.append(then)
+        if not cleaning.clean_first(tx, "act", act, then):
+            tx.agenda.append(then)
         return
     failure = StepFailure("Cancelled", reason, retryable=False)
-    error = as_error(failure, m.step_address(act))
+    error = as_error(failure, tx.step_address(act))
     named = any(matches("Cancelled", h.get("types", [])) for h in node.on_error)
     if how == "failed" or named:
-        handlers.handle(m, act, error)
+        handlers.handle(tx, act, error)
         return
     if node.named:
-        record(m, act, node, "cancelled", "cancelled", None, error)
-    m.note(act, "cancelled", error=error)
-    hand_over(m, act)
-    scope, line, past = m.scope_of(act), act["line"], act["past"]
-    routing.forget(m, act)
-    routing.end_token(m, scope, line, past)
+        record(tx, act, node, "cancelled", "cancelled", None, error)
+    tx.note(act, "cancelled", error=error)
+    hand_over(tx, act)
+    scope, line, past = tx.scope_of(act), act["line"], act["past"]
+    routing.forget_activation(tx, act)
+    routing.end_token(tx, scope, line, past)
 
 
-def _so_far(m: Machine, act: Activation) -> Plain:
+def _so_far(tx: Transition, act: Activation) -> Plain:
     """Return the output so far: of a map the list, of a group its `output`, else null."""
     if has_items(act):
         return [None if r is None else r[1] for r in act["results"]]
-    unit = m.state["units"][next(iter(act["units"]))] if act["units"] else None
+    unit = tx.state["units"][next(iter(act["units"]))] if act["units"] else None
     if unit is None or "scope" not in unit:
         return None
-    scope = m.state["scopes"][unit["scope"]]
-    body = m.graph.body(scope["body"])
+    scope = tx.state["scopes"][unit["scope"]]
+    body = tx.graph.body(scope["body"])
     if body.output is None:
         return None
-    past = routing.merged_past(m, scope)
+    past = routing.merged_past(tx, scope)
     try:
-        return evaluate(Names(m, act, unit, past), body.output)
+        return evaluate(Names(tx, act, unit, past), body.output)
     except EvaluationError:
         return None
     finally:
         scope["ended"].append([act["line"], past])
 
 
-def cancel_flow(m: Machine, reason: str, at_once: bool) -> None:
+def cancel_flow(tx: Transition, reason: str, at_once: bool) -> None:
     """Withdraw the whole execution (pattern 20).
 
     What its own handlers say about errors does not apply, but a handler of the flow that names
@@ -125,21 +127,21 @@ def cancel_flow(m: Machine, reason: str, at_once: bool) -> None:
         reason: Why, in words.
         at_once: Skip compensation and `finally`, also of a cancelling that is under way.
     """
-    scope = next((s for s in m.state["scopes"].values() if not s["unit"]), None)
-    if scope is None or (m.state["cancelling"] and not at_once):
+    scope = next((s for s in tx.state["scopes"].values() if not s["unit"]), None)
+    if scope is None or (tx.state["cancelling"] and not at_once):
         return
-    m.state["cancelling"] = reason
-    empty_scope(m, scope)
+    tx.state["cancelling"] = reason
+    empty_scope(tx, scope)
     moves.end_tokens(scope)
     error: ErrorData = as_error(StepFailure("Cancelled", reason, retryable=False), "")
-    specs = m.graph.flow.get("on_error", [])
+    specs = tx.graph.flow.get("on_error", [])
     undoes = any(
         spec.get("compensate") and matches("Cancelled", spec.get("types", [])) for spec in specs
     )
     if at_once:
-        m.agenda.append(entries.flow_close("cancelled", error))
+        tx.agenda.append(entries.flow_close("cancelled", error))
     elif undoes:
         todo, cut = scope["done"], scope["cut"]
-        compensation.begin_in(m, scope, todo, cut, error, entries.cancelled_flow_end(error))
+        compensation.compensate_in(tx, scope, todo, cut, error, entries.cancelled_flow_end(error))
     else:
-        m.agenda.append(entries.cancelled_flow_end(error))
+        tx.agenda.append(entries.cancelled_flow_end(error))

@@ -20,12 +20,12 @@ from flowengine.kernel.tokens import routing
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.specs import HandlerSpec
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Activation
+    from flowengine.kernel.transition import Transition
 
 
 def find(
-    m: Machine, names: Names, specs: list[HandlerSpec], error: ErrorData
+    tx: Transition, names: Names, specs: list[HandlerSpec], error: ErrorData
 ) -> HandlerSpec | None:
     """Return the first handler that fits an error, or None.
 
@@ -46,49 +46,51 @@ def find(
     return None
 
 
-def handle(m: Machine, act: Activation, error: ErrorData) -> None:
+def handle(tx: Transition, act: Activation, error: ErrorData) -> None:
     """Pass an error to the first matching handler of a step; without one, fail the scope."""
-    if held_failures.hold_act(m, act, entries.begin_act(act["id"])):
+    if held_failures.hold_act(tx, act, entries.begin_act(act["id"])):
         return
-    specs = m.node(act).on_error
-    names = Names(m, act, extra={"error": error})
+    specs = tx.node(act).on_error
+    names = Names(tx, act, extra={"error": error})
     try:
-        spec = find(m, names, specs, error)
+        spec = find(tx, names, specs, error)
     except EvaluationError as failure:
-        broken = as_error(failure, m.step_address(act))
+        broken = as_error(failure, tx.step_address(act))
         broken["cause"] = error
-        fail(m, act, broken)
+        fail(tx, act, broken)
         return
     if spec is not None and spec.get("compensate"):
-        compensation.begin(m, act, error, entries.handled(act["id"], specs.index(spec), error))
-    elif cleaning.first(m, "act", act, entries.act_failed(act["id"], error), error):
+        compensation.compensate(
+            tx, act, error, entries.handled(act["id"], specs.index(spec), error)
+        )
+    elif cleaning.clean_first(tx, "act", act, entries.act_failed(act["id"], error), error):
         return
     elif spec is None:
-        fail(m, act, error)
+        fail(tx, act, error)
     else:
-        perform(m, act, spec, error)
+        perform(tx, act, spec, error)
 
 
-def compensated(m: Machine, act: Activation, index: int, error: ErrorData) -> None:
+def compensated(tx: Transition, act: Activation, index: int, error: ErrorData) -> None:
     """Clean up what is due, then do what a handler says that has compensated."""
-    if not cleaning.first(m, "act", act, entries.handled(act["id"], index, error), error):
-        perform(m, act, m.node(act).on_error[index], error)
+    if not cleaning.clean_first(tx, "act", act, entries.handled(act["id"], index, error), error):
+        perform(tx, act, tx.node(act).on_error[index], error)
 
 
-def fail(m: Machine, act: Activation, error: ErrorData, handler: int = -1) -> None:
+def fail(tx: Transition, act: Activation, error: ErrorData, handler: int = -1) -> None:
     """End the scope of a step with its error, as a handler says or because there is none."""
-    m.note(act, "failed", error=error, handler=handler)
-    scope = m.scope_of(act)
-    if m.blame is not None:
-        m.blame.note(("scope", scope["id"]), ("act", act["id"]))
-    hand_over(m, act)
-    routing.forget(m, act)
-    routing.end_token(m, scope, act["line"], act["past"])
+    tx.note(act, "failed", error=error, handler=handler)
+    scope = tx.scope_of(act)
+    if tx.blame is not None:
+        tx.blame.note(("scope", scope["id"]), ("act", act["id"]))
+    hand_over(tx, act)
+    routing.forget_activation(tx, act)
+    routing.end_token(tx, scope, act["line"], act["past"])
     # At once: nothing that was set off before may begin in a scope that has failed.
-    m.agenda.appendleft(entries.scope_failed(scope["id"], error))
+    tx.agenda.appendleft(entries.scope_failed(scope["id"], error))
 
 
-def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) -> None:
+def perform(tx: Transition, act: Activation, spec: HandlerSpec, error: ErrorData) -> None:
     """Do what a handler says.
 
     Args:
@@ -96,31 +98,31 @@ def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) ->
         spec: The handler; if it compensates, that has been done.
         error: What it failed with.
     """
-    names = Names(m, act, extra={"error": error})
+    names = Names(tx, act, extra={"error": error})
     do = spec.get("do", "raise")
-    handler = m.node(act).on_error.index(spec)
+    handler = tx.node(act).on_error.index(spec)
     try:
         if spec.get("set"):
-            variables.write(m, names, spec["set"], act)
+            variables.write(tx, names, spec["set"], act)
         if spec.get("emit"):
-            signals.emit(m, names, spec["emit"], str(act["id"]))
+            signals.emit(tx, names, spec["emit"], str(act["id"]))
         if do == "fail":
-            failure = instead(evaluate(names, spec["fail"]), m.step_address(act), error)
-            fail(m, act, failure, handler)
+            failure = instead(evaluate(names, spec["fail"]), tx.step_address(act), error)
+            fail(tx, act, failure, handler)
         elif do == "raise":
-            fail(m, act, error, handler)
+            fail(tx, act, error, handler)
         elif do == "output":
             output = evaluate(names, spec["output"])
-            targets = _targets(m, act, output, "ok")
-            _go_on(m, act, targets, handler, output=output, handled=error)
+            targets = _targets(tx, act, output, "ok")
+            _go_on(tx, act, targets, handler, output=output, handled=error)
         elif do == "next":
-            _go_on(m, act, [spec["to"]], handler, error=error)
+            _go_on(tx, act, [spec["to"]], handler, error=error)
         else:
-            _go_on(m, act, _targets(m, act, None, "failed", error), handler, error=error)
+            _go_on(tx, act, _targets(tx, act, None, "failed", error), handler, error=error)
     except (StepFailure, EvaluationError) as failed:
-        broken = as_error(failed, m.step_address(act))
+        broken = as_error(failed, tx.step_address(act))
         broken["cause"] = error
-        fail(m, act, broken)
+        fail(tx, act, broken)
 
 
 def instead(given: Plain, address: str, error: ErrorData) -> ErrorData:
@@ -139,15 +141,15 @@ def instead(given: Plain, address: str, error: ErrorData) -> ErrorData:
 
 
 def _targets(
-    m: Machine, act: Activation, output: Plain, outcome: str, error: ErrorData | None = None
+    tx: Transition, act: Activation, output: Plain, outcome: str, error: ErrorData | None = None
 ) -> list[int]:
     """Return where the step's own `next` leads; if it leads nowhere, no handler is asked again."""
     extra = {"output": output, "outcome": outcome, "error": error}
-    return routing.choose(m.node(act), Names(m, act, extra=extra), outcome)
+    return routing.choose(tx.node(act), Names(tx, act, extra=extra), outcome)
 
 
 def _go_on(
-    m: Machine,
+    tx: Transition,
     act: Activation,
     targets: list[int],
     handler: int,
@@ -162,11 +164,11 @@ def _go_on(
         error: What it failed with.
         handled: What it would have failed with, if it counts as succeeded.
     """
-    node = m.node(act)
+    node = tx.node(act)
     status, outcome = ("failed", "failed") if error is not None else ("succeeded", "ok")
     if node.named:
-        record(m, act, node, status, outcome, output, error)
-    m.note(
+        record(tx, act, node, status, outcome, output, error)
+    tx.note(
         act,
         status,
         outcome=None if error is not None else outcome,
@@ -175,5 +177,5 @@ def _go_on(
         to=targets,
         handler=handler,
     )
-    hand_over(m, act)
-    routing.leave(m, act, targets, output)
+    hand_over(tx, act)
+    routing.leave_step(tx, act, targets, output)

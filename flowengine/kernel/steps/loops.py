@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.expressions import provenance
+from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import (
     Names,
     evaluate,
@@ -22,13 +21,12 @@ from flowengine.kernel.expressions.names import (
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.held_failures import hold_unbegun
-from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.steps.retries import spaced
-from flowengine.kernel.steps.unit_outcomes import unit_ended, unit_failed
+from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.waiting import call_questions
 from flowengine.kernel.waiting.waits import duration_of
 
@@ -36,19 +34,19 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Unit
 
 
-def begin_round(m: Machine, unit: Unit) -> None:
+def begin_round(tx: Transition, unit: Unit) -> None:
     """Begin the next round of a loop, or end the loop if `while` no longer holds.
 
     Args:
         unit: The unit that loops.
     """
-    act = m.state["acts"][unit["act"]]
-    node = m.graph.nodes[act["step"]]
+    act = tx.state["acts"][unit["act"]]
+    node = tx.graph.nodes[act["step"]]
     spec = node.loop
     assert spec is not None
     try:
         if "max" not in unit:
-            bound = evaluate(Names(m, act, unit), spec["max"])
+            bound = evaluate(Names(tx, act, unit), spec["max"])
             require(
                 isinstance(bound, int) and not isinstance(bound, bool) and bound >= 0,
                 "ValidationError",
@@ -60,27 +58,27 @@ def begin_round(m: Machine, unit: Unit) -> None:
             seen = {"output": last, "outcome": "ok" if unit["round"] else None}
             # Before the first round there is no `round` yet: the condition sees the first one.
             unit["round"] += 1
-            again = holds(Names(m, act, unit, unit.get("seen"), seen), spec["before"])
+            again = holds(Names(tx, act, unit, unit.get("seen"), seen), spec["before"])
             unit["round"] -= 1
             if not again:
-                m.agenda.append(entries.unit_ended(unit["id"], of_loop(node, unit, last)))
+                tx.agenda.append(entries.unit_ended(unit["id"], of_loop(node, unit, last)))
                 return
-        begun = m.rounds.get(unit["id"], 0)
-        if unit["round"] >= unit["max"] or begun >= m.graph.limits["steps"]:
-            raise _too_many(m, node, unit)
+        begun = tx.rounds.get(unit["id"], 0)
+        if unit["round"] >= unit["max"] or begun >= tx.graph.limits["steps"]:
+            raise _too_many(tx, node, unit)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(entries.unit_broken(unit["id"], failure, entries.begin_round(unit["id"])))
+        tx.agenda.append(entries.unit_broken(unit["id"], failure, entries.begin_round(unit["id"])))
         return
-    m.rounds[unit["id"]] = begun + 1
+    tx.rounds[unit["id"]] = begun + 1
     unit["round"] += 1
     unit["tries"] = 0
-    if "shown" in unit or "answers" in m.state:
-        call_questions.forget(m, unit)
-    if not hold_unbegun(m, act, unit, entries.attempt(unit["id"])):
-        attempt(m, unit)
+    if "shown" in unit or "answers" in tx.state:
+        call_questions.forget_question(tx, unit)
+    if not hold_unbegun(tx, act, unit, entries.attempt(unit["id"])):
+        attempt(tx, unit)
 
 
-def _too_many(m: Machine, node: Node, unit: Unit) -> StepFailure:
+def _too_many(tx: Transition, node: Node, unit: Unit) -> StepFailure:
     """Return why no further round may begin: there were `max`, or too many within one event."""
     if unit["round"] >= unit["max"]:
         return StepFailure(
@@ -90,72 +88,31 @@ def _too_many(m: Machine, node: Node, unit: Unit) -> StepFailure:
         )
     return StepFailure(
         "LimitExceeded",
-        f"{node.id!r} ran more than {m.graph.limits['steps']} rounds without calling or waiting "
+        f"{node.id!r} ran more than {tx.graph.limits['steps']} rounds without calling or waiting "
         "for anything (limits.steps)",
         {"limit": "steps"},
     )
 
 
-def round_ended(
-    m: Machine, node: Node, unit: Unit, output: Plain, outcome: str, past: int | None
-) -> None:
-    """Test `until` after a round; the next one begins after its pause.
-
-    The caller does nothing after this.
-    """
-    assert node.loop is not None
-    unit["last"] = output
-    if node.loop.get("keep"):
-        unit.setdefault("outputs", []).append(output)
-    if past is not None and "before" in node.loop:
-        provenance.drop(m.state, unit.get("seen", 0))
-        unit["seen"] = provenance.share(m.state, past)
-    if m.observe is not None:
-        m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
-    unit["tries"] = 0
-    test_until(m, unit, output, outcome, past)
-
-
-def test_until(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | None) -> None:
-    """Test `until` after a round, whose output has been noted."""
-    act = m.state["acts"][unit["act"]]
-    node = m.graph.nodes[act["step"]]
-    if node.loop is not None and "until" in node.loop:
-        names = Names(m, act, unit, past, {"output": output, "outcome": outcome})
-        try:
-            done = holds(names, node.loop["until"])
-        except EvaluationError as failure:
-            again = entries.test_until(unit["id"], output, outcome, past)
-            unit_failed(m, unit, as_error(failure, m.address(unit)), again)
-            return
-        if done:
-            unit_ended(m, unit, of_loop(node, unit, output), outcome)
-            return
-    if past is not None or m.agenda or node.loop is None or "every" in node.loop:
-        pause_before_round(m, unit)
-    else:  # nothing can come between
-        begin_round(m, unit)
-
-
-def pause_before_round(m: Machine, unit: Unit) -> None:
+def pause_before_round(tx: Transition, unit: Unit) -> None:
     """Wait for `loop.every`, then begin the next round; begin it now if left empty."""
-    act = m.act_of(unit)
-    spec = m.node(act).loop
+    act = tx.act_of(unit)
+    spec = tx.node(act).loop
     assert spec is not None
     if "every" not in spec:
-        m.agenda.append(entries.begin_round(unit["id"]))
+        tx.agenda.append(entries.begin_round(unit["id"]))
         return
     try:
-        delay = duration_of(evaluate(Names(m, act, unit), spec["every"]), "every")
+        delay = duration_of(evaluate(Names(tx, act, unit), spec["every"]), "every")
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(
+        tx.agenda.append(
             entries.unit_broken(unit["id"], failure, entries.pause_before_round(unit["id"]))
         )
         return
     longest = parse_duration(spec["max_delay"]) if "max_delay" in spec else max(delay, 60_000)
     move(unit, "pause")
     pause = spaced(delay, spec.get("backoff", 1), longest, unit["round"])
-    unit["timer"] = m.set_timer(pause, "pause", unit["id"], 1)
+    unit["timer"] = tx.set_timer(pause, "pause", unit["id"], 1)
 
 
 def of_loop(node: Node, unit: Unit, last: Plain) -> Plain:

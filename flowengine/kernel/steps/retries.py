@@ -19,16 +19,16 @@ from flowengine.kernel.expressions.names import (
     holds,
 )
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.transition import Transition
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.records import Unit
 
 
-def tries_again(m: Machine, unit: Unit, error: ErrorData) -> bool:
+def tries_again(tx: Transition, unit: Unit, error: ErrorData) -> bool:
     """Say whether `retry` allows another attempt.
 
     Args:
@@ -38,35 +38,35 @@ def tries_again(m: Machine, unit: Unit, error: ErrorData) -> bool:
     Returns:
         Whether another attempt follows.
     """
-    act = m.act_of(unit)
-    spec = m.node(act).retry
+    act = tx.act_of(unit)
+    spec = tx.node(act).retry
     if spec is None or unit["tries"] >= spec.get("attempts", 1):
         return False
     if not may_retry(error, spec.get("only"), spec.get("exclude")):
         return False
     if "when" in spec:
         try:
-            if not holds(Names(m, act, unit, extra={"error": error}), spec["when"]):
+            if not holds(Names(tx, act, unit, extra={"error": error}), spec["when"]):
                 return False
         except EvaluationError:
             return False
     return True
 
 
-def pause_before_attempt(m: Machine, unit: Unit, error: ErrorData) -> None:
+def pause_before_attempt(tx: Transition, unit: Unit, error: ErrorData) -> None:
     """Set the pause before another attempt, after one that failed with `error`."""
-    pause = max(_pause(m, unit), error.get("retry_after") or 0)
+    pause = max(_pause(tx, unit), error.get("retry_after") or 0)
     move(unit, "pause")
-    unit["timer"] = m.set_timer(pause, "pause", unit["id"])
-    m.note(m.act_of(unit), "retrying", unit=unit, error=error)
+    unit["timer"] = tx.set_timer(pause, "pause", unit["id"])
+    tx.note(tx.act_of(unit), "retrying", unit=unit, error=error)
 
 
-def _pause(m: Machine, unit: Unit) -> int:
+def _pause(tx: Transition, unit: Unit) -> int:
     """Return the pause before the next attempt (ms): exponential, with jitter.
 
     The jitter is drawn from the execution, the unit and the attempt, so that replay draws the same.
     """
-    spec = m.node(m.act_of(unit)).retry
+    spec = tx.node(tx.act_of(unit)).retry
     assert spec is not None
     full = spaced(
         parse_duration(spec.get("delay", "1s")),
@@ -76,7 +76,7 @@ def _pause(m: Machine, unit: Unit) -> int:
     )
     jitter = spec.get("jitter", "full")
     share = {"full": 1.0, "none": 0.0}.get(jitter) if isinstance(jitter, str) else float(jitter)
-    seed = f"{m.state['execution'].get('id')}/{unit['id']}/{unit['attempt']}"
+    seed = f"{tx.state['execution'].get('id')}/{unit['id']}/{unit['attempt']}"
     drawn = crc32(seed.encode()) / 0xFFFFFFFF
     return int(full * (1 - (share or 0.0) * drawn))
 

@@ -16,11 +16,11 @@ from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state.causality import learn, writer
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.messages import triggers
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.tokens import routing
+from flowengine.kernel.transition import Transition, has_items
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def open_scope(
-    m: Machine, body: int, unit: Unit | None, frame: int = 0, *, queued: bool = False
+    tx: Transition, body: int, unit: Unit | None, frame: int = 0, *, queued: bool = False
 ) -> Scope:
     """Open a scope and put its first tokens into it.
 
@@ -43,98 +43,98 @@ def open_scope(
     Returns:
         The scope.
     """
-    act = m.act_of(unit) if unit is not None else None
+    act = tx.act_of(unit) if unit is not None else None
     past = frame
     if act is not None and not frame:
-        past, frame = provenance.share(m.state, act["past"]), m.frame_of(act)
+        past, frame = provenance.share(tx.state, act["past"]), tx.frame_of(act)
     scope: Scope = {
-        "id": m.new_id(),
+        "id": tx.new_id(),
         "body": body,
         "unit": unit["id"] if unit is not None else 0,
         "phase": "open",
-        "path": f"{m.address(unit)}/" if unit is not None else "",
+        "path": f"{tx.address(unit)}/" if unit is not None else "",
         "past": past,
         "ended": [],
         "live": {},
-        "held": 0,
+        "at_joins": 0,
         "at": {},
         "joins": {},
         "counts": {},
         "hits": {},
-        "mapped": _is_uncounted(m, body, act),
+        "mapped": _is_uncounted(tx, body, act),
         "done": [],
         "cut": [],
     }
     if frame:
         scope["frame"] = frame
-    if act is not None and m.graph.body(body).kind != "flow":
+    if act is not None and tx.graph.body(body).kind != "flow":
         learn(scope, writer(act, unit).get("knows"))
-    m.state["scopes"][scope["id"]] = scope
+    tx.state["scopes"][scope["id"]] = scope
     if unit is not None:
         move(unit, "scope")
         unit["scope"] = scope["id"]
     if queued:
         moves.queue(scope)
     else:
-        start(m, scope, act["line"] if act is not None else first_line(m))
+        start(tx, scope, act["line"] if act is not None else first_line(tx))
     return scope
 
 
-def start(m: Machine, scope: Scope, line: list[int]) -> None:
+def start(tx: Transition, scope: Scope, line: list[int]) -> None:
     """Put the first tokens into a scope; what is to be open from its start is opened before.
 
     Args:
         line: Line of descent of the tokens.
     """
-    body = m.graph.body(scope["body"])
+    body = tx.graph.body(scope["body"])
     if body.opens < 0:
-        _put_tokens(m, scope, line)
+        _put_tokens(tx, scope, line)
         return
     moves.queue(scope)
-    past = provenance.share(m.state, scope["past"])
+    past = provenance.share(tx.state, scope["past"])
     arrival = routing.unsent(scope["id"], body.opens, past, line)
-    address = scope["path"] + m.graph.node(body.opens).id
-    hidden_steps.begin(m, "opens", True, arrival, address)
+    address = scope["path"] + tx.graph.node(body.opens).id
+    hidden_steps.begin_hidden(tx, "opens", True, arrival, address)
 
 
-def _put_tokens(m: Machine, scope: Scope, line: list[int]) -> None:
-    routing.start(m, scope, m.graph.body(scope["body"]).start, line)
-    m.touch(scope["id"])
+def _put_tokens(tx: Transition, scope: Scope, line: list[int]) -> None:
+    routing.start(tx, scope, tx.graph.body(scope["body"]).start, line)
+    tx.touch(scope["id"])
 
 
-def opened(m: Machine, act: Activation, error: ErrorData | None) -> None:
+def opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
     """Go on when what is to be open from the start of a flow is open, or cannot be had.
 
     Args:
         act: The activation that has opened it.
         error: Why it cannot be had; then the flow has failed.
     """
-    scope = m.scope_of(act)
-    hidden_steps.end(m, act, error)
+    scope = tx.scope_of(act)
+    hidden_steps.end_hidden(tx, act, error)
     moves.unqueue(scope)
     if error is not None:
-        if m.blame is not None:
-            m.blame.note(("scope", scope["id"]), ("act", act["id"]))
-        m.agenda.append(entries.scope_failed(scope["id"], error))
+        if tx.blame is not None:
+            tx.blame.note(("scope", scope["id"]), ("act", act["id"]))
+        tx.agenda.append(entries.scope_failed(scope["id"], error))
         return
-    _put_tokens(m, scope, act["line"])
+    _put_tokens(tx, scope, act["line"])
     if not scope["unit"]:
-        triggers.take_kept(m)
+        triggers.take_kept(tx)
 
 
-def first_line(m: Machine) -> list[int]:
+def first_line(tx: Transition) -> list[int]:
     """Return the line of the flow's first token: tokens that triggers begin come after it."""
-    return [0] if "triggered" in m.state else []
+    return [0] if "triggered" in tx.state else []
 
 
-def _is_uncounted(m: Machine, body: int, act: Activation | None) -> bool:
+def _is_uncounted(tx: Transition, body: int, act: Activation | None) -> bool:
     """Return whether activations in a scope count for no limit: in map items and in `finally`."""
     if act is None:
         return False
-    return m.scope_of(act)["mapped"] or has_items(act) or m.graph.body(body).kind == "finally"
+    return tx.scope_of(act)["mapped"] or has_items(act) or tx.graph.body(body).kind == "finally"
 
 
-def end_if_empty(m: Machine, scope: Scope) -> bool:
+def end_if_empty(tx: Transition, scope: Scope) -> bool:
     """End a scope in which no token is left.
 
     Returns:
@@ -142,69 +142,69 @@ def end_if_empty(m: Machine, scope: Scope) -> bool:
     """
     if scope["live"] or scope["phase"] != "open" or "cleaning" in scope:
         return False
-    if scope["held"] > triggers.messages_at_joins(m, scope) or triggers.idle(m, scope):
+    if scope["at_joins"] > triggers.messages_at_joins(tx, scope) or triggers.idle(tx, scope):
         return False
-    if scope["held"]:
-        empty_scope(m, scope)
-    succeed_scope(m, scope)
+    if scope["at_joins"]:
+        empty_scope(tx, scope)
+    succeed_scope(tx, scope)
     return True
 
 
-def end_all(m: Machine, scope: Scope, line: list[int], past: int) -> None:
+def end_all(tx: Transition, scope: Scope, line: list[int], past: int) -> None:
     """End a scope because one of its tokens says so: its other tokens are withdrawn (pattern 43).
 
     Args:
         line: Line of descent of the token.
         past: What lies behind it.
     """
-    empty_scope(m, scope)
+    empty_scope(tx, scope)
     scope["ended"].append([line, past])
-    succeed_scope(m, scope)
+    succeed_scope(tx, scope)
 
 
-def succeed_scope(m: Machine, scope: Scope) -> None:
+def succeed_scope(tx: Transition, scope: Scope) -> None:
     """End an empty scope: its flow has succeeded, or the group's unit goes on."""
-    past = routing.merged_past(m, scope)
-    body = m.graph.body(scope["body"])
+    past = routing.merged_past(tx, scope)
+    body = tx.graph.body(scope["body"])
     if body.kind == "flow":
-        m.agenda.append(entries.flow_ended(scope["id"], past))
+        tx.agenda.append(entries.flow_ended(scope["id"], past))
         moves.end_tokens(scope)
         return
-    unit = m.state["units"][scope["unit"]]
-    act = m.act_of(unit)
+    unit = tx.state["units"][scope["unit"]]
+    act = tx.act_of(unit)
     failure: EvaluationError | None = None
     output = None
     if body.output is not None:
         try:
-            output = evaluate(Names(m, act, unit, past), body.output)
+            output = evaluate(Names(tx, act, unit, past), body.output)
         except EvaluationError as error:
-            if hold_end(m, scope, past):
+            if hold_end(tx, scope, past):
                 return
-            if m.blame is not None:
-                m.blame.note(("scope", scope["id"]))
-                m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
+            if tx.blame is not None:
+                tx.blame.note(("scope", scope["id"]))
+                tx.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
             failure = error
-    keep_for_finally(m, scope, past)
-    scope["error"] = None if failure is None else as_error(failure, m.address(unit))
-    remove_scope(m, scope)
-    stop_timeout(m, unit)
+    keep_for_finally(tx, scope, past)
+    scope["error"] = None if failure is None else as_error(failure, tx.address(unit))
+    remove_scope(tx, scope)
+    stop_timeout(tx, unit)
     if failure is not None:
-        m.agenda.append(entries.attempt_failed(unit["id"], failure))
+        tx.agenda.append(entries.attempt_failed(unit["id"], failure))
         return
     then = entries.group_ended(unit["id"], output, past)
-    if not cleaning.first(m, "unit", unit, then, past=past):
-        m.agenda.append(then)
+    if not cleaning.clean_first(tx, "unit", unit, then, past=past):
+        tx.agenda.append(then)
 
 
-def hold_end(m: Machine, scope: Scope, past: int) -> bool:
+def hold_end(tx: Transition, scope: Scope, past: int) -> bool:
     """Hold a scope whose outputs have no value, if that is asked for; its past stays with it."""
-    if not held_failures.hold_scope(m, scope, entries.end_anew(scope["id"])):
+    if not held_failures.hold_scope(tx, scope, entries.end_anew(scope["id"])):
         return False
     scope["ended"].append([[], past])
     return True
 
 
-def keep_for_finally(m: Machine, scope: Scope, past: int) -> None:
+def keep_for_finally(tx: Transition, scope: Scope, past: int) -> None:
     """Give the `finally` of a scope the past of its tokens, which somebody else takes."""
-    if m.graph.body(scope["body"]).final >= 0:
-        scope["ended"].append([[], provenance.share(m.state, past)])
+    if tx.graph.body(scope["body"]).final >= 0:
+        scope["ended"].append([[], provenance.share(tx.state, past)])

@@ -22,16 +22,16 @@ from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Flow
 from flowengine.kernel.limits import budgets
-from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.steps.scopes import open_scope
+from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.waiting import call_questions
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Frame, Unit
 
 
-def enter(m: Machine, unit: Unit) -> None:
+def enter(tx: Transition, unit: Unit) -> None:
     """Begin the subflow of a step.
 
     Args:
@@ -41,33 +41,33 @@ def enter(m: Machine, unit: Unit) -> None:
         StepFailure: An input does not fit, or subflows run too deep inside one another.
         EvaluationError: An argument, a computed default, or the key of a signal has no value.
     """
-    act = m.act_of(unit)
-    node = m.node(act)
-    number = m.graph.body(node.child).flow
-    flow = m.graph.flows[number]
-    names = Names(m, act, unit)
-    given = call_questions.arguments(m, unit, names) if node.args is not None else {}
+    act = tx.act_of(unit)
+    node = tx.node(act)
+    number = tx.graph.body(node.child).flow
+    flow = tx.graph.flows[number]
+    names = Names(tx, act, unit)
+    given = call_questions.arguments(tx, unit, names) if node.args is not None else {}
     if node.input is not None:  # what people were asked about is a part of it
         given = evaluate(names.having({"args": given}), node.input)
-    frame = _new_frame(m, number, names.frame)
+    frame = _new_frame(tx, number, names.frame)
     try:
-        _begin(m, frame, flow, given)
+        _begin_subflow(tx, frame, flow, given)
     except (StepFailure, EvaluationError):
-        provenance.drop(m.state, frame)
+        provenance.drop(tx.state, frame)
         raise
-    m.note(act, "running", unit=unit, given=given)
-    scope = open_scope(m, node.child, unit, frame)
-    if "duration" in flow.said:
-        duration = parse_duration(flow.said["duration"])
-        scope["timer"] = m.set_timer(duration, "duration", scope["id"])
+    tx.note(act, "running", unit=unit, given=given)
+    scope = open_scope(tx, node.child, unit, frame)
+    if "duration" in flow.declared_limits:
+        duration = parse_duration(flow.declared_limits["duration"])
+        scope["timer"] = tx.set_timer(duration, "duration", scope["id"])
 
 
-def _new_frame(m: Machine, number: int, up: int) -> int:
+def _new_frame(tx: Transition, number: int, up: int) -> int:
     """Add a frame, which nothing refers to but its lowest layer, and return its number."""
-    flow = m.graph.flows[number]
-    around = m.state["frames"][up] if up else None
+    flow = tx.graph.flows[number]
+    around = tx.state["frames"][up] if up else None
     depth = around["depth"] + 1 if around is not None else 1
-    room = around["room"] if around is not None else m.graph.limits["depth"]
+    room = around["room"] if around is not None else tx.graph.limits["depth"]
     require(
         room >= 1,
         "LimitExceeded",
@@ -75,15 +75,15 @@ def _new_frame(m: Machine, number: int, up: int) -> int:
         "no more (limits.depth)",
         {"limit": "depth"},
     )
-    m.entered += 1
-    limit = m.graph.limits["steps"]
+    tx.entered += 1
+    limit = tx.graph.limits["steps"]
     require(
-        m.entered <= limit,
+        tx.entered <= limit,
         "LimitExceeded",
         f"more than {limit} subflows started without a wait in between (limits.steps)",
         {"limit": "steps"},
     )
-    layer = provenance.put(m.state, 0, {})
+    layer = provenance.put(tx.state, 0, {})
     frame: Frame = {
         "flow": number,
         "up": up,
@@ -91,19 +91,19 @@ def _new_frame(m: Machine, number: int, up: int) -> int:
         "vars": variables.initial(flow),
         "keys": {},
         "depth": depth,
-        "room": min(room - 1, flow.said.get("depth", room)),
+        "room": min(room - 1, flow.declared_limits.get("depth", room)),
     }
-    if "steps" in flow.said or flow.counts_alone:
+    if "steps" in flow.declared_limits or flow.counts_alone:
         frame["steps"] = 0
-    budgets.enter(m, layer, frame)
-    m.state.setdefault("frames", {})[layer] = frame
+    budgets.enter(tx, layer, frame)
+    tx.state.setdefault("frames", {})[layer] = frame
     return layer
 
 
-def _begin(m: Machine, number: int, flow: Flow, given: dict[str, Plain]) -> None:
+def _begin_subflow(tx: Transition, number: int, flow: Flow, given: dict[str, Plain]) -> None:
     """Fill in the inputs of a frame and the keys of its signals."""
-    frame = m.state["frames"][number]
-    names = Names(m, None, frame=number)
+    frame = tx.state["frames"][number]
+    names = Names(tx, None, frame=number)
     inputs = frame["inputs"]
     for name in given:
         require(name in flow.inputs, "ValidationError", f"{flow.id!r} has no input {name!r}")
@@ -115,7 +115,7 @@ def _begin(m: Machine, number: int, flow: Flow, given: dict[str, Plain]) -> None
             inputs[name] = schema["default"]
     fill_computed(names, flow, inputs)
     for name, schema in flow.inputs.items():
-        fault = m.graph.validate(schema, inputs[name])
+        fault = tx.graph.validate(schema, inputs[name])
         message = f"input {name!r} of {flow.id!r}: {fault}"
         require(fault is None, "ValidationError", message, {"input": name})
     frame["inputs"] = {name: inputs[name] for name in flow.inputs}

@@ -14,11 +14,11 @@ from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.map_items import OF_MAP, begin_map
 from flowengine.kernel.tokens.units import begin_unit
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting.waits import duration_of
 
 if TYPE_CHECKING:
@@ -27,48 +27,48 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Arrival, Scope
 
 
-def activate(m: Machine, step: int, arrivals: list[Arrival]) -> None:
+def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
     """Activate a step with the tokens that a join has let through.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         step: The step.
         arrivals: The tokens taken; they become one.
     """
-    node = m.graph.nodes[step]
-    act = new_activation(m, node, arrivals)
+    node = tx.graph.nodes[step]
+    act = new_activation(tx, node, arrivals)
     try:
-        count(m, m.state["scopes"][arrivals[0]["scope"]], act)
-        if "hold" in m.state and held_failures.begins_held(m, act):
+        count(tx, tx.state["scopes"][arrivals[0]["scope"]], act)
+        if "hold" in tx.state and held_failures.begins_held(tx, act):
             act["then"] = list(entries.begin_act(act["id"]))
         elif node.plain:
-            begin_unit(m, act, -1)
+            begin_unit(tx, act, -1)
         else:
-            _begin(m, node, act)
+            _begin_step(tx, node, act)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(entries.act_broken(act["id"], failure))
+        tx.agenda.append(entries.act_broken(act["id"], failure))
 
 
-def new_activation(m: Machine, node: Node, arrivals: list[Arrival]) -> Activation:
+def new_activation(tx: Transition, node: Node, arrivals: list[Arrival]) -> Activation:
     """Return a new activation, put into the state."""
     first = arrivals[0]
-    scope = m.state["scopes"][first["scope"]]
+    scope = tx.state["scopes"][first["scope"]]
     came = [[first["source"], first["output"]]]
-    act = put_activation(m, scope, node.index, came, first)
+    act = put_activation(tx, scope, node.index, came, first)
     if len(arrivals) > 1:
-        _merge(m, node, act, arrivals)
-    if m.graph.bodies[scope["body"]].watched:
-        routing.count_token(m, scope, node.index, 1)
+        _merge(tx, node, act, arrivals)
+    if tx.graph.bodies[scope["body"]].watched:
+        routing.count_token(tx, scope, node.index, 1)
     return act
 
 
 def put_activation(
-    m: Machine, scope: Scope, step: int, arrivals: list[list[Any]], token: Arrival | Activation
+    tx: Transition, scope: Scope, step: int, arrivals: list[list[Any]], token: Arrival | Activation
 ) -> Activation:
     """Put a new activation into the state.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         scope: Its scope.
         step: Its step.
         arrivals: `[source, output]` of each token taken.
@@ -77,7 +77,7 @@ def put_activation(
     Returns:
         The activation.
     """
-    state = m.state
+    state = tx.state
     number = state["last"] = state["last"] + 1
     act: Activation = {
         "id": number,
@@ -88,7 +88,7 @@ def put_activation(
         "past": token["past"],
         "line": token["line"],
         "marks": token["marks"],
-        "at": m.now,
+        "at": tx.now,
         "units": {},
         "busy": 0,
     }
@@ -101,7 +101,7 @@ def put_activation(
     return act
 
 
-def _merge(m: Machine, node: Node, act: Activation, arrivals: list[Arrival]) -> None:
+def _merge(tx: Transition, node: Node, act: Activation, arrivals: list[Arrival]) -> None:
     """Merge the tokens of several arrivals into that of the activation."""
     for arrival in arrivals[1:]:
         learn(act, arrival.get("knows"))
@@ -109,7 +109,7 @@ def _merge(m: Machine, node: Node, act: Activation, arrivals: list[Arrival]) -> 
     past = ordered[0]["past"]
     marks = dict(ordered[0]["marks"])
     for arrival in ordered[1:]:
-        past = provenance.merge(m.state, past, arrival["past"])
+        past = provenance.merge(tx.state, past, arrival["past"])
         for join, number in arrival["marks"].items():
             marks[join] = max(marks.get(join, 0), number)
     act["past"] = past
@@ -133,11 +133,11 @@ def _common(first: list[int], last: list[int]) -> list[int]:
     return first[:length]
 
 
-def count(m: Machine, scope: Scope, act: Activation) -> None:
+def count(tx: Transition, scope: Scope, act: Activation) -> None:
     """Count an activation against the limits.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         scope: Its scope.
         act: The activation; its number is filled in.
 
@@ -145,48 +145,48 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
         StepFailure: `LimitExceeded`.
     """
     step = act["step"]
-    body = m.graph.bodies[scope["body"]]
+    body = tx.graph.bodies[scope["body"]]
     if body.repeats or scope["counts"]:  # of another form of the flow, perhaps
         act["number"] = scope["counts"][step] = scope["counts"].get(step, 0) + 1
         hits = scope["hits"][step] = scope["hits"].get(step, 0) + 1
-        limits = m.graph.flows[body.flow].limits
+        limits = tx.graph.flows[body.flow].limits
         if hits > limits["activations"]:
             raise StepFailure(
                 "LimitExceeded",
-                f"{m.graph.node(step).id!r} was activated more than {limits['activations']} times "
+                f"{tx.graph.node(step).id!r} was activated more than {limits['activations']} times "
                 "without a wait in between (limits.activations)",
                 {"limit": "activations"},
             )
     if not scope["mapped"]:
-        _count_step(m, scope.get("frame", 0))
+        _count_step(tx, scope.get("frame", 0))
 
 
-def _count_step(m: Machine, frame: int) -> None:
+def _count_step(tx: Transition, frame: int) -> None:
     """Count an activation for `limits.steps` of the flows around it, up to one that counts alone.
 
     For those around such a flow, all of it is the one step that runs it.
     """
-    frames = [*_counting(m, frame)] if frame else ()
-    if not (frames and m.flow_of(frames[-1]).counts_alone):
-        m.state["steps"] += 1
-        if m.state["steps"] > m.graph.limits["steps"]:
-            _refuse_more(m.graph.limits["steps"])
+    frames = [*_counting(tx, frame)] if frame else ()
+    if not (frames and tx.flow_of(frames[-1]).counts_alone):
+        tx.state["steps"] += 1
+        if tx.state["steps"] > tx.graph.limits["steps"]:
+            _refuse_more(tx.graph.limits["steps"])
     for number in frames:
-        inside = m.state["frames"][number]
+        inside = tx.state["frames"][number]
         if "steps" in inside:
             inside["steps"] += 1
-            limit = m.flow_of(number).limits["steps"]
+            limit = tx.flow_of(number).limits["steps"]
             if inside["steps"] > limit:
                 _refuse_more(limit)
 
 
-def _counting(m: Machine, frame: int) -> Iterator[int]:
+def _counting(tx: Transition, frame: int) -> Iterator[int]:
     """Yield the subflows around a place, innermost first, that count what is activated there."""
-    while frame and frame in m.state["frames"]:
+    while frame and frame in tx.state["frames"]:
         yield frame
-        if m.flow_of(frame).counts_alone:
+        if tx.flow_of(frame).counts_alone:
             return
-        frame = m.state["frames"][frame]["up"]
+        frame = tx.state["frames"][frame]["up"]
 
 
 def _refuse_more(limit: int) -> NoReturn:
@@ -194,48 +194,48 @@ def _refuse_more(limit: int) -> NoReturn:
     raise StepFailure("LimitExceeded", message, {"limit": "steps"})
 
 
-def begin_act(m: Machine, act: Activation) -> None:
+def begin_act(tx: Transition, act: Activation) -> None:
     """Begin an activation anew, which has been counted; nothing of it is at work.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         act: The activation.
     """
-    scope, step = m.scope_of(act), act["step"]
+    scope, step = tx.scope_of(act), act["step"]
     if step in scope["hits"]:  # somebody has looked at it, as at a wait
         scope["hits"][step] = 1
     if "deadline" in act:
-        m.clear_timer(act.pop("deadline"))
+        tx.clear_timer(act.pop("deadline"))
     fields: dict[str, Any] = act  # type: ignore[assignment]
     for field in OF_MAP:
         fields.pop(field, None)
     try:
         if not scope["mapped"]:
-            _check_steps(m, scope.get("frame", 0))
-        _begin(m, m.node(act), act)
+            _check_steps(tx, scope.get("frame", 0))
+        _begin_step(tx, tx.node(act), act)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(entries.act_broken(act["id"], failure))
+        tx.agenda.append(entries.act_broken(act["id"], failure))
 
 
-def _check_steps(m: Machine, frame: int) -> None:
+def _check_steps(tx: Transition, frame: int) -> None:
     """Refuse to begin anew what was one activation too many."""
-    frames = [*_counting(m, frame)]
-    whole, flow = m.state["steps"], m.graph.flows[0]
-    if frames and m.flow_of(frames[-1]).counts_alone:
-        whole, flow = m.state["frames"][frames[-1]]["steps"], m.flow_of(frames[-1])
+    frames = [*_counting(tx, frame)]
+    whole, flow = tx.state["steps"], tx.graph.flows[0]
+    if frames and tx.flow_of(frames[-1]).counts_alone:
+        whole, flow = tx.state["frames"][frames[-1]]["steps"], tx.flow_of(frames[-1])
     if whole > flow.limits["steps"]:
         _refuse_more(flow.limits["steps"])
 
 
-def _begin(m: Machine, node: Node, act: Activation) -> None:
-    names = Names(m, act)
+def _begin_step(tx: Transition, node: Node, act: Activation) -> None:
+    names = Names(tx, act)
     if node.when is not None and not holds(names, node.when):
-        m.agenda.append(entries.act_ended(act["id"], "skipped", "skipped", None))
+        tx.agenda.append(entries.act_ended(act["id"], "skipped", "skipped", None))
         return
     if node.deadline is not None:
         delay = duration_of(evaluate(names, node.deadline), "deadline")
-        act["deadline"] = m.set_timer(delay, "deadline", act["id"])
+        act["deadline"] = tx.set_timer(delay, "deadline", act["id"])
     if node.map is None:
-        begin_unit(m, act, -1)
+        begin_unit(tx, act, -1)
         return
-    begin_map(m, node, act, names)
+    begin_map(tx, node, act, names)

@@ -15,8 +15,8 @@ aside, or nobody can arrive any more; `late` says what becomes of arrivals after
 token that left through the join carries the number of its round as a mark: if it comes back while
 that round is open it is kept, and comes again when the round has ended.
 
-Whether somebody can still arrive is a counter, `hot`, kept for each join that holds a token or has
-an open round: the number of live positions of the scope from which a way leads to it.
+Whether a token can still arrive is a counter, `upstream`, kept for each join at which a token waits
+or whose round is open: the number of live positions of the scope from which a way leads to it.
 """
 
 from __future__ import annotations
@@ -28,118 +28,118 @@ from flowengine.kernel.expressions.names import evaluate, of_scope
 from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError
 from flowengine.kernel.graph.linked import Body, Node
 from flowengine.kernel.held_failures import is_held
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.view import number_held
+from flowengine.kernel.transition import Transition
+from flowengine.kernel.view import number_waiting
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Arrival, JoinState, Scope
 
 _NEVER = float("inf")
-"""More than can be held: of joins that watch nobody."""
+"""More than can wait: of joins that do not watch their upstream."""
 
 
-def arrive(m: Machine, arrival: Arrival) -> None:
+def arrive(tx: Transition, arrival: Arrival) -> None:
     """Take a token that arrives at a step.
 
     Args:
         arrival: The token.
     """
-    node = m.graph.nodes[arrival["step"]]
+    node = tx.graph.nodes[arrival["step"]]
     join = node.join
     if join is None or join["kind"] == "each":
-        m.agenda.append(entries.activate(node.index, [arrival]))
+        tx.agenda.append(entries.activate(node.index, [arrival]))
         return
-    scope = m.state["scopes"][arrival["scope"]]
+    scope = tx.state["scopes"][arrival["scope"]]
     if join["kind"] == "all":
-        _arrive_all(m, scope, node, arrival)
+        _arrive_all(tx, scope, node, arrival)
     elif join["kind"] == "active":
-        armed = _armed(m, scope, node)
-        armed["held"].setdefault(arrival["source"], []).append(arrival)
-        _hold(m, scope, node, 1)
+        armed = _armed(tx, scope, node)
+        armed["arrivals"].setdefault(arrival["source"], []).append(arrival)
+        _count_waiting(tx, scope, node, 1)
     else:
-        _arrive_count(m, scope, node, arrival)
+        _arrive_count(tx, scope, node, arrival)
 
 
-def _hold(m: Machine, scope: Scope, node: Node, change: int) -> None:
-    scope["held"] += change
-    routing.count_token(m, scope, node.index, change, node.index)
-    m.touch(scope["id"])
+def _count_waiting(tx: Transition, scope: Scope, node: Node, change: int) -> None:
+    scope["at_joins"] += change
+    routing.count_token(tx, scope, node.index, change, node.index)
+    tx.touch(scope["id"])
 
 
-def _armed(m: Machine, scope: Scope, node: Node) -> JoinState:
+def _armed(tx: Transition, scope: Scope, node: Node) -> JoinState:
     """Return the state of a join that watches who can still reach it, watching from now on."""
     join = scope["joins"].setdefault(node.index, {**moves.new_join(), "round": 0})
-    if "hot" not in join:
-        body, step = m.graph.body(scope["body"]), node.index
-        join["hot"] = sum(n for place, n in scope["at"].items() if body.reaches(place, step))
+    if "upstream" not in join:
+        body, step = tx.graph.body(scope["body"]), node.index
+        join["upstream"] = sum(n for place, n in scope["at"].items() if body.reaches(place, step))
     return join
 
 
-def _arrive_all(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
+def _arrive_all(tx: Transition, scope: Scope, node: Node, arrival: Arrival) -> None:
     join = scope["joins"].setdefault(node.index, moves.new_join())
-    held = join["held"]
-    held.setdefault(arrival["source"], []).append(arrival)
-    _hold(m, scope, node, 1)
-    if len(held) == len(node.sources):
-        taken = [held[source].pop(0) for source in node.sources]
-        join["held"] = {source: left for source, left in held.items() if left}
-        if not join["held"]:
+    waiting = join["arrivals"]
+    waiting.setdefault(arrival["source"], []).append(arrival)
+    _count_waiting(tx, scope, node, 1)
+    if len(waiting) == len(node.sources):
+        taken = [waiting[source].pop(0) for source in node.sources]
+        join["arrivals"] = {source: left for source, left in waiting.items() if left}
+        if not join["arrivals"]:
             del scope["joins"][node.index]
         for _ in taken:
-            _hold(m, scope, node, -1)
-        m.agenda.append(entries.activate(node.index, taken))
+            _count_waiting(tx, scope, node, -1)
+        tx.agenda.append(entries.activate(node.index, taken))
 
 
-def _arrive_count(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
-    round_ = _armed(m, scope, node)
+def _arrive_count(tx: Transition, scope: Scope, node: Node, arrival: Arrival) -> None:
+    round_ = _armed(tx, scope, node)
     if round_["phase"] != "waiting" and arrival["marks"].get(node.index) == round_["round"]:
-        _keep(m, scope, node, round_, arrival)
+        _keep(tx, scope, node, round_, arrival)
         return
     if round_["phase"] == "waiting":
-        _open_round(m, scope, node, round_, arrival)
+        _open_round(tx, scope, node, round_, arrival)
     source = arrival["source"]
     if _is_of_next_round(node, round_, source):
-        _keep(m, scope, node, round_, arrival)
+        _keep(tx, scope, node, round_, arrival)
     elif round_["phase"] == "fired":
-        round_["heard"][source] = True
-        routing.absorb(m, scope, arrival)
+        round_["sources_seen"][source] = True
+        routing.absorb(tx, scope, arrival)
     else:
-        round_["heard"][source] = True
-        round_["got"].append(arrival)
-        _hold(m, scope, node, 1)
-        _fire_if_enough(m, scope, node, round_)
-    _end_if_heard(m, scope, node, round_)
+        round_["sources_seen"][source] = True
+        round_["counted"].append(arrival)
+        _count_waiting(tx, scope, node, 1)
+        _fire_if_enough(tx, scope, node, round_)
+    _end_if_all_seen(tx, scope, node, round_)
 
 
-def look_again(m: Machine, number: int) -> None:
+def look_again(tx: Transition, number: int) -> None:
     """Evaluate `need` anew for the rounds of a scope whose `need` had no value.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         number: The scope.
     """
-    scope = m.state["scopes"].get(number)
+    scope = tx.state["scopes"].get(number)
     for index, round_ in list(scope["joins"].items()) if scope is not None else ():
         if scope is not None and round_["phase"] == "unknown":
-            node = m.graph.node(index)
-            moves.know_need(round_, _need(m, scope, node, round_["got"][0]))
-            _fire_if_enough(m, scope, node, round_)
-            _end_if_heard(m, scope, node, round_)
+            node = tx.graph.node(index)
+            moves.know_need(round_, _need(tx, scope, node, round_["counted"][0]))
+            _fire_if_enough(tx, scope, node, round_)
+            _end_if_all_seen(tx, scope, node, round_)
 
 
-def _fire_if_enough(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
-    if round_["phase"] == "open" and len(round_["got"]) >= round_["need"]:
-        _fire(m, scope, node, round_)
+def _fire_if_enough(tx: Transition, scope: Scope, node: Node, round_: JoinState) -> None:
+    if round_["phase"] == "open" and len(round_["counted"]) >= round_["need"]:
+        _fire(tx, scope, node, round_)
 
 
-def _end_if_heard(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
+def _end_if_all_seen(tx: Transition, scope: Scope, node: Node, round_: JoinState) -> None:
     if round_["phase"] == "fired" and all(
-        s in round_["heard"] for s in node.sources if s != TRIGGER
+        s in round_["sources_seen"] for s in node.sources if s != TRIGGER
     ):
-        _end_round(m, scope, node, round_)
-    m.touch(scope["id"])
+        _end_round(tx, scope, node, round_)
+    tx.touch(scope["id"])
 
 
 def _is_of_next_round(node: Node, round_: JoinState, source: int) -> bool:
@@ -150,75 +150,77 @@ def _is_of_next_round(node: Node, round_: JoinState, source: int) -> bool:
     """
     assert node.join is not None
     waves = round_["phase"] == "fired" or len(node.sources) > 1
-    return waves and node.join.get("late") == "queue" and source in round_["heard"]
+    return waves and node.join.get("late") == "queue" and source in round_["sources_seen"]
 
 
-def _keep(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
+def _keep(tx: Transition, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
     round_["kept"].append(arrival)
-    _hold(m, scope, node, 1)
+    _count_waiting(tx, scope, node, 1)
 
 
-def _open_round(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
+def _open_round(
+    tx: Transition, scope: Scope, node: Node, round_: JoinState, arrival: Arrival
+) -> None:
     """Begin a round; what `need` is, is evaluated now, with the past of the first arrival."""
-    moves.begin_round(round_, _need(m, scope, node, arrival))
+    moves.begin_round(round_, _need(tx, scope, node, arrival))
 
 
-def _need(m: Machine, scope: Scope, node: Node, first: Arrival) -> int | None:
+def _need(tx: Transition, scope: Scope, node: Node, first: Arrival) -> int | None:
     """Return how many arrivals a round needs; None: that has no value, and the scope is held."""
     assert node.join is not None
     try:
-        need = evaluate(of_scope(m, scope, first["past"]), node.join["need"])
+        need = evaluate(of_scope(tx, scope, first["past"]), node.join["need"])
         if isinstance(need, bool) or not isinstance(need, int) or need < 1:
             raise StepFailure(
                 "ValidationError", f"'need' of {node.id!r} is {need!r}, not 1 or more"
             )
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(entries.need_broken(node.index, scope["id"], failure))
-        return None if is_held(m, "scope", scope["id"]) else 1
+        tx.agenda.append(entries.need_broken(node.index, scope["id"], failure))
+        return None if is_held(tx, "scope", scope["id"]) else 1
     return need
 
 
-def _fire(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
+def _fire(tx: Transition, scope: Scope, node: Node, round_: JoinState) -> None:
     assert node.join is not None
-    taken = _take(m, scope, node, round_)
+    taken = _take(tx, scope, node, round_)
     moves.fire(round_)
     if node.join.get("late") == "cancel":
-        m.agenda.appendleft(entries.cancel_late(scope["id"], node.index))
-        round_["heard"] = dict.fromkeys(node.sources, True)
-    m.agenda.append(entries.activate(node.index, taken))
+        tx.agenda.appendleft(entries.cancel_late(scope["id"], node.index))
+        round_["sources_seen"] = dict.fromkeys(node.sources, True)
+    tx.agenda.append(entries.activate(node.index, taken))
 
 
-def _take(m: Machine, scope: Scope, node: Node, round_: JoinState) -> list[Arrival]:
+def _take(tx: Transition, scope: Scope, node: Node, round_: JoinState) -> list[Arrival]:
     """Take the arrivals of a round; on a cycle each carries from now on which round it was."""
-    taken = round_["got"]
-    round_["got"] = []
-    cyclic = _on_cycle(m, scope, node)
+    taken = round_["counted"]
+    round_["counted"] = []
+    cyclic = _on_cycle(tx, scope, node)
     for arrival in taken:
-        _hold(m, scope, node, -1)
+        _count_waiting(tx, scope, node, -1)
         if cyclic:
             arrival["marks"] = {**arrival["marks"], node.index: round_["round"]}
     return taken
 
 
-def _on_cycle(m: Machine, scope: Scope, node: Node) -> bool:
+def _on_cycle(tx: Transition, scope: Scope, node: Node) -> bool:
     """Return whether a token that leaves through a join may come back to it."""
-    return m.graph.body(scope["body"]).reaches(node.index, node.index)
+    return tx.graph.body(scope["body"]).reaches(node.index, node.index)
 
 
-def _end_round(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
+def _end_round(tx: Transition, scope: Scope, node: Node, round_: JoinState) -> None:
     """End a round: what was kept comes again, in order of arrival."""
     kept = round_["kept"]
     again = moves.end_round(round_)
     del scope["joins"][node.index]
-    if _on_cycle(m, scope, node):
+    if _on_cycle(tx, scope, node):
         scope["joins"][node.index] = again
     else:  # nothing carries the number of this round
         kept, later = _next_wave(node, kept)
         if later:
             scope["joins"][node.index] = {**again, "kept": later}
     for arrival in kept:
-        _hold(m, scope, node, -1)
-        m.agenda.append(entries.arrive(arrival))
+        _count_waiting(tx, scope, node, -1)
+        tx.agenda.append(entries.arrive(arrival))
 
 
 def _next_wave(node: Node, kept: list[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
@@ -234,7 +236,7 @@ def _next_wave(node: Node, kept: list[Arrival]) -> tuple[list[Arrival], list[Arr
     return wave, kept
 
 
-def settle(m: Machine, scope: Scope) -> bool:
+def settle_joins(tx: Transition, scope: Scope) -> bool:
     """Settle the first join of a scope that no other token can reach any more.
 
     Args:
@@ -246,16 +248,16 @@ def settle(m: Machine, scope: Scope) -> bool:
     ready = [
         step
         for step, join in scope["joins"].items()
-        if join.get("hot") == 0 and join["phase"] != "unknown"
+        if join.get("upstream") == 0 and join["phase"] != "unknown"
     ]
     if not ready:
         return False
     first = min(ready)
-    _act(m, scope, first, scope["joins"][first])
+    _act(tx, scope, first, scope["joins"][first])
     return True
 
 
-def settle_stuck(m: Machine, scope: Scope) -> bool:
+def settle_stuck(tx: Transition, scope: Scope) -> bool:
     """Settle the first stuck join of a scope: every token that can still reach it is at a join too.
 
     Args:
@@ -264,45 +266,45 @@ def settle_stuck(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether a join acted.
     """
-    body = m.graph.body(scope["body"])
+    body = tx.graph.body(scope["body"])
     stuck = [
         step
         for step, join in scope["joins"].items()
-        if join.get("hot", _NEVER) <= scope["held"]
-        and join["hot"] == _held_elsewhere(scope, body, step)
+        if join.get("upstream", _NEVER) <= scope["at_joins"]
+        and join["upstream"] == _waiting_elsewhere(scope, body, step)
         and join["phase"] != "unknown"
     ]
     if not stuck:
         return False
     first = min(stuck)
-    _act(m, scope, first, scope["joins"][first])
+    _act(tx, scope, first, scope["joins"][first])
     return True
 
 
-def _held_elsewhere(scope: Scope, body: Body, step: int) -> int:
-    """Return how many tokens held at other joins can reach the join of a step."""
+def _waiting_elsewhere(scope: Scope, body: Body, step: int) -> int:
+    """Return how many tokens that wait at other joins can reach the join of a step."""
     return sum(
-        number_held(join)
+        number_waiting(join)
         for other, join in scope["joins"].items()
         if other != step and body.reaches(other, step)
     )
 
 
-def _act(m: Machine, scope: Scope, index: int, join: JoinState) -> None:
+def _act(tx: Transition, scope: Scope, index: int, join: JoinState) -> None:
     """Fire an `active` join; end a round that has fired; fail one that is short."""
-    node = m.graph.node(index)
-    m.touch(scope["id"])
+    node = tx.graph.node(index)
+    tx.touch(scope["id"])
     assert node.join is not None
     if node.join["kind"] == "active":
-        taken = [a for source in node.sources for a in join["held"].get(source, ())]
+        taken = [a for source in node.sources for a in join["arrivals"].get(source, ())]
         del scope["joins"][index]
         for _ in taken:
-            _hold(m, scope, node, -1)
-        m.agenda.append(entries.activate(index, taken))
+            _count_waiting(tx, scope, node, -1)
+        tx.agenda.append(entries.activate(index, taken))
     elif join["phase"] == "fired":
-        _end_round(m, scope, node, join)
+        _end_round(tx, scope, node, join)
     else:
-        got = _take(m, scope, node, join)
-        came = list(dict.fromkeys(m.graph.node(a["source"]).id for a in got if a["source"] >= 0))
-        m.agenda.append(entries.too_few(index, got, join["need"], came))
-        _end_round(m, scope, node, join)
+        got = _take(tx, scope, node, join)
+        came = list(dict.fromkeys(tx.graph.node(a["source"]).id for a in got if a["source"] >= 0))
+        tx.agenda.append(entries.too_few(index, got, join["need"], came))
+        _end_round(tx, scope, node, join)

@@ -18,10 +18,10 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.percentages import share
 from flowengine.kernel.state import entries
 from flowengine.kernel.tokens.units import begin_unit
+from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.waiting.listeners import listen, watch
 from flowengine.kernel.waiting.waits import is_for
 
@@ -33,12 +33,12 @@ MAX_ITEMS = 1_000_000
 """Of a map over a number, as of `range`: a slip of the keyboard must not fill the memory."""
 
 
-OF_MAP = ("over", "keys", "next", "places", "results", "failed", "bears", "succeeded", "need",
-          "writes")  # fmt: skip
+OF_MAP = ("over", "keys", "next", "places", "results", "failed", "max_failures", "succeeded",
+          "need", "writes")  # fmt: skip
 """Fields that only the activation of a map has."""
 
 
-def begin_map(m: Machine, node: Node, act: Activation, names: Names) -> None:
+def begin_map(tx: Transition, node: Node, act: Activation, names: Names) -> None:
     spec = node.map
     assert spec is not None
     over = evaluate(names, spec["over"])
@@ -62,7 +62,7 @@ def begin_map(m: Machine, node: Node, act: Activation, names: Names) -> None:
     )
     act.update(
         {
-            "over": _with_kept(m, names.frame, spec["more"], over) if "more" in spec else over,
+            "over": _with_kept(tx, names.frame, spec["more"], over) if "more" in spec else over,
             "keys": [],
             "next": 0,
             "places": places,
@@ -73,36 +73,36 @@ def begin_map(m: Machine, node: Node, act: Activation, names: Names) -> None:
         }
     )
     act["results"] = [None] * len(act["over"])
-    _bound_failures(m, node, act)
-    act["keys"] = _keys(m, node, act)
+    _bound_failures(tx, node, act)
+    act["keys"] = _keys(tx, node, act)
     if "need" in spec:
-        need_now(m, act)
-        watch(m, act["id"], m.watched(act, spec.get("watches", ())))
+        need_now(tx, act)
+        watch(tx, act["id"], tx.watched(act, spec.get("watches", ())))
     if "more" in spec:
-        listen(m, act["id"], spec["more"])
-    m.agenda.append(entries.fill(act["id"]))
+        listen(tx, act["id"], spec["more"])
+    tx.agenda.append(entries.fill(act["id"]))
 
 
-def _with_kept(m: Machine, frame: int, signal: str, over: list[Plain]) -> list[Plain]:
+def _with_kept(tx: Transition, frame: int, signal: str, over: list[Plain]) -> list[Plain]:
     """Return the items of a map with those that messages sent before it began add."""
-    kept = m.state["kept"].get(signal, [])
-    added = [message for message in kept if is_for(m, frame, message)]
+    kept = tx.state["kept"].get(signal, [])
+    added = [message for message in kept if is_for(tx, frame, message)]
     for message in added:
         kept.remove(message)
     return [*over, *(message["data"] for message in added)]
 
 
-def _bound_failures(m: Machine, node: Node, act: Activation) -> None:
-    """Fill in how many failures a map bears, if it says so."""
+def _bound_failures(tx: Transition, node: Node, act: Activation) -> None:
+    """Fill in how many items of a map may fail, if it declares that."""
     spec = node.map
     assert spec is not None
     if "max_failures" in spec:
-        failures = evaluate(Names(m, act), spec["max_failures"])
-        act["bears"] = _bearable(failures, len(act["over"]))
+        failures = evaluate(Names(tx, act), spec["max_failures"])
+        act["max_failures"] = _failures_allowed(failures, len(act["over"]))
 
 
-def _bearable(failures: Plain, items: int) -> int:
-    """Return how many failures a map bears: a number, or a percentage of its items."""
+def _failures_allowed(failures: Plain, items: int) -> int:
+    """Return how many items may fail: a number, or a percentage of its items."""
     if isinstance(failures, str):
         with suppress(ValueError):
             return share(failures, items)
@@ -114,11 +114,11 @@ def _bearable(failures: Plain, items: int) -> int:
     )
 
 
-def need_now(m: Machine, act: Activation) -> int:
+def need_now(tx: Transition, act: Activation) -> int:
     """Return how many items of a map have to succeed, by what is known now (pattern 36).
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         act: The activation of a map that has a `need`.
 
     Returns:
@@ -128,9 +128,9 @@ def need_now(m: Machine, act: Activation) -> int:
         StepFailure: It is no number of 1 or more.
         EvaluationError: It has no value.
     """
-    node = m.node(act)
+    node = tx.node(act)
     assert node.map is not None
-    need = evaluate(Names(m, act), node.map["need"])
+    need = evaluate(Names(tx, act), node.map["need"])
     require(
         isinstance(need, int) and not isinstance(need, bool) and need >= 1,
         "ValidationError",
@@ -140,47 +140,47 @@ def need_now(m: Machine, act: Activation) -> int:
     return act["need"]
 
 
-def add_item(m: Machine, act: Activation, item: Plain) -> None:
+def add_item(tx: Transition, act: Activation, item: Plain) -> None:
     """Add an item to a map that runs (pattern 15). One that cannot be added fails the map.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         act: The map's activation.
         item: What a message brought.
     """
-    node = m.node(act)
+    node = tx.node(act)
     index = len(act["over"])
     try:
-        key = _key(m, node, act, index, item)
+        key = _key(tx, node, act, index, item)
         if node.map is not None and "key" in node.map and key in act["keys"]:
             raise _same_key(node, act["keys"].index(key), index, key)
         act["over"].append(item)
-        _bound_failures(m, node, act)
+        _bound_failures(tx, node, act)
     except (StepFailure, EvaluationError) as failure:
         del act["over"][index:]  # a retry goes on without it
-        m.agenda.append(entries.map_broken(act["id"], failure))
+        tx.agenda.append(entries.map_broken(act["id"], failure))
         return
     act["keys"].append(key)
     act["results"].append(None)
-    m.agenda.append(entries.fill(act["id"]))
+    tx.agenda.append(entries.fill(act["id"]))
 
 
-def fill(m: Machine, act: Activation) -> None:
+def fill(tx: Transition, act: Activation) -> None:
     """Begin items of a map while it has free places.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         act: The map's activation.
     """
     while act["next"] < len(act["over"]) and act["busy"] < act["places"]:
         index = act["next"]
         act["next"] += 1
-        begin_unit(m, act, index)
+        begin_unit(tx, act, index)
     if act["next"] >= len(act["over"]) and not act["units"]:
-        m.agenda.append(entries.items_ended(act["id"]))
+        tx.agenda.append(entries.items_ended(act["id"]))
 
 
-def _keys(m: Machine, node: Node, act: Activation) -> list[str]:
+def _keys(tx: Transition, node: Node, act: Activation) -> list[str]:
     """Return the keys of all items: their index, or what `key` gives; they must be unique."""
     spec = node.map
     assert spec is not None
@@ -188,21 +188,21 @@ def _keys(m: Machine, node: Node, act: Activation) -> list[str]:
         return [str(i) for i in range(len(act["over"]))]
     keys: dict[str, int] = {}
     for index, item in enumerate(act["over"]):
-        key = _key(m, node, act, index, item)
+        key = _key(tx, node, act, index, item)
         if key in keys:
             raise _same_key(node, keys[key], index, key)
         keys[key] = index
     return list(keys)
 
 
-def _key(m: Machine, node: Node, act: Activation, index: int, item: Plain) -> str:
+def _key(tx: Transition, node: Node, act: Activation, index: int, item: Plain) -> str:
     """Return the key of an item: its index, or what `key` gives."""
     spec = node.map
     assert spec is not None
     if "key" not in spec:
         return str(index)
     item_name, index_name = spec["names"][0], spec["names"][1]
-    names = Names(m, act, extra={item_name: item, index_name: index})
+    names = Names(tx, act, extra={item_name: item, index_name: index})
     key = evaluate(names, spec["key"])
     return key if isinstance(key, str) else str(key)
 

@@ -14,8 +14,8 @@ from flowengine.kernel.state import entries
 if TYPE_CHECKING:
     from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.graph.specs import SplitSpec
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Activation, Arrival, Scope
+    from flowengine.kernel.transition import Transition
 
 
 def routes(node: Node, outcome: str) -> bool:
@@ -91,7 +91,7 @@ def _all(split: SplitSpec, names: Names) -> list[int]:
     return targets
 
 
-def leave(m: Machine, act: Activation, targets: list[int], output: Plain) -> None:
+def leave_step(tx: Transition, act: Activation, targets: list[int], output: Plain) -> None:
     """Send the token of an activation along `targets`; the activation is over.
 
     Args:
@@ -99,12 +99,12 @@ def leave(m: Machine, act: Activation, targets: list[int], output: Plain) -> Non
         targets: Where tokens go.
         output: What the step gave.
     """
-    forget(m, act)
-    send(m, act, targets, act["line"], act["past"], output, act.get("knows"))
+    forget_activation(tx, act)
+    send(tx, act, targets, act["line"], act["past"], output, act.get("knows"))
 
 
 def send(
-    m: Machine,
+    tx: Transition,
     act: Activation,
     targets: list[int],
     line: list[int],
@@ -122,16 +122,16 @@ def send(
         knows: Which writes happened before them.
     """
     if len(targets) == 1:
-        _send(m, act, targets[0], line, past, output, knows)
+        _send(tx, act, targets[0], line, past, output, knows)
         return
     for entry, target in enumerate(targets):
-        provenance.share(m.state, past)
-        _send(m, act, target, [*line, entry], past, output, knows)
-    provenance.drop(m.state, past)
+        provenance.share(tx.state, past)
+        _send(tx, act, target, [*line, entry], past, output, knows)
+    provenance.drop(tx.state, past)
 
 
 def _send(
-    m: Machine,
+    tx: Transition,
     act: Activation,
     target: int,
     line: list[int],
@@ -140,15 +140,15 @@ def _send(
     knows: dict[str, int] | None,
 ) -> None:
     if target == END:
-        end_token(m, m.scope_of(act), line, past)
+        end_token(tx, tx.scope_of(act), line, past)
     elif target == END_ALL:
-        m.agenda.append(entries.end_all(act["scope"], line, past))
+        tx.agenda.append(entries.end_all(act["scope"], line, past))
     else:
         arrival: Arrival = {
             "scope": act["scope"],
             "step": target,
             "source": act["step"],
-            "output": output if m.graph.nodes[act["step"]].carries else None,
+            "output": output if tx.graph.nodes[act["step"]].carries else None,
             "past": past,
             "line": line,
             "marks": act["marks"],
@@ -157,7 +157,7 @@ def _send(
             arrival["message"] = act["message"]
         if knows:
             learn(arrival, knows)
-        m.agenda.append(entries.arrive(arrival))
+        tx.agenda.append(entries.arrive(arrival))
 
 
 def unsent(scope: int, step: int, past: int, line: list[int]) -> Arrival:
@@ -173,36 +173,36 @@ def unsent(scope: int, step: int, past: int, line: list[int]) -> Arrival:
     }
 
 
-def start(m: Machine, scope: Scope, targets: list[int], line: list[int]) -> None:
+def start(tx: Transition, scope: Scope, targets: list[int], line: list[int]) -> None:
     """Put the first tokens into a scope, each with the scope's past at entry."""
     several = len(targets) > 1
     for entry, target in enumerate(targets):
-        past = provenance.share(m.state, scope["past"])
+        past = provenance.share(tx.state, scope["past"])
         arrival = unsent(scope["id"], target, past, [*line, entry] if several else line)
         learn(arrival, scope.get("knows"))
-        m.agenda.append(entries.arrive(arrival))
+        tx.agenda.append(entries.arrive(arrival))
 
 
-def end_token(m: Machine, scope: Scope, line: list[int], past: int) -> None:
+def end_token(tx: Transition, scope: Scope, line: list[int], past: int) -> None:
     """End a token in its scope: what lay behind it joins the past of the scope."""
     if past == scope["past"]:
-        provenance.drop(m.state, past)
+        provenance.drop(tx.state, past)
     else:
         scope["ended"].append([line, past])
-    m.touch(scope["id"])
+    tx.touch(scope["id"])
 
 
-def forget(m: Machine, act: Activation) -> None:
+def forget_activation(tx: Transition, act: Activation) -> None:
     """Take an activation out of the state; its reference to its past stays with the caller."""
-    del m.state["acts"][act["id"]]
-    scope = m.state["scopes"][act["scope"]]
+    del tx.state["acts"][act["id"]]
+    scope = tx.state["scopes"][act["scope"]]
     del scope["live"][act["id"]]
-    if m.graph.bodies[scope["body"]].watched and not act.get("gone"):
-        count_token(m, scope, act["step"], -1)
-    m.touch(scope["id"])
+    if tx.graph.bodies[scope["body"]].watched and not act.get("left_early"):
+        count_token(tx, scope, act["step"], -1)
+    tx.touch(scope["id"])
 
 
-def count_token(m: Machine, scope: Scope, step: int, change: int, holder: int = -1) -> None:
+def count_token(tx: Transition, scope: Scope, step: int, change: int, holder: int = -1) -> None:
     """Count a token in or out at a step, for the joins that depend on who can still reach them.
 
     Args:
@@ -211,7 +211,7 @@ def count_token(m: Machine, scope: Scope, step: int, change: int, holder: int = 
         change: 1 or -1.
         holder: The join that holds the token, which is not asked about its own.
     """
-    body = m.graph.bodies[scope["body"]]
+    body = tx.graph.bodies[scope["body"]]
     if not body.watched:
         return
     at = scope["at"]
@@ -222,15 +222,15 @@ def count_token(m: Machine, scope: Scope, step: int, change: int, holder: int = 
         del at[step]
     ahead = body.ahead.get(step, 0)
     for number, join in scope["joins"].items():
-        if "hot" in join and number != holder and ahead & body.bits[number]:
-            join["hot"] += change
+        if "upstream" in join and number != holder and ahead & body.bits[number]:
+            join["upstream"] += change
 
 
-def merged_past(m: Machine, scope: Scope) -> int:
+def merged_past(tx: Transition, scope: Scope) -> int:
     """Return the pasts of all tokens that ended in a scope as one; the caller gets a reference."""
-    past = provenance.share(m.state, scope["past"])
+    past = provenance.share(tx.state, scope["past"])
     for _line, ended in sorted(scope["ended"], key=_line_of):
-        past = provenance.merge(m.state, past, ended)
+        past = provenance.merge(tx.state, past, ended)
     scope["ended"] = []
     return past
 
@@ -240,6 +240,6 @@ def _line_of(entry: list[Any]) -> list[int]:
     return line
 
 
-def absorb(m: Machine, scope: Scope, arrival: Arrival) -> None:
+def absorb(tx: Transition, scope: Scope, arrival: Arrival) -> None:
     """End a token that came too late to a join."""
-    end_token(m, scope, arrival["line"], arrival["past"])
+    end_token(tx, scope, arrival["line"], arrival["past"])

@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING
 from flowengine.kernel import held_failures
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.limits.suspension import unpark
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
+from flowengine.kernel.transition import Transition
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Scope, Unit
 
 
-def begin_unit(m: Machine, act: Activation, item: int) -> None:
+def begin_unit(tx: Transition, act: Activation, item: int) -> None:
     """Begin the unit of a plain step, or that of a map item.
 
     Args:
-        m: The advance at work.
+        tx: The transition.
         act: The activation.
         item: Index of the item; -1 without a map.
     """
-    unit = new_unit(m, m.state["scopes"][act["scope"]], act, item)
+    unit = new_unit(tx, tx.state["scopes"][act["scope"]], act, item)
     if item >= 0 and "knows" in act:
         learn(unit, act["knows"])
-    looping = m.graph.nodes[act["step"]].loop is not None
+    looping = tx.graph.nodes[act["step"]].loop is not None
     then = (entries.begin_round if looping else entries.attempt)(unit["id"])
-    if item < 0 or not held_failures.hold_unbegun(m, act, unit, then):
-        m.agenda.append(then)
+    if item < 0 or not held_failures.hold_unbegun(tx, act, unit, then):
+        tx.agenda.append(then)
 
 
-def new_unit(m: Machine, scope: Scope, act: Activation, item: int) -> Unit:
+def new_unit(tx: Transition, scope: Scope, act: Activation, item: int) -> Unit:
     """Return a new unit of an activation, put into the state; the scopes around it are awake."""
-    state = m.state
+    state = tx.state
     number = state["last"] = state["last"] + 1
     unit: Unit = {
         "id": number,
@@ -49,5 +49,5 @@ def new_unit(m: Machine, scope: Scope, act: Activation, item: int) -> Unit:
     act["busy"] += 1
     owner = scope["unit"]
     if owner:
-        unpark(m, state["units"][owner])
+        unpark(tx, state["units"][owner])
     return unit

@@ -20,25 +20,25 @@ from flowengine.kernel.waiting.waits import show
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Handed
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Wait
+    from flowengine.kernel.transition import Transition
 
 EVENTS = ("claimed", "released", "delegated")
 """Types of the events by which an approval changes hands."""
 
 
-def hand(m: Machine, event: Handed) -> None:
+def hand(tx: Transition, event: Handed) -> None:
     """Claim, release or delegate an open approval; a closed one does not change.
 
     Args:
         event: What somebody did.
     """
-    wait: Wait | None = m.state["waits"].get(event["wait"])
+    wait: Wait | None = tx.state["waits"].get(event["wait"])
     if wait is None or not change(wait["record"], event):
         return
-    show(m, wait)
+    show(tx, wait)
     if event["type"] == "delegated":
-        m.commands.append(Notify(wait["id"], "delegated", [event["to"]]))
+        tx.commands.append(Notify(wait["id"], "delegated", [event["to"]]))
 
 
 def change(record: dict[str, Plain], event: Handed) -> bool:
@@ -75,7 +75,7 @@ def change(record: dict[str, Plain], event: Handed) -> bool:
 def _hand_on(record: dict[str, Plain], by: str, to: str) -> None:
     """Give `to` the vote of `by`, and the claim if there is one; other assignees keep theirs."""
     if record.get("assignees"):
-        others = [one for one in record["assignees"] if one not in (by, to)]
+        others = [assignee for assignee in record["assignees"] if assignee not in (by, to)]
         record["assignees"] = [*others, to]
     if "claimed_by" in record:
         record["claimed_by"] = to

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.commands import Notify
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import counting, edited
 from flowengine.kernel.waiting import approval_ownership
 from flowengine.kernel.waiting.waits import duration_of, end_wait, new_wait, show
@@ -27,7 +27,7 @@ SHOWN = ("title", "body", "subject", "edit", "edit_schema", "form", "choices", "
          "exclude", "need", "batch", "attachments", "on_expire", "claim", "delegate")  # fmt: skip
 
 
-def open_approval(m: Machine, unit: Unit) -> None:
+def open_approval(tx: Transition, unit: Unit) -> None:
     """Open the approval of a step.
 
     Args:
@@ -37,17 +37,17 @@ def open_approval(m: Machine, unit: Unit) -> None:
         StepFailure: A duration is none.
         EvaluationError: An expression has no value.
     """
-    act = m.act_of(unit)
-    node = m.node(act)
+    act = tx.act_of(unit)
+    node = tx.node(act)
     assert node.input is not None
-    asked = evaluate(Names(m, act, unit), node.input)
-    wait = new_wait(m, unit, node.kind)
+    asked = evaluate(Names(tx, act, unit), node.input)
+    wait = new_wait(tx, unit, node.kind)
     if node.chat:
         wait["record"]["chat"] = True
-    fill_in(m, wait, asked, node.id)
+    fill_in(tx, wait, asked, node.id)
 
 
-def fill_in(m: Machine, wait: Wait, asked: dict[str, Plain], batch: str) -> None:
+def fill_in(tx: Transition, wait: Wait, asked: dict[str, Plain], batch: str) -> None:
     """Write into a new approval what is asked, set its timers, and make it known.
 
     Args:
@@ -63,80 +63,80 @@ def fill_in(m: Machine, wait: Wait, asked: dict[str, Plain], batch: str) -> None
     record.setdefault("batch", batch)
     record["votes"] = []
     if asked.get("expires") is not None:
-        record["due"] = m.now + duration_of(asked["expires"], "expires")
-        wait["timers"].append(m.set_timer_at(record["due"], "expire", wait["id"]))
+        record["due"] = tx.now + duration_of(asked["expires"], "expires")
+        wait["timers"].append(tx.set_timer_at(record["due"], "expire", wait["id"]))
     if asked.get("remind"):
-        _set_reminder(m, wait, duration_of(asked["remind"]["every"], "remind"))
+        _set_reminder(tx, wait, duration_of(asked["remind"]["every"], "remind"))
     for index, step in enumerate(asked.get("escalate") or ()):
         delay = duration_of(step["after"], "after")
-        wait["timers"].append(m.set_timer(delay, "escalate", wait["id"], index))
+        wait["timers"].append(tx.set_timer(delay, "escalate", wait["id"], index))
     wait["escalate"] = asked.get("escalate") or []
     wait["field"] = asked.get("field")
-    show(m, wait)
-    _notify(m, wait, "opened")
+    show(tx, wait)
+    _notify(tx, wait, "opened")
 
 
-def _set_reminder(m: Machine, wait: Wait, every: int) -> None:
+def _set_reminder(tx: Transition, wait: Wait, every: int) -> None:
     wait["remind"] = every
-    wait["timers"].append(m.set_timer(max(every, 1000), "remind", wait["id"]))
+    wait["timers"].append(tx.set_timer(max(every, 1000), "remind", wait["id"]))
 
 
-def _notify(m: Machine, wait: Wait, why: str) -> None:
-    m.commands.append(Notify(wait["id"], why, list(wait["record"].get("assignees") or ())))
+def _notify(tx: Transition, wait: Wait, why: str) -> None:
+    tx.commands.append(Notify(wait["id"], why, list(wait["record"].get("assignees") or ())))
 
 
-def remind(m: Machine, wait: Wait) -> None:
+def remind(tx: Transition, wait: Wait) -> None:
     """Remind the assignees, and set the next reminder."""
-    _notify(m, wait, "reminded")
-    _set_reminder(m, wait, wait["remind"])
+    _notify(tx, wait, "reminded")
+    _set_reminder(tx, wait, wait["remind"])
 
 
-def escalate(m: Machine, wait: Wait, index: int) -> None:
+def escalate(tx: Transition, wait: Wait, index: int) -> None:
     """Add further assignees, or replace them, because nobody has answered; a claim ends."""
     step = wait["escalate"][index]
     record = wait["record"]
     before = [] if step.get("replace") else list(record.get("assignees") or ())
     record["assignees"] = list(dict.fromkeys([*before, *step["to"]]))
-    approval_ownership.escalated(record, step["to"], m.now)
-    show(m, wait)
-    _notify(m, wait, "escalated")
+    approval_ownership.escalated(record, step["to"], tx.now)
+    show(tx, wait)
+    _notify(tx, wait, "escalated")
 
 
-def decide(m: Machine, wait: Wait, event: Decided) -> None:
+def decide_approval(tx: Transition, wait: Wait, event: Decided) -> None:
     """Count a decision; the step goes on if that closes its approval.
 
     Args:
         wait: The open approval of a step.
         event: The decision, already found to be allowed and well-formed.
     """
-    decision = voted(m, wait, event)
+    decision = voted(tx, wait, event)
     if decision is not None:
-        _end(m, wait, decision, "decided", event["choice"])
+        _end(tx, wait, decision, "decided", event["choice"])
 
 
-def expire(m: Machine, wait: Wait) -> None:
+def expire(tx: Transition, wait: Wait) -> None:
     """Close an approval whose time is over: the outcome `expired`, or what `on_expire` names."""
     decision = expired(wait)
-    _end(m, wait, decision, "expired", decision["choice"] or "expired")
+    _end(tx, wait, decision, "expired", decision["choice"] or "expired")
 
 
-def _end(m: Machine, wait: Wait, decision: dict[str, Plain], how: str, outcome: str) -> None:
+def _end(tx: Transition, wait: Wait, decision: dict[str, Plain], how: str, outcome: str) -> None:
     if wait["kind"] == "ask":
         form: Plain = decision.get("form")
         field = wait["field"]
-        end_wait(m, wait, how, form if field is None else form[field], "ok")
+        end_wait(tx, wait, how, form if field is None else form[field], "ok")
         return
-    output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
-    end_wait(m, wait, how, output, outcome)
+    output = answer(tx.state["execution"]["id"], wait["record"], decision, tx.now)
+    end_wait(tx, wait, how, output, outcome)
 
 
-def voted(m: Machine, wait: Wait, event: Decided) -> dict[str, Plain] | None:
+def voted(tx: Transition, wait: Wait, event: Decided) -> dict[str, Plain] | None:
     """Count a decision, and return it if it closes the approval; None: more votes are needed."""
     decision: dict[str, Plain] = {k: v for k, v in event.items() if k not in ("type", "wait")}
     decision["at"] = format_time(event.get("sent", event["at"]))
     if counting(wait["record"], event["choice"]) == "approve":
         wait["record"]["votes"].append({"by": event.get("by"), "at": decision["at"]})
-        show(m, wait)
+        show(tx, wait)
         if len(wait["record"]["votes"]) < (wait["record"].get("need") or 1):
             return None
     return decision

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting.waits import add_wait, new_wait, show
 
 if TYPE_CHECKING:
@@ -22,40 +22,40 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Cut, Unit
 
 
-def ask(m: Machine, unit: Unit, error: ErrorData | None = None) -> None:
+def ask_about_attempt(tx: Transition, unit: Unit, error: ErrorData | None = None) -> None:
     """Ask an operator what became of an attempt of a unit that was cut off.
 
     Args:
         error: What its environment ended with; None: its process ended.
     """
-    wait = new_wait(m, unit, "question", "ask")
-    wait["record"].update(_uncertain(m.address(unit), unit["attempt"], error))
-    show(m, wait)
+    wait = new_wait(tx, unit, "question", "ask")
+    wait["record"].update(_uncertain(tx.address(unit), unit["attempt"], error))
+    show(tx, wait)
 
 
-def ask_about_cut(m: Machine, number: int, cut: Cut, error: ErrorData | None = None) -> None:
+def ask_about_cut(tx: Transition, number: int, cut: Cut, error: ErrorData | None = None) -> None:
     """Ask what became of an attempt that a scope has to know before it compensates."""
-    step = m.graph.node(cut["step"]).id
-    wait = add_wait(m, "cut", 0, "question", cut["address"], step)
+    step = tx.graph.node(cut["step"]).id
+    wait = add_wait(tx, "cut", 0, "question", cut["address"], step)
     wait["cut"] = number
     cut["wait"] = wait["id"]
     wait["record"].update(_uncertain(cut["address"], cut["attempt"], error))
-    show(m, wait)
+    show(tx, wait)
 
 
-def ask_for_environment(m: Machine, unit: Unit, error: ErrorData) -> None:
+def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
     """Stop before an attempt whose environment cannot be had again, until somebody mends that."""
-    wait = new_wait(m, unit, "question", "ask")
+    wait = new_wait(tx, unit, "question", "ask")
     wait["record"].update(
         _question(
-            f"{m.address(unit)} cannot continue: {error['message']}",
+            f"{tx.address(unit)} cannot continue: {error['message']}",
             f"Attempt {unit['attempt']} has not started: an environment it used before is not "
             "available. It is tried again whenever the execution is resumed.",
             ("Try it again now", "Continue with this result instead", "Fail with this error"),
         )
     )
     wait["record"].update({"ran": "no", "error": error})
-    show(m, wait)
+    show(tx, wait)
 
 
 def _uncertain(address: str, attempt: int, error: ErrorData | None = None) -> dict[str, Plain]:

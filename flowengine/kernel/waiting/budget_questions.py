@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Decided
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import BudgetSpec
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Budget, Unit, Wait
+    from flowengine.kernel.transition import Transition
 
 DURATION = r"^(\d{1,3}w)?(\d{1,4}d)?(\d{1,5}h)?(\d{1,7}m)?(\d{1,8}s)?(\d{1,11}ms)?$"
 """Durations that together stay far below the longest that there may be."""
@@ -61,7 +61,7 @@ BUDGETED = frozenset({"budget", "frames"})
 """What a state has if calls may have to wait: a budget, or subflows, which may have some."""
 
 
-def waits(m: Machine, unit: Unit, then: Entry) -> bool:
+def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
     """Say whether a call has to wait until somebody has raised a budget.
 
     Args:
@@ -74,44 +74,44 @@ def waits(m: Machine, unit: Unit, then: Entry) -> bool:
     Raises:
         StepFailure: `BudgetExceeded`: a budget is used up, and nobody is asked to raise it.
     """
-    act = m.act_of(unit)
-    if "opens" in act or not bounding(m.state, m.frame_of(act)):
+    act = tx.act_of(unit)
+    if "opens" in act or not bounding(tx.state, tx.frame_of(act)):
         return False
-    free = unbound(m, act)
-    bounds = [one for one in budgets_around(m, m.frame_of(act)) if one[0] not in free]
+    free = unbound(tx, act)
+    bounds = [bound for bound in budgets_around(tx, tx.frame_of(act)) if bound[0] not in free]
     needs = unit.get("needs", {})
-    full = [(number, budget) for number, budget in bounds if _short(m, budget, unit)]
+    full = [(number, budget) for number, budget in bounds if _short(tx, budget, unit)]
     for number, budget in full:
-        if not _may_ask(m, number, budget):
-            what = _short(m, budget, unit)[0]
+        if not _may_ask(tx, number, budget):
+            what = _short(tx, budget, unit)[0]
             least = needs[what][0] if what in needs else None
-            told = _told(m, number, budget, what, least)
-            raise StepFailure("BudgetExceeded", *told, retryable=False)
-    full = full or [one for one in bounds if is_crowded(one[1], needs)]
+            description = _describe(tx, number, budget, what, least)
+            raise StepFailure("BudgetExceeded", *description, retryable=False)
+    full = full or [bound for bound in bounds if is_crowded(bound[1], needs)]
     if not full:
         return False
     number, budget = full[0]
     if needs:
-        locks.leave(m, unit)  # nobody has one while people think, or others work
+        locks.leave_lock(tx, unit)  # nobody has one while people think, or others work
     unit["budget"] = number
-    suspend(m, unit, "budget", then)
-    if _short(m, budget, unit):
+    suspend(tx, unit, "budget", then)
+    if _short(tx, budget, unit):
         budget["waiting"][unit["id"]] = True
-        _ask(m, number, budget, unit)
+        _ask(tx, number, budget, unit)
     else:
         budget.setdefault("queue", {})[unit["id"]] = True
     return True
 
 
-def _short(m: Machine, budget: Budget, unit: Unit) -> list[str]:
+def _short(tx: Transition, budget: Budget, unit: Unit) -> list[str]:
     """Return of what a budget has nothing left, or less than the call of a unit needs."""
-    found = used_up(m, budget, m.node(m.act_of(unit)))
+    found = used_up(tx, budget, tx.node(tx.act_of(unit)))
     lacking = lacks(budget, unit.get("needs", {}))
     return [*found, *(what for what in lacking if what not in found)]
 
 
-def _told(
-    m: Machine, number: int, budget: Budget, what: str, least: int | None = None
+def _describe(
+    tx: Transition, number: int, budget: Budget, what: str, least: int | None = None
 ) -> tuple[str, dict[str, Plain]]:
     """Return message and data of the error of a call for which too little is left of something.
 
@@ -121,7 +121,7 @@ def _told(
         what: What there is too little of.
         least: How much the call needs at least; None: nothing is left.
     """
-    flow, limit = m.flow_of(number).id, budget["limits"][what]
+    flow, limit = tx.flow_of(number).id, budget["limits"][what]
     left = limit - settled(budget, what)
     if least is None or left <= 0:
         message = f"'{flow}' has used up its {_amount(what, limit)} (budget.{what})"
@@ -154,17 +154,17 @@ def _number(what: str, amount: int) -> str:
     return f"{amount / DOLLAR:g}" if what == "cost_usd" else str(amount)
 
 
-def time_used_up(m: Machine, number: int, _arg: int) -> None:
+def time_used_up(tx: Transition, number: int, _arg: int) -> None:
     """Stop what runs because its time is over, or ask; what a crash took is waited for anew."""
-    budget = budget_of(m.state, number)
+    budget = budget_of(tx.state, number)
     assert budget is not None
     del budget["timer"]
-    if "wall_time" not in used_up(m, budget):
-        watch_time(m, number, budget)
-    elif not _may_ask(m, number, budget):
-        _stop_calls(m, number, budget)
+    if "wall_time" not in used_up(tx, budget):
+        watch_time(tx, number, budget)
+    elif not _may_ask(tx, number, budget):
+        _stop_calls(tx, number, budget)
     elif bound := _bound(budget):
-        _ask(m, number, budget, m.state["units"][bound[0]])
+        _ask(tx, number, budget, tx.state["units"][bound[0]])
 
 
 def _bound(budget: Budget) -> list[int]:
@@ -172,19 +172,19 @@ def _bound(budget: Budget) -> list[int]:
     return [unit for unit, bound in budget["calls"].items() if bound]
 
 
-def _stop_calls(m: Machine, number: int, budget: Budget) -> None:
-    told = _told(m, number, budget, "wall_time")
+def _stop_calls(tx: Transition, number: int, budget: Budget) -> None:
+    description = _describe(tx, number, budget, "wall_time")
     for unit in _bound(budget):
-        failure = StepFailure("BudgetExceeded", *told, retryable=False)
-        m.agenda.append(entries.attempt_failed(unit, failure))
+        failure = StepFailure("BudgetExceeded", *description, retryable=False)
+        tx.agenda.append(entries.attempt_failed(unit, failure))
 
 
-def _may_ask(m: Machine, number: int, budget: Budget) -> bool:
-    spec = m.flow_of(number).budget
+def _may_ask(tx: Transition, number: int, budget: Budget) -> bool:
+    spec = tx.flow_of(number).budget
     return spec is not None and spec["then"] == "ask" and "refused" not in budget
 
 
-def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
+def _ask(tx: Transition, number: int, budget: Budget, unit: Unit) -> None:
     """Open the question whether a budget is raised, or add to it what is used up by now.
 
     Args:
@@ -192,19 +192,19 @@ def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
         budget: The budget.
         unit: One that it stops.
     """
-    used = used_up(m, budget)
-    needs = [m.state["units"][waiting].get("needs", {}) for waiting in budget["waiting"]]
-    found = dict.fromkeys(what for one in needs for what in lacks(budget, one))
+    used = used_up(tx, budget)
+    needs = [tx.state["units"][waiting].get("needs", {}) for waiting in budget["waiting"]]
+    found = dict.fromkeys(what for need in needs for what in lacks(budget, need))
     lacking = [what for what in found if what not in used]
     if "wait" in budget:
-        wait = m.state["waits"][budget["wait"]]
+        wait = tx.state["waits"][budget["wait"]]
         if list(wait["record"]["form"]["properties"]) == [*used, *lacking]:
             return
     else:
-        wait = add_wait(m, "budget", 0, "approval", _address(m, number, unit), "budget")
+        wait = add_wait(tx, "budget", 0, "approval", _address(tx, number, unit), "budget")
         wait["budget"] = number
         budget["wait"] = wait["id"]
-    spec = m.flow_of(number).budget
+    spec = tx.flow_of(number).budget
     assert spec is not None
     parts = []
     for verb, those in (("has used up", used), ("has too little left of", lacking)):
@@ -213,7 +213,7 @@ def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
     used = [*used, *lacking]
     wait["record"].update(
         {
-            "title": f"'{m.flow_of(number).id}' {', and '.join(parts)}; continue?",
+            "title": f"'{tx.flow_of(number).id}' {', and '.join(parts)}; continue?",
             "body": "Approving raises the budget. The value given is the new limit, including "
             "what is used already. Rejecting fails the waiting calls and all further ones.",
             "form": {
@@ -229,16 +229,16 @@ def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
     )
     if "assignees" in spec:
         wait["record"].setdefault("assignees", list(spec["assignees"]))
-    show(m, wait)
+    show(tx, wait)
 
 
-def _address(m: Machine, number: int, unit: Unit) -> str:
+def _address(tx: Transition, number: int, unit: Unit) -> str:
     """Return the address of the question: beside the steps of the flow that has the budget."""
-    around = map(m.scope_of, m.acts_around(m.act_of(unit)))
+    around = map(tx.scope_of, tx.acts_around(tx.act_of(unit)))
     flow = next(
         scope
         for scope in around
-        if scope.get("frame", 0) == number and m.graph.body(scope["body"]).kind == "flow"
+        if scope.get("frame", 0) == number and tx.graph.body(scope["body"]).kind == "flow"
     )
     return f"{flow['path']}budget"
 
@@ -264,7 +264,7 @@ def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:
             "default": more}  # fmt: skip
 
 
-def decide(m: Machine, wait: Wait, event: Decided) -> None:
+def decide_budget(tx: Transition, wait: Wait, event: Decided) -> None:
     """Raise a budget, or let all that it stops fail, as somebody has decided.
 
     Args:
@@ -272,7 +272,7 @@ def decide(m: Machine, wait: Wait, event: Decided) -> None:
         event: The decision, already found to be allowed and well-formed.
     """
     number = wait["budget"]
-    budget = budget_of(m.state, number)
+    budget = budget_of(tx.state, number)
     assert budget is not None
     decision: dict[str, Plain] = {k: v for k, v in event.items() if k not in ("type", "wait")}
     decision["at"] = format_time(event.get("sent", event["at"]))
@@ -282,10 +282,10 @@ def decide(m: Machine, wait: Wait, event: Decided) -> None:
             budget["limits"][what] = max(limit, _limit(what, form.get(what)))
     else:
         budget["refused"] = {"by": event.get("by"), "comment": event.get("comment")}
-        if "wall_time" in used_up(m, budget):
-            _stop_calls(m, number, budget)
-    result = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
-    go_on(m, number, budget, "decided", result)
+        if "wall_time" in used_up(tx, budget):
+            _stop_calls(tx, number, budget)
+    result = answer(tx.state["execution"]["id"], wait["record"], decision, tx.now)
+    release_waiting(tx, number, budget, "decided", result)
 
 
 def _limit(what: str, given: Plain) -> int:
@@ -301,27 +301,29 @@ def _limit(what: str, given: Plain) -> int:
     return limit if limit <= MOST_CALLS else 0
 
 
-def go_on(m: Machine, number: int, budget: Budget, how: str, result: Plain = None) -> None:
+def release_waiting(
+    tx: Transition, number: int, budget: Budget, how: str, result: Plain = None
+) -> None:
     """Close the question; what waits for its answer tries again."""
     if "wait" in budget:
-        close_wait(m, m.state["waits"][budget["wait"]], how, result)
+        close_wait(tx, tx.state["waits"][budget["wait"]], how, result)
     for waiting in budget["waiting"]:
-        unit = m.state["units"][waiting]
+        unit = tx.state["units"][waiting]
         del unit["budget"]
-        resume(m, unit)
+        resume(tx, unit)
     budget["waiting"] = {}
-    let_queue_try(m, budget)
+    let_queue_try(tx, budget)
     if _bound(budget):
-        watch_time(m, number, budget)
+        watch_time(tx, number, budget)
 
 
-def withdraw_idle(m: Machine) -> None:
+def withdraw_idle(tx: Transition) -> None:
     """Withdraw the questions for whose answer nobody waits, and in whose flow nothing runs."""
-    for number, owner in m.idle_questions.items():
-        wait = m.state["waits"].get(number)
-        budget = budget_of(m.state, owner)
+    for number, owner in tx.idle_questions.items():
+        wait = tx.state["waits"].get(number)
+        budget = budget_of(tx.state, owner)
         if budget is not None and (budget["waiting"] or budget["calls"]):
             continue
         if wait is not None:
-            close_wait(m, wait, "withdrawn")
-    m.idle_questions.clear()
+            close_wait(tx, wait, "withdrawn")
+    tx.idle_questions.clear()

@@ -15,19 +15,25 @@ from flowengine.kernel.commands import Consult
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.digests import digest
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.graph.rules import Verdict, strictest
-from flowengine.kernel.graph.values import masked
+from flowengine.kernel.graph.values import digest, masked
 from flowengine.kernel.limits import call_counts
-from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.grants import ONLY_PEOPLE
 from flowengine.kernel.state import entries
+from flowengine.kernel.transition import Transition, require
 from flowengine.kernel.view import RESPOND, call_names, edited
-from flowengine.kernel.waiting import answers, grants
+from flowengine.kernel.waiting import grants
 from flowengine.kernel.waiting.approvals import fill_in
-from flowengine.kernel.waiting.shared_questions import Need, new_question
-from flowengine.kernel.waiting.waits import close_wait, show
+from flowengine.kernel.waiting.shared_questions import (
+    Need,
+    answer_about,
+    close_question,
+    keep_answer,
+    new_question,
+    take_back_answer,
+)
+from flowengine.kernel.waiting.waits import show
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Asked, Described
@@ -49,62 +55,62 @@ _PLAIN: dict[str, Plain] = {
 }  # fmt: skip
 
 
-def needs(m: Machine, unit: Unit) -> list[Need]:
+def needs(tx: Transition, unit: Unit) -> list[Need]:
     """Return the permission that a unit needs for its call; none, if nobody has to be asked.
 
     Raises:
         StepFailure: The arguments do not fit the tool.
         EvaluationError: An expression has no value.
     """
-    node = m.node(m.act_of(unit))
+    node = tx.node(tx.act_of(unit))
     if node.approval is None:
         return []
     unit.pop("responded", None)
     about = (unit["id"], CALL)
-    kept = answers.found(m, about)
+    kept = answer_about(tx, about)
     if isinstance(kept, dict) and kept["approved"]:
-        if kept["version"] == _part(m, unit, "version"):
-            call_counts.count(m, unit, kept["args"], str(_part(m, unit, "tool")))
-            _look_at_rules(m, unit, kept["args"], changed=True)
+        if kept["version"] == _part(tx, unit, "version"):
+            call_counts.count(tx, unit, kept["args"], str(_part(tx, unit, "tool")))
+            _look_at_rules(tx, unit, kept["args"], changed=True)
             return []
-        forget(m, unit)
+        forget_question(tx, unit)
     elif kept is not None:
-        return [Need(about, lambda: _ask(m, unit, {}, {}, {}))]
-    args = {} if node.args is None else evaluate(Names(m, m.act_of(unit), unit), node.args)
-    call_counts.count(m, unit, args, str(_part(m, unit, "tool")))
-    rule = _look_at_rules(m, unit, args)
-    asked = _asked(m, unit, args)
+        return [Need(about, lambda: _ask(tx, unit, {}, {}, {}))]
+    args = {} if node.args is None else evaluate(Names(tx, tx.act_of(unit), unit), node.args)
+    call_counts.count(tx, unit, args, str(_part(tx, unit, "tool")))
+    rule = _look_at_rules(tx, unit, args)
+    asked = _asked(tx, unit, args)
     if not _must_ask(asked, rule):
         return []
-    _check(m, node, asked, args)
-    if not asked["required"] and _granted(m, unit, asked, args):
+    _check(tx, node, asked, args)
+    if not asked["required"] and _granted(tx, unit, asked, args):
         return []
     why = {"rule": rule.rule} if rule is not None and rule.do == "ask" else {}
-    return [Need(about, lambda: _ask(m, unit, asked, args, why))]
+    return [Need(about, lambda: _ask(tx, unit, asked, args, why))]
 
 
-def _granted(m: Machine, unit: Unit, asked: dict[str, Plain], args: Plain) -> bool:
+def _granted(tx: Transition, unit: Unit, asked: dict[str, Plain], args: Plain) -> bool:
     """Return whether a grant answers the question about a call."""
-    if "grants" not in m.state:
+    if "grants" not in tx.state:
         return False
     people = grants.people(asked["fields"])
-    kept = grants.use(m, asked["tool"], asked["version"], args, people)
+    kept = grants.use(tx, asked["tool"], asked["version"], args, people)
     if kept is not None:
-        answers.put(m, (unit["id"], CALL), kept)
+        keep_answer(tx, (unit["id"], CALL), kept)
     return kept is not None
 
 
-def granted(m: Machine, wait: Wait) -> Plain:
+def answer_by_grant(tx: Transition, wait: Wait) -> Plain:
     """Return what a grant answers to an open question about a call; None: nothing."""
     record = wait["record"]
     only_people = not record.keys().isdisjoint(ONLY_PEOPLE) or (record.get("need") or 1) > 1
     if only_people or not wait["shown"]:
         return None
     [number] = wait["units"]
-    args = m.state["units"][number].get("args")
+    args = tx.state["units"][number].get("args")
     args = record["subject"] if args is None else args
     return grants.use(
-        m, record["tool"], record["version"], args, grants.people(record), record.get("source")
+        tx, record["tool"], record["version"], args, grants.people(record), record.get("source")
     )
 
 
@@ -116,7 +122,9 @@ def _must_ask(asked: dict[str, Plain], rule: Verdict | None) -> bool:
     return bool(asked.get("when", True)) and not allowed
 
 
-def _look_at_rules(m: Machine, unit: Unit, args: Plain, *, changed: bool = False) -> Verdict | None:
+def _look_at_rules(
+    tx: Transition, unit: Unit, args: Plain, *, changed: bool = False
+) -> Verdict | None:
     """Return what the rules say about a call.
 
     Args:
@@ -127,11 +135,11 @@ def _look_at_rules(m: Machine, unit: Unit, args: Plain, *, changed: bool = False
     Raises:
         StepFailure: `Refused`: they deny it.
     """
-    node = m.node(m.act_of(unit))
+    node = tx.node(tx.act_of(unit))
     if not node.policies:
         return None
-    tool = str(_part(m, unit, "tool"))
-    names = Names(m, None, extra=call_names(unit, args))
+    tool = str(_part(tx, unit, "tool"))
+    names = Names(tx, None, extra=call_names(unit, args))
     rule = strictest(node.policies, lambda number: holds(names, number), tool)
     if rule is not None and rule.do == "deny":
         data = {"tool": tool, "rule": rule.rule, "policy_changed": changed}
@@ -140,34 +148,34 @@ def _look_at_rules(m: Machine, unit: Unit, args: Plain, *, changed: bool = False
     return rule
 
 
-def _asked(m: Machine, unit: Unit, args: Plain) -> dict[str, Plain]:
+def _asked(tx: Transition, unit: Unit, args: Plain) -> dict[str, Plain]:
     """Return what people are asked about a call that has an approval, by its arguments."""
-    act = m.act_of(unit)
-    approval = m.node(act).approval
+    act = tx.act_of(unit)
+    approval = tx.node(act).approval
     assert approval is not None
-    asked: dict[str, Plain] = evaluate(Names(m, act, unit, extra=call_names(unit, args)), approval)
+    asked: dict[str, Plain] = evaluate(Names(tx, act, unit, extra=call_names(unit, args)), approval)
     return asked
 
 
-def _part(m: Machine, unit: Unit, name: str) -> Plain:
+def _part(tx: Transition, unit: Unit, name: str) -> Plain:
     """Return a part of what is asked about a call that does not depend on its arguments."""
-    act = m.act_of(unit)
-    approval = m.node(act).approval
+    act = tx.act_of(unit)
+    approval = tx.node(act).approval
     assert approval is not None
     tag, parts = approval
-    return parts[name] if tag == "const" else evaluate(Names(m, act, unit), parts[name])
+    return parts[name] if tag == "const" else evaluate(Names(tx, act, unit), parts[name])
 
 
-def _check(m: Machine, node: Node, asked: dict[str, Plain], args: dict[str, Plain]) -> None:
+def _check(tx: Transition, node: Node, asked: dict[str, Plain], args: dict[str, Plain]) -> None:
     """Refuse what the tool does not take: people are asked only about what can run."""
     if asked["schema"] is not None:
         given = {name: value for name, value in args.items() if name not in asked["bind"]}
-        fault = m.graph.validate(asked["schema"], given)
+        fault = tx.graph.validate(asked["schema"], given)
         message = f"arguments of {asked['tool']!r}: {fault}"
         require(fault is None, "ValidationError", message)
 
 
-def ask_late(m: Machine, unit: Unit, event: Asked) -> Wait | None:
+def ask_late(tx: Transition, unit: Unit, event: Asked) -> Wait | None:
     """Open a question about a call that was about to be made; None: a grant answers it.
 
     Args:
@@ -178,25 +186,25 @@ def ask_late(m: Machine, unit: Unit, event: Asked) -> Wait | None:
         StepFailure: Nobody can be asked.
         EvaluationError: An expression has no value.
     """
-    node = m.node(m.act_of(unit))
-    forget(m, unit)
-    why = {key: said for key in _WHY if (said := event.get(key)) is not None}
+    node = tx.node(tx.act_of(unit))
+    forget_question(tx, unit)
+    why = {key: value for key in _WHY if (value := event.get(key)) is not None}
     if node.approval is not None:
         args = given = unit["args"]
-        asked = _asked(m, unit, args)
+        asked = _asked(tx, unit, args)
     else:
         unit["shown"] = True
         args, given = unit.get("args"), event["subject"]
         fields = {"subject": given, "choices": CHOICES}
         asked = {**_PLAIN, "tool": event["tool"], "version": event["version"], "fields": fields}
     is_new = not ONLY_PEOPLE.isdisjoint(event) or asked["required"]
-    if not is_new and _granted(m, unit, asked, given):
+    if not is_new and _granted(tx, unit, asked, given):
         return None
-    return _ask(m, unit, asked, args, why)
+    return _ask(tx, unit, asked, args, why)
 
 
 def _ask(
-    m: Machine, unit: Unit, asked: dict[str, Plain], args: Plain, why: dict[str, Plain]
+    tx: Transition, unit: Unit, asked: dict[str, Plain], args: Plain, why: dict[str, Plain]
 ) -> Wait:
     """Open the question about a call.
 
@@ -204,8 +212,8 @@ def _ask(
         why: Parts of its record that say why it is asked, besides what the tool says.
     """
     tool = asked["tool"]
-    node = m.node(m.act_of(unit))
-    wait = new_question(m, (unit["id"], CALL), m.address(unit), node.id)
+    node = tx.node(tx.act_of(unit))
+    wait = new_question(tx, (unit["id"], CALL), tx.address(unit), node.id)
     unit["args"] = args
     record = wait["record"]
     record["tool"], record["version"] = tool, asked["version"]
@@ -214,7 +222,7 @@ def _ask(
     record["digest"] = digest([*about, why["found"]] if "found" in why else about)
     record.update(why)
     if node.about is not None:
-        about = evaluate(Names(m, m.act_of(unit), unit), node.about)
+        about = evaluate(Names(tx, tx.act_of(unit), unit), node.about)
         record["about"] = {name: _beginning(masked(text)) for name, text in about.items() if text}
     if asked["required"]:
         record["required"] = True
@@ -227,12 +235,12 @@ def _ask(
     if asked["schema"] is not None and default["edit"]:
         default["edit_schema"] = asked["schema"]
     try:
-        fill_in(m, wait, {**default, **given}, node.id)
+        fill_in(tx, wait, {**default, **given}, node.id)
     except StepFailure:
-        close_wait(m, wait, "withdrawn")
+        close_question(tx, wait, "withdrawn")
         raise
-    step, required = m.act_of(unit)["step"], bool(asked["required"])
-    m.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
+    step, required = tx.act_of(unit)["step"], bool(asked["required"])
+    tx.commands.append(Consult(wait["id"], unit["id"], step, 0, None, given.get("body"), required))
     return wait
 
 
@@ -247,29 +255,31 @@ def _title(tool: str, why: dict[str, Plain]) -> str:
     return f"Call {tool!r}?" if found is None else f"Call {tool!r}: {found['action']:.200}?"
 
 
-def describe(m: Machine, wait: Wait, event: Described) -> None:
+def describe(tx: Transition, wait: Wait, event: Described) -> None:
     """Add to a question what the engine knows of the call."""
-    told: dict[str, Any] = {**event}
+    described: dict[str, Any] = {**event}
     for key in ("source", "preview", "note"):
-        if key in told:
-            wait["record"][key] = told[key]
-    show(m, wait)
+        if key in described:
+            wait["record"][key] = described[key]
+    show(tx, wait)
 
 
 def _editable(asked: dict[str, Plain], args: dict[str, Plain]) -> list[str] | None:
     """Return the arguments that whoever approves may change: never those that the flow fixes."""
-    said = asked["edit"]
-    if not said or (asked["fields"].get("need") or 1) > 1:
+    editable = asked["edit"]
+    if not editable or (asked["fields"].get("need") or 1) > 1:
         return None  # of several voters, all have to have seen the same
-    known = [*args, *(asked["schema"] or {}).get("properties", ())] if said is True else said
+    known = (
+        [*args, *(asked["schema"] or {}).get("properties", ())] if editable is True else editable
+    )
     return [name for name in dict.fromkeys(known) if name not in asked["bind"]]
 
 
-def approved(m: Machine, wait: Wait, decision: dict[str, Any]) -> dict[str, Plain]:
+def approved(tx: Transition, wait: Wait, decision: dict[str, Any]) -> dict[str, Plain]:
     """Return what is kept of a yes to a call: the version of the tool, and what runs."""
     [number] = wait["units"]
     record = wait["record"]
-    args = edited(m.state["units"][number]["args"], decision.get("edits") or {})
+    args = edited(tx.state["units"][number]["args"], decision.get("edits") or {})
     kept: dict[str, Plain] = {"version": record["version"], "args": args}
     if decision.get("via") != "policy":
         kept |= {key: decision[key] for key in ("edits", "comment", "images") if decision.get(key)}
@@ -278,20 +288,20 @@ def approved(m: Machine, wait: Wait, decision: dict[str, Any]) -> dict[str, Plai
     return kept | {key: record[key] for key in ("source", "found") if key in record}
 
 
-def arguments(m: Machine, unit: Unit, names: Names) -> Plain:
+def arguments(tx: Transition, unit: Unit, names: Names) -> Plain:
     """Return what a unit calls with: what was approved, or what its step says."""
-    node = m.node(m.act_of(unit))
+    node = tx.node(tx.act_of(unit))
     assert node.args is not None
     if node.approval is not None:
-        kept = answers.found(m, (unit["id"], CALL))
+        kept = answer_about(tx, (unit["id"], CALL))
         if isinstance(kept, dict) and kept["approved"]:
             return kept["args"]
     return evaluate(names, node.args)
 
 
-def permission(m: Machine, unit: Unit) -> Plain:
+def permission(tx: Transition, unit: Unit) -> Plain:
     """Return what is kept of the yes to the call of a unit; None: nobody was asked."""
-    kept = answers.found(m, (unit["id"], CALL))
+    kept = answer_about(tx, (unit["id"], CALL))
     return kept if isinstance(kept, dict) and kept["approved"] else None
 
 
@@ -300,23 +310,23 @@ def is_about_call(wait: Wait) -> bool:
     return bool(wait["asks"][1] == CALL)
 
 
-def is_same(m: Machine, unit: Unit, wait: Wait) -> bool:
+def is_same(tx: Transition, unit: Unit, wait: Wait) -> bool:
     """Return whether the step of a unit would ask the same about its call now.
 
     Raises:
         StepFailure: It asks nothing: the arguments do not fit.
         EvaluationError: An expression has no value.
     """
-    node = m.node(m.act_of(unit))
+    node = tx.node(tx.act_of(unit))
     if node.approval is None:
         return False
-    asked = _asked(m, unit, unit["args"])
-    said = digest([asked["tool"], asked["version"], unit["args"], asked["bind"]])
-    rule = _look_at_rules(m, unit, unit["args"])
-    return _must_ask(asked, rule) and said == wait["record"]["digest"]
+    asked = _asked(tx, unit, unit["args"])
+    digest_now = digest([asked["tool"], asked["version"], unit["args"], asked["bind"]])
+    rule = _look_at_rules(tx, unit, unit["args"])
+    return _must_ask(asked, rule) and digest_now == wait["record"]["digest"]
 
 
-def respond(m: Machine, unit: Unit, value: Plain) -> None:
+def respond(tx: Transition, unit: Unit, value: Plain) -> None:
     """Take a result that somebody gives in place of the call, which is not made.
 
     Args:
@@ -324,14 +334,14 @@ def respond(m: Machine, unit: Unit, value: Plain) -> None:
         value: The result.
     """
     del unit["asks"]
-    call_counts.forget(m, unit)
+    call_counts.uncount(tx, unit)
     unit["responded"] = True
-    m.agenda.append(entries.ended(unit["id"], value, "ok"))
+    tx.agenda.append(entries.ended(unit["id"], value, "ok"))
 
 
-def forget(m: Machine, unit: Unit) -> None:
+def forget_question(tx: Transition, unit: Unit) -> None:
     """Forget what was answered about a call: another one is made, or the same one again."""
     unit.pop("shown", None)
     about = (unit["id"], CALL)
-    if isinstance(answers.found(m, about), dict):
-        answers.take_back(m, about)
+    if isinstance(answer_about(tx, about), dict):
+        take_back_answer(tx, about)

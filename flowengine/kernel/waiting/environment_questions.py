@@ -14,12 +14,16 @@ from flowengine.kernel.commands import Consult
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, regions
 from flowengine.kernel.graph.compiled import Plain, SecretText
-from flowengine.kernel.machine import Machine
-from flowengine.kernel.waiting import answers, call_questions
-from flowengine.kernel.waiting.answers import About
+from flowengine.kernel.transition import Transition
+from flowengine.kernel.waiting import call_questions
 from flowengine.kernel.waiting.approvals import fill_in
-from flowengine.kernel.waiting.shared_questions import Need, new_question
-from flowengine.kernel.waiting.waits import close_wait
+from flowengine.kernel.waiting.shared_questions import (
+    About,
+    Need,
+    answer_about,
+    close_question,
+    new_question,
+)
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Unit, Wait
@@ -31,61 +35,61 @@ MOST = 20
 _SHOWN = ("provider", "policy", "limits", "requires", "args", "config")
 
 
-def needs(m: Machine, unit: Unit) -> Iterator[Need]:
+def needs(tx: Transition, unit: Unit) -> Iterator[Need]:
     """Yield the permissions that a unit needs for its environments.
 
     Raises:
         StepFailure: A use of one is not valid.
         EvaluationError: An expression has no value.
     """
-    act = m.act_of(unit)
-    node = m.node(act)
+    act = tx.act_of(unit)
+    node = tx.node(act)
     if not node.asks:  # any more: the flow is another one
         return
     assert node.input is not None
-    names = Names(m, act, unit)
+    names = Names(tx, act, unit)
     if node.args is not None:
-        names.extra = {"args": call_questions.arguments(m, unit, names)}
+        names.extra = {"args": call_questions.arguments(tx, unit, names)}
     pending = list(evaluate(names, node.input[1]["environments"]).values())
     while pending:
         use = pending.pop(0)
         pending.extend(use["spec"].get("mounts", {}).values())
         if "approval" in use and use["approval"].get("when", True):
-            about = _about(m, unit, use)
-            yield Need(about, partial(_ask, m, unit, use, about))
+            about = _about(tx, unit, use)
+            yield Need(about, partial(_ask, tx, unit, use, about))
 
 
-def _ask(m: Machine, unit: Unit, use: dict[str, Plain], about: About) -> Wait:
+def _ask(tx: Transition, unit: Unit, use: dict[str, Plain], about: About) -> Wait:
     """Open the question about a use."""
     spec, name = use["spec"], use["spec"]["resource_key"]
-    wait = new_question(m, about, m.address(unit), m.node(m.act_of(unit)).id)
+    wait = new_question(tx, about, tx.address(unit), tx.node(tx.act_of(unit)).id)
     subject = {"kind": spec["kind"], "scope": use["scope"]}
     subject |= {key: _summary(spec[key]) for key in _SHOWN if spec.get(key)}
     wait["record"]["environment"] = name
     asked = {"title": f"Open the environment {name!r}?", "subject": subject}
     given = {key: value for key, value in use["approval"].items() if value is not None}
     try:
-        fill_in(m, wait, {**asked, **given}, name)
+        fill_in(tx, wait, {**asked, **given}, name)
     except StepFailure:
-        close_wait(m, wait, "withdrawn")
+        close_question(tx, wait, "withdrawn")
         raise
     region = about[0] if use["scope"] == "region" else 0
     wanted = {"scope": use["scope"], "spec": spec}
-    step, reason = m.act_of(unit)["step"], given.get("body")
+    step, reason = tx.act_of(unit)["step"], given.get("body")
     required = bool(given.get("required"))
-    m.commands.append(Consult(wait["id"], unit["id"], step, region, wanted, reason, required))
+    tx.commands.append(Consult(wait["id"], unit["id"], step, region, wanted, reason, required))
     return wait
 
 
-def _about(m: Machine, unit: Unit, use: dict[str, Plain]) -> About:
+def _about(tx: Transition, unit: Unit, use: dict[str, Plain]) -> About:
     """Return what a question about a use is about: for whom it is opened, and what."""
     digest = _digest([use["scope"], use["spec"]])
     if use["scope"] == "step":
         return unit["id"], digest
     if use["scope"] != "region":
         return 0, digest
-    around = regions(m, unit) or (0,)
-    asked = [owner for owner in around if answers.found(m, (owner, digest)) is not None]
+    around = regions(tx, unit) or (0,)
+    asked = [owner for owner in around if answer_about(tx, (owner, digest)) is not None]
     return (asked or around)[0], digest
 
 
@@ -93,11 +97,11 @@ def _digest(value: Plain) -> str:
     import hashlib
     import json
 
-    def told(secret: Any) -> Plain:
+    def as_plain(secret: Any) -> Plain:
         assert isinstance(secret, SecretText)
         return {"text that names secrets": secret.parts}
 
-    text = json.dumps(value, sort_keys=True, default=told)
+    text = json.dumps(value, sort_keys=True, default=as_plain)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -111,28 +115,28 @@ def _summary(value: Plain) -> Plain:
         shown = {key: _summary(value[key]) for key in list(value)[:MOST]}
         return shown if len(value) <= MOST else {**shown, "…": f"{len(value) - MOST} more"}
     if isinstance(value, list):
-        items = [_summary(one) for one in value[:MOST]]
+        items = [_summary(part) for part in value[:MOST]]
         return items if len(value) <= MOST else [*items, f"… {len(value) - MOST} more"]
     return value
 
 
-def granted(m: Machine, unit: Unit, environments: dict[str, Plain]) -> dict[str, Plain]:
+def with_answers(tx: Transition, unit: Unit, environments: dict[str, Plain]) -> dict[str, Plain]:
     """Return what a unit is to have, with what was answered about it in place of the question.
 
     Args:
         unit: One whose attempt may begin.
         environments: What its step says, evaluated.
     """
-    return {name: _granted(m, unit, use) for name, use in environments.items()}
+    return {name: _with_answer(tx, unit, use) for name, use in environments.items()}
 
 
-def _granted(m: Machine, unit: Unit, use: dict[str, Plain]) -> dict[str, Plain]:
+def _with_answer(tx: Transition, unit: Unit, use: dict[str, Plain]) -> dict[str, Plain]:
     given = None
     if "approval" in use and use["approval"].get("when", True):
-        given = answers.found(m, _about(m, unit, use))
+        given = answer_about(tx, _about(tx, unit, use))
     spec = use["spec"]
     if "mounts" in spec:
-        mounts = {inside: _granted(m, unit, one) for inside, one in spec["mounts"].items()}
+        mounts = {inside: _with_answer(tx, unit, mount) for inside, mount in spec["mounts"].items()}
         spec = {**spec, "mounts": mounts}
     if given is None:
         return {"scope": use["scope"], "spec": spec}

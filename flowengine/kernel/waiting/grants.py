@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.kernel.events import Revoked
-    from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.records import Grant, Wait
+    from flowengine.kernel.transition import Transition
 
 
-def give(m: Machine, wait: Wait, decision: dict[str, Any], args: Plain) -> None:
+def give(tx: Transition, wait: Wait, decision: dict[str, Any], args: Plain) -> None:
     """Note the grant that comes with a yes to a call, if one does.
 
     Args:
@@ -39,7 +39,7 @@ def give(m: Machine, wait: Wait, decision: dict[str, Any], args: Plain) -> None:
     record = wait["record"]
     grant: Grant = {
         "tool": record["tool"], "version": record["version"], "args": args or {},
-        "patterns": given["args"], "used": 0, "by": str(decision.get("by")), "at": m.now,
+        "patterns": given["args"], "used": 0, "by": str(decision.get("by")), "at": tx.now,
     }  # fmt: skip
     for key in ("uses", "until"):
         if given.get(key) is not None:
@@ -48,7 +48,7 @@ def give(m: Machine, wait: Wait, decision: dict[str, Any], args: Plain) -> None:
         grant["source"] = record["source"]
     if (asked := people(record)) is not None:
         grant["people"] = asked
-    m.state.setdefault("grants", {})[wait["id"]] = grant
+    tx.state.setdefault("grants", {})[wait["id"]] = grant
 
 
 def people(asked: Mapping[str, Any]) -> dict[str, Plain] | None:
@@ -60,7 +60,7 @@ def people(asked: Mapping[str, Any]) -> dict[str, Plain] | None:
 
 
 def use(
-    m: Machine,
+    tx: Transition,
     tool: str,
     version: str,
     args: Plain,
@@ -77,12 +77,12 @@ def use(
         source: Digest of the text of the tool, if it is known; else the engine looks at it before
             the call is made.
     """
-    for number, grant in m.state.get("grants", {}).items():
+    for number, grant in tx.state.get("grants", {}).items():
         if (grant["tool"], grant["version"]) != (tool, version):
             continue
         if grant.get("people") != asked or source not in (None, grant.get("source")):
             continue
-        if grant_status(grant, m.now) == "open" and covers(grant, args or {}):
+        if grant_status(grant, tx.now) == "open" and covers(grant, args or {}):
             grant["used"] += 1
             kept: dict[str, Plain] = {"approved": True, "by": grant["by"], "grant": number}
             kept |= {"version": version, "args": args}
@@ -90,8 +90,8 @@ def use(
     return None
 
 
-def revoke(m: Machine, event: Revoked) -> None:
+def revoke(tx: Transition, event: Revoked) -> None:
     """End a grant; what it has answered stays."""
-    grant = m.state.get("grants", {}).get(event["grant"])
+    grant = tx.state.get("grants", {}).get(event["grant"])
     if grant is not None:
         grant.setdefault("revoked", event["by"])

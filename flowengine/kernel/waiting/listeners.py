@@ -15,21 +15,21 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, merge
 
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.transition import Transition
 
 SEPARATOR = "\n"
 """Between a signal and a key; no signal's name has it."""
 
 
-def watch(m: Machine, number: int, keys: Iterable[str]) -> None:
+def watch(tx: Transition, number: int, keys: Iterable[str]) -> None:
     """Have a wait or an activation looked at when one of these state keys has changed."""
     for key in keys:
-        m.state["watching"].setdefault(key, {})[number] = True
+        tx.state["watching"].setdefault(key, {})[number] = True
 
 
-def unwatch(m: Machine, number: int, keys: Iterable[str]) -> None:
+def unwatch(tx: Transition, number: int, keys: Iterable[str]) -> None:
     """End what `watch` began."""
-    watching = m.state["watching"]
+    watching = tx.state["watching"]
     for key in keys:
         watchers = watching.get(key, {})
         watchers.pop(number, None)
@@ -37,20 +37,20 @@ def unwatch(m: Machine, number: int, keys: Iterable[str]) -> None:
             watching.pop(key, None)
 
 
-def listen(m: Machine, number: int, signal: str, key: Plain = None, unit: int = 0) -> None:
+def listen(tx: Transition, number: int, signal: str, key: Plain = None, unit: int = 0) -> None:
     """Have a wait, of a unit, or the activation of a map offered the messages of a signal."""
-    m.state["listening"].setdefault(_channel(signal, key), {})[number] = unit
+    tx.state["listening"].setdefault(_channel(signal, key), {})[number] = unit
 
 
-def unlisten(m: Machine, number: int, signal: str, key: Plain = None) -> None:
+def unlisten(tx: Transition, number: int, signal: str, key: Plain = None) -> None:
     """End what `listen` began."""
     for channel in (_channel(signal, key), signal):
-        listening = m.state["listening"].get(channel, {})
+        listening = tx.state["listening"].get(channel, {})
         if listening.pop(number, None) is not None and not listening:
-            del m.state["listening"][channel]
+            del tx.state["listening"][channel]
 
 
-def listeners(m: Machine, signal: str, key: str | None) -> Iterator[int]:
+def listeners(tx: Transition, signal: str, key: str | None) -> Iterator[int]:
     """Return who may take a message, by age; a message without a key may be for anybody.
 
     Args:
@@ -60,7 +60,7 @@ def listeners(m: Machine, signal: str, key: str | None) -> Iterator[int]:
     Returns:
         Numbers of waits and activations. Between two of them the listening must not change.
     """
-    listening = m.state["listening"]
+    listening = tx.state["listening"]
     if key is None:
         channels = [name for name in listening if name.partition(SEPARATOR)[0] == signal]
     else:
@@ -73,30 +73,30 @@ def _channel(signal: str, key: Plain) -> str:
     return f"{signal}{SEPARATOR}{key}" if isinstance(key, str) else signal
 
 
-def wake(m: Machine) -> None:
+def wake(tx: Transition) -> None:
     """Have those looked at that watch the keys that have changed."""
-    watching = m.state["watching"]
-    for key in m.changed if watching else ():
+    watching = tx.state["watching"]
+    for key in tx.changed if watching else ():
         for number in watching.get(key, ()):
-            if number not in m.awake:
-                m.awake.add(number)
-                heappush(m.watchers, number)
-    m.changed.clear()
+            if number not in tx.awake:
+                tx.awake.add(number)
+                heappush(tx.watchers, number)
+    tx.changed.clear()
 
 
-def wake_all(m: Machine) -> None:
+def wake_all(tx: Transition) -> None:
     """Have all looked at that watch anything."""
-    for numbers in m.state["watching"].values():
+    for numbers in tx.state["watching"].values():
         for number in numbers:
-            if number not in m.awake:
-                m.awake.add(number)
-                heappush(m.watchers, number)
+            if number not in tx.awake:
+                tx.awake.add(number)
+                heappush(tx.watchers, number)
 
 
-def next_watcher(m: Machine) -> int:
+def next_watcher(tx: Transition) -> int:
     """Return the oldest that watches a key that has changed and was not looked at since, or 0."""
-    if not m.watchers:
+    if not tx.watchers:
         return 0
-    number = heappop(m.watchers)
-    m.awake.discard(number)
+    number = heappop(tx.watchers)
+    tx.awake.discard(number)
     return number

@@ -19,15 +19,21 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.limits import call_counts, locks
 from flowengine.kernel.limits.suspension import park, unpark
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import RESPOND
-from flowengine.kernel.waiting import answers, call_questions, environment_questions, grants
-from flowengine.kernel.waiting.answers import About
+from flowengine.kernel.waiting import call_questions, environment_questions, grants
 from flowengine.kernel.waiting.approvals import answer, expired, voted
-from flowengine.kernel.waiting.shared_questions import Need, leave_questions
-from flowengine.kernel.waiting.waits import close_wait, start_hits_anew
+from flowengine.kernel.waiting.shared_questions import (
+    Need,
+    about_of,
+    answer_about,
+    close_question,
+    keep_answer,
+    leave_questions,
+)
+from flowengine.kernel.waiting.waits import start_hits_anew
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,12 +41,12 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Asked, Decided
     from flowengine.kernel.state.records import Unit, Wait
 
-_Needs = Callable[[Machine, "Unit"], "Iterable[Need]"]
+_Needs = Callable[[Transition, "Unit"], "Iterable[Need]"]
 _STAGES: tuple[_Needs, ...] = (call_questions.needs, environment_questions.needs)
 """One after the other: nobody is asked about the environments of a call that is not made."""
 
 
-def may_begin(m: Machine, unit: Unit) -> bool:
+def may_begin(tx: Transition, unit: Unit) -> bool:
     """Return whether the attempt of a unit may begin; if not, it is parked or has failed.
 
     Args:
@@ -48,18 +54,18 @@ def may_begin(m: Machine, unit: Unit) -> bool:
     """
     try:
         for stage in _STAGES:
-            open_ = _open_questions(m, stage(m, unit))
+            open_ = _open_questions(tx, stage(tx, unit))
             if open_:
-                _park(m, unit, open_)
+                _park(tx, unit, open_)
                 return False
     except (StepFailure, EvaluationError) as failure:
-        _fail(m, unit, failure)
+        _fail(tx, unit, failure)
         return False
     unit.pop("asks", None)
     return True
 
 
-def _open_questions(m: Machine, needed: Iterable[Need]) -> list[int]:
+def _open_questions(tx: Transition, needed: Iterable[Need]) -> list[int]:
     """Return the questions about what is needed that are open, asked now if nobody has.
 
     Raises:
@@ -67,18 +73,18 @@ def _open_questions(m: Machine, needed: Iterable[Need]) -> list[int]:
     """
     needs = list(needed)
     for need in needs:
-        before = answers.found(m, need.about)
+        before = answer_about(tx, need.about)
         if isinstance(before, dict) and not before["approved"]:
             raise StepFailure(before["type"], before["message"], before["output"])
     found = []
     for need in needs:
-        given = answers.found(m, need.about)  # two may need the same
+        given = answer_about(tx, need.about)  # two may need the same
         if not isinstance(given, dict):
             found.append(given if given is not None else need.ask()["id"])
     return found
 
 
-def ask_late(m: Machine, unit: Unit, event: Asked) -> None:
+def ask_late(tx: Transition, unit: Unit, event: Asked) -> None:
     """Ask about a call whose attempt was about to begin, which does not count as one.
 
     Args:
@@ -86,112 +92,109 @@ def ask_late(m: Machine, unit: Unit, event: Asked) -> None:
         event: What is asked.
     """
     if "timer" in unit:
-        m.clear_timer(unit.pop("timer"))
-    lock = m.node(m.act_of(unit)).lock
+        tx.clear_timer(unit.pop("timer"))
+    lock = tx.node(tx.act_of(unit)).lock
     if lock is not None and not lock.get("ordered"):
-        locks.leave(m, unit)  # nobody has one while people think
+        locks.leave_lock(tx, unit)  # nobody has one while people think
     unit["tries"] -= 1
     try:
-        wait = call_questions.ask_late(m, unit, event)
+        wait = call_questions.ask_late(tx, unit, event)
     except (StepFailure, EvaluationError) as failure:
-        _fail(m, unit, failure)
+        _fail(tx, unit, failure)
         return
     if wait is None:
-        m.agenda.append(entries.attempt(unit["id"]))
+        tx.agenda.append(entries.attempt(unit["id"]))
     else:
-        _park(m, unit, [wait["id"]])
+        _park(tx, unit, [wait["id"]])
 
 
-def _park(m: Machine, unit: Unit, open_: list[int]) -> None:
+def _park(tx: Transition, unit: Unit, open_: list[int]) -> None:
     unit["asks"] = list(dict.fromkeys(open_))
     move(unit, "asked")
     for number in unit["asks"]:
-        m.state["waits"][number]["units"][unit["id"]] = True
-    m.note(m.act_of(unit), "waiting", unit=unit)
-    park(m, unit)
+        tx.state["waits"][number]["units"][unit["id"]] = True
+    tx.note(tx.act_of(unit), "waiting", unit=unit)
+    park(tx, unit)
 
 
-def _fail(m: Machine, unit: Unit, failure: StepFailure | EvaluationError) -> None:
+def _fail(tx: Transition, unit: Unit, failure: StepFailure | EvaluationError) -> None:
     """Fail the attempt before its action has started."""
-    call_counts.forget(m, unit)
+    call_counts.uncount(tx, unit)
     unit.pop("asks", None)
     unit["attempt"] += 1
     unit["tries"] += 1
-    m.agenda.append(entries.attempt_failed(unit["id"], failure))
+    tx.agenda.append(entries.attempt_failed(unit["id"], failure))
 
 
-def decide(m: Machine, wait: Wait, event: Decided) -> None:
+def decide_permission(tx: Transition, wait: Wait, event: Decided) -> None:
     """Count a decision; the units that wait for it continue, or fail, if that settles the question.
 
     Args:
         wait: An open question.
         event: The decision, already found to be allowed and well-formed.
     """
-    decision = voted(m, wait, event)
+    decision = voted(tx, wait, event)
     if decision is not None:
-        _close(m, wait, "decided", decision)
+        _close(tx, wait, "decided", decision)
 
 
-def expire(m: Machine, wait: Wait) -> None:
+def expire(tx: Transition, wait: Wait) -> None:
     """Fail the units that wait for a question because nobody has decided in time."""
-    _close(m, wait, "expired", expired(wait))
+    _close(tx, wait, "expired", expired(wait))
 
 
-def _close(m: Machine, wait: Wait, how: str, decision: dict[str, Plain]) -> None:
-    output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
-    units = [m.state["units"][one] for one in wait["units"]]
+def _close(tx: Transition, wait: Wait, how: str, decision: dict[str, Plain]) -> None:
+    output = answer(tx.state["execution"]["id"], wait["record"], decision, tx.now)
+    units = [tx.state["units"][number] for number in wait["units"]]
     for unit in units:
-        start_hits_anew(m, wait, unit)
+        start_hits_anew(tx, wait, unit)
         unit["asks"].remove(wait["id"])
     responds = output["choice"] == RESPOND
     failure = None if output["approved"] or responds else _refusal(wait, output, decision)
     if output["choice"] is not None and not responds:
-        answers.put(m, _about(wait), _kept(m, wait, output, decision, failure))
-    close_wait(m, wait, how, output)
+        keep_answer(tx, about_of(wait), _kept(tx, wait, output, decision, failure))
+    close_question(tx, wait, how, output)
     for unit in units:
         if failure is not None:
-            leave_questions(m, unit)
+            leave_questions(tx, unit)
         elif unit["asks"]:
             continue
         move(unit, "ready")
-        unpark(m, unit)
+        unpark(tx, unit)
         if failure is not None:
-            _fail(m, unit, failure)
+            _fail(tx, unit, failure)
         elif responds:
-            call_questions.respond(m, unit, decision.get("value"))
+            call_questions.respond(tx, unit, decision.get("value"))
         else:
-            m.agenda.append(entries.attempt(unit["id"]))
+            tx.agenda.append(entries.attempt(unit["id"]))
     if decision.get("grant") is not None and output["approved"]:
-        _answer_by_grants(m)
+        _answer_by_grants(tx)
 
 
-def _answer_by_grants(m: Machine) -> None:
+def _answer_by_grants(tx: Transition) -> None:
     """Answer the open questions about calls that a grant answers which was just given."""
-    for wait in list(m.state["waits"].values()):
+    for wait in list(tx.state["waits"].values()):
         if wait["owner"] != "permission" or not call_questions.is_about_call(wait):
             continue
-        kept = call_questions.granted(m, wait)
+        kept = call_questions.answer_by_grant(tx, wait)
         if kept is None:
             continue
         record = wait["record"]
-        choice = next(one["id"] for one in record["choices"] if one["counts_as"] == "approve")
+        choice = next(
+            option["id"] for option in record["choices"] if option["counts_as"] == "approve"
+        )
         decision = {"choice": choice, "by": kept["by"], "via": "grant"}
-        units = [m.state["units"][one] for one in wait["units"]]
+        units = [tx.state["units"][number] for number in wait["units"]]
         for unit in units:
-            start_hits_anew(m, wait, unit)
+            start_hits_anew(tx, wait, unit)
             unit["asks"].remove(wait["id"])
-        answers.put(m, _about(wait), kept)
-        output = answer(m.state["execution"]["id"], record, decision, m.now)
-        close_wait(m, wait, "decided", output)
+        keep_answer(tx, about_of(wait), kept)
+        output = answer(tx.state["execution"]["id"], record, decision, tx.now)
+        close_question(tx, wait, "decided", output)
         for unit in units:
             move(unit, "ready")
-            unpark(m, unit)
-            m.agenda.append(entries.attempt(unit["id"]))
-
-
-def _about(wait: Wait) -> About:
-    owner, digest = wait["asks"]
-    return owner, digest
+            unpark(tx, unit)
+            tx.agenda.append(entries.attempt(unit["id"]))
 
 
 def _said_by_policy(decision: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +204,7 @@ def _said_by_policy(decision: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(
-    m: Machine,
+    tx: Transition,
     wait: Wait,
     output: dict[str, Any],
     decision: dict[str, Any],
@@ -212,12 +215,12 @@ def _kept(
     if failure is not None:
         return {**kept, "type": failure.type, "message": failure.message, "output": output}
     if call_questions.is_about_call(wait):
-        approved = call_questions.approved(m, wait, decision)
+        approved = call_questions.approved(tx, wait, decision)
         args = approved["args"] if approved["args"] is not None else wait["record"]["subject"]
-        grants.give(m, wait, decision, args)
+        grants.give(tx, wait, decision, args)
         return {**kept, **approved}
-    said = _said_by_policy(decision)
-    return {**kept, "policy": said["policy"]} if "policy" in said else kept
+    policy = _said_by_policy(decision)
+    return {**kept, "policy": policy["policy"]} if "policy" in policy else kept
 
 
 def _refusal(wait: Wait, output: dict[str, Any], decision: dict[str, Any]) -> StepFailure:
@@ -230,54 +233,54 @@ def _refusal(wait: Wait, output: dict[str, Any], decision: dict[str, Any]) -> St
         return StepFailure("Expired", f"{what}: nobody decided in time", output)
     if decision.get("images"):
         output = {**output, "images": decision["images"]}
-    said = f": {output['comment']}" if output["comment"] else ""
+    comment = f": {output['comment']}" if output["comment"] else ""
     refused = _said_by_policy(decision).get("refused")
     type, how = ("Refused", "refused") if refused else ("Rejected", "rejected")
-    return StepFailure(type, f"{what}: {how} by {output['by']}{said}", output)
+    return StepFailure(type, f"{what}: {how} by {output['by']}{comment}", output)
 
 
-def ask_anew(m: Machine, unit: Unit) -> None:
+def ask_anew(tx: Transition, unit: Unit) -> None:
     """Withdraw what a unit waits for; others who wait for it ask anew, as it does.
 
     Args:
         unit: In phase `asked`; what follows for itself is left to the caller.
     """
-    waits = [m.state["waits"][number] for number in unit["asks"]]
+    waits = [tx.state["waits"][number] for number in unit["asks"]]
     others = dict.fromkeys(number for wait in waits for number in wait["units"])
-    leave_questions(m, unit)
+    leave_questions(tx, unit)
     move(unit, "ready")
     for number in others:
         if number != unit["id"]:
-            _begin_again(m, m.state["units"][number])
+            _begin_again(tx, tx.state["units"][number])
 
 
-def look_again(m: Machine, unit: Unit) -> None:
+def look_again(tx: Transition, unit: Unit) -> None:
     """Ask anew what a unit waits for, if its step asks otherwise now.
 
     Args:
-        m: Of an execution that continues under another form of its flow.
+        tx: Of an execution that continues under another form of its flow.
         unit: In phase `asked`.
     """
     try:
-        if _asks_the_same(m, unit):
+        if _asks_the_same(tx, unit):
             return
     except (StepFailure, EvaluationError):
         pass  # the attempt says so
-    _begin_again(m, unit)
+    _begin_again(tx, unit)
 
 
-def _asks_the_same(m: Machine, unit: Unit) -> bool:
-    wait = m.state["waits"][unit["asks"][0]]
+def _asks_the_same(tx: Transition, unit: Unit) -> bool:
+    wait = tx.state["waits"][unit["asks"][0]]
     if call_questions.is_about_call(wait):
-        return call_questions.is_same(m, unit, wait)
-    needed = [answers.found(m, need.about) for need in environment_questions.needs(m, unit)]
-    return bool(needed) and all(one in unit["asks"] for one in needed)
+        return call_questions.is_same(tx, unit, wait)
+    needed = [answer_about(tx, need.about) for need in environment_questions.needs(tx, unit)]
+    return bool(needed) and all(question in unit["asks"] for question in needed)
 
 
-def _begin_again(m: Machine, unit: Unit) -> None:
+def _begin_again(tx: Transition, unit: Unit) -> None:
     unit.pop("shown", None)
-    leave_questions(m, unit)
+    leave_questions(tx, unit)
     unit["asks"] = []
     move(unit, "ready")
-    unpark(m, unit)
-    m.agenda.append(entries.attempt(unit["id"]))
+    unpark(tx, unit)
+    tx.agenda.append(entries.attempt(unit["id"]))

@@ -17,12 +17,11 @@ from flowengine.kernel.commands import CloseWait, OpenWait
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import format_time, parse_duration, parse_time
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move, move_wait
+from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import budget_of
-from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.listeners import listen, listeners, unlisten, unwatch, watch
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Unit, Wait
 
 
-def open_wait(m: Machine, unit: Unit) -> None:
+def open_wait(tx: Transition, unit: Unit) -> None:
     """Open the wait of a step.
 
     Args:
@@ -40,54 +39,54 @@ def open_wait(m: Machine, unit: Unit) -> None:
         StepFailure: A duration, time or count is none.
         EvaluationError: An expression has no value.
     """
-    act = m.act_of(unit)
-    spec = m.node(act).wait
+    act = tx.act_of(unit)
+    spec = tx.node(act).wait
     assert spec is not None
-    alternatives = [_begin(m, Names(m, act, unit), a) for a in spec["alternatives"]]
+    alternatives = [_new_alternative(tx, Names(tx, act, unit), a) for a in spec["alternatives"]]
     kind = _kind(spec["alternatives"])
-    wait = new_wait(m, unit, kind)
+    wait = new_wait(tx, unit, kind)
     wait["alternatives"] = alternatives
-    _take_kept(m, wait)
+    _take_kept(tx, wait)
     for index in range(len(alternatives)):
-        if is_open(m, wait):
-            _look(m, wait, index)
-    if not is_open(m, wait):
+        if is_open(tx, wait):
+            _look(tx, wait, index)
+    if not is_open(tx, wait):
         return
     for index, alternative in enumerate(wait["alternatives"]):
-        _listen(m, wait, index, alternative)
-    wait["record"].update(_described(m, wait))
-    show(m, wait)
+        _listen(tx, wait, index, alternative)
+    wait["record"].update(_described(tx, wait))
+    show(tx, wait)
 
 
-def show(m: Machine, wait: Wait) -> None:
+def show(tx: Transition, wait: Wait) -> None:
     """Make a wait known outside, or what has changed of it."""
-    unit = m.state["units"].get(wait["unit"])
+    unit = tx.state["units"].get(wait["unit"])
     if unit is not None and not wait["shown"]:
         open_ = wait["record"].get("ran") == "maybe"
-        m.note(m.act_of(unit), "uncertain" if open_ else "waiting", unit=unit)
+        tx.note(tx.act_of(unit), "uncertain" if open_ else "waiting", unit=unit)
     move_wait(wait, "open")
-    m.commands.append(OpenWait(dict(wait["record"])))
+    tx.commands.append(OpenWait(dict(wait["record"])))
 
 
-def new_wait(m: Machine, unit: Unit, kind: str, phase: Literal["wait", "ask"] = "wait") -> Wait:
+def new_wait(tx: Transition, unit: Unit, kind: str, phase: Literal["wait", "ask"] = "wait") -> Wait:
     """Return a new wait of a unit; the caller fills in the rest of its record."""
     owner: Owner = "step" if phase == "wait" else "attempt"
-    wait = add_wait(m, owner, unit["id"], kind, m.address(unit), m.node(m.act_of(unit)).id)
+    wait = add_wait(tx, owner, unit["id"], kind, tx.address(unit), tx.node(tx.act_of(unit)).id)
     unit["wait"] = wait["id"]
     move(unit, phase)
     return wait
 
 
-def add_wait(m: Machine, owner: Owner, unit: int, kind: str, address: str, step: str) -> Wait:
+def add_wait(tx: Transition, owner: Owner, unit: int, kind: str, address: str, step: str) -> Wait:
     """Put a new wait into the state and return it."""
-    number = m.new_id()
+    number = tx.new_id()
     wait: Wait = {
         "id": number,
         "owner": owner,
         "unit": unit,
         "kind": kind,
-        "since": m.now,
-        "event": m.state["events"],
+        "since": tx.now,
+        "event": tx.state["events"],
         "shown": False,
         "timers": [],
         "alternatives": [],
@@ -96,16 +95,16 @@ def add_wait(m: Machine, owner: Owner, unit: int, kind: str, address: str, step:
             "kind": kind,
             "address": address,
             "step": step,
-            "since": m.now,
+            "since": tx.now,
         },
     }
-    m.state["waits"][number] = wait
+    tx.state["waits"][number] = wait
     return wait
 
 
-def is_open(m: Machine, wait: Wait) -> bool:
+def is_open(tx: Transition, wait: Wait) -> bool:
     """Return whether a wait is still open."""
-    return wait["id"] in m.state["waits"]
+    return wait["id"] in tx.state["waits"]
 
 
 def _kind(alternatives: list[Any]) -> str:
@@ -114,15 +113,15 @@ def _kind(alternatives: list[Any]) -> str:
     return "state" if any("when" in a for a in alternatives) else "timer"
 
 
-def _begin(m: Machine, names: Names, spec: Any) -> dict[str, Plain]:
+def _new_alternative(tx: Transition, names: Names, spec: Any) -> dict[str, Plain]:
     """Evaluate one alternative: when it is due, which key it listens to, how many it needs."""
-    begun: dict[str, Plain] = {"got": []}
+    begun: dict[str, Plain] = {"messages": []}
     if "after" in spec:
-        begun["due"] = m.now + duration_of(evaluate(names, spec["after"]), "for")
+        begun["due"] = tx.now + duration_of(evaluate(names, spec["after"]), "for")
     elif "until" in spec:
         begun["due"] = _time_of(evaluate(names, spec["until"]))
     elif "signal" in spec:
-        declared = m.keys_of(names.frame).get(spec["signal"])
+        declared = tx.keys_of(names.frame).get(spec["signal"])
         key = evaluate(names, spec["key"]) if "key" in spec else declared
         begun["key"] = key
         count = evaluate(names, spec["count"]) if "count" in spec else 1
@@ -163,22 +162,24 @@ def _time_of(value: Plain) -> int:
         ) from None
 
 
-def _specs(m: Machine, wait: Wait) -> Any:
-    spec = m.node(m.act_of(m.state["units"][wait["unit"]])).wait
+def _specs(tx: Transition, wait: Wait) -> Any:
+    spec = tx.node(tx.act_of(tx.state["units"][wait["unit"]])).wait
     assert spec is not None
     return spec
 
 
-def _take_kept(m: Machine, wait: Wait) -> None:
+def _take_kept(tx: Transition, wait: Wait) -> None:
     """Take the messages sent before that fit some alternative, oldest first."""
-    specs = _specs(m, wait)["alternatives"]
+    specs = _specs(tx, wait)["alternatives"]
     signals = [s["signal"] for s in specs if "signal" in s and not s.get("transient")]
-    kept = [one for name in dict.fromkeys(signals) for one in m.state["kept"].get(name, ())]
+    kept = [
+        message for name in dict.fromkeys(signals) for message in tx.state["kept"].get(name, ())
+    ]
     for message in sorted(kept, key=_number_of):
-        if not is_open(m, wait):
+        if not is_open(tx, wait):
             return
-        if offer(m, wait, message, stored=True):
-            m.state["kept"][message["signal"]].remove(message)
+        if offer(tx, wait, message, stored=True):
+            tx.state["kept"][message["signal"]].remove(message)
 
 
 def _number_of(message: Plain) -> tuple[int, int]:
@@ -186,63 +187,63 @@ def _number_of(message: Plain) -> tuple[int, int]:
     return message["number"], message.get("part", 0)
 
 
-def _look(m: Machine, wait: Wait, index: int) -> None:
+def _look(tx: Transition, wait: Wait, index: int) -> None:
     """Trigger an alternative that holds already: a true condition, a time in the past."""
-    spec = _specs(m, wait)["alternatives"][index]
+    spec = _specs(tx, wait)["alternatives"][index]
     due = wait["alternatives"][index].get("due")
-    if due is not None and due <= m.now:
-        occur(m, wait, index, None)
+    if due is not None and due <= tx.now:
+        occur(tx, wait, index, None)
     elif "when" in spec:
-        unit = m.state["units"][wait["unit"]]
-        if holds(Names(m, m.act_of(unit), unit), spec["when"]):
-            occur(m, wait, index, None)
+        unit = tx.state["units"][wait["unit"]]
+        if holds(Names(tx, tx.act_of(unit), unit), spec["when"]):
+            occur(tx, wait, index, None)
 
 
-def _listen(m: Machine, wait: Wait, index: int, alternative: dict[str, Plain]) -> None:
-    spec = _specs(m, wait)["alternatives"][index]
+def _listen(tx: Transition, wait: Wait, index: int, alternative: dict[str, Plain]) -> None:
+    spec = _specs(tx, wait)["alternatives"][index]
     if "result" in alternative:
         return
     if "due" in alternative:
-        timer = m.set_timer_at(alternative["due"], "wait", wait["id"], index)
+        timer = tx.set_timer_at(alternative["due"], "wait", wait["id"], index)
         wait["timers"].append(timer)
     elif "signal" in spec:
-        listen(m, wait["id"], spec["signal"], alternative["key"], wait["unit"])
+        listen(tx, wait["id"], spec["signal"], alternative["key"], wait["unit"])
     else:
-        watch(m, wait["id"], _watches(m, wait, spec))
+        watch(tx, wait["id"], _watches(tx, wait, spec))
 
 
-def _watches(m: Machine, wait: Wait, spec: Any) -> Iterable[str]:
+def _watches(tx: Transition, wait: Wait, spec: Any) -> Iterable[str]:
     """Return the state keys that a condition names; if that is not known, all."""
-    act = m.act_of(m.state["units"][wait["unit"]])
-    return m.watched(act, spec.get("watches", m.flow_of(m.frame_of(act)).state))
+    act = tx.act_of(tx.state["units"][wait["unit"]])
+    return tx.watched(act, spec.get("watches", tx.flow_of(tx.frame_of(act)).state))
 
 
-def watch_again(m: Machine, wait: Wait) -> None:
+def watch_again(tx: Transition, wait: Wait) -> None:
     """Have a wait watch what its conditions name now: its step is another than when it opened."""
     if wait["alternatives"]:
-        for spec, alternative in zip(_specs(m, wait)["alternatives"], wait["alternatives"],
+        for spec, alternative in zip(_specs(tx, wait)["alternatives"], wait["alternatives"],
                                      strict=True):  # fmt: skip
             if "when" in spec and "result" not in alternative:
-                watch(m, wait["id"], _watches(m, wait, spec))
+                watch(tx, wait["id"], _watches(tx, wait, spec))
 
 
-def _described(m: Machine, wait: Wait) -> dict[str, Plain]:
+def _described(tx: Transition, wait: Wait) -> dict[str, Plain]:
     """Return what lists show of a wait: the signals with their keys, when it is due."""
-    specs = _specs(m, wait)["alternatives"]
+    specs = _specs(tx, wait)["alternatives"]
     signals = [
         {"signal": spec["signal"], "key": alternative.get("key")}
         for spec, alternative in zip(specs, wait["alternatives"], strict=True)
         if "signal" in spec
     ]
     dues = [a["due"] for a in wait["alternatives"] if "due" in a]
-    timer = m.state["timers"].get(m.state["units"][wait["unit"]].get("timer", 0))
+    timer = tx.state["timers"].get(tx.state["units"][wait["unit"]].get("timer", 0))
     if timer is not None:
         dues.append(timer["due"])
     described: dict[str, Plain] = {"due": min(dues)} if dues else {}
     return {**described, "signals": signals} if signals else described
 
 
-def offer(m: Machine, wait: Wait, message: Plain, *, stored: bool = False) -> bool:
+def offer(tx: Transition, wait: Wait, message: Plain, *, stored: bool = False) -> bool:
     """Offer a message to a wait.
 
     Args:
@@ -252,8 +253,8 @@ def offer(m: Machine, wait: Wait, message: Plain, *, stored: bool = False) -> bo
     Returns:
         Whether the wait took it.
     """
-    unit = m.state["units"][wait["unit"]]
-    for index, spec in enumerate(_specs(m, wait)["alternatives"]):
+    unit = tx.state["units"][wait["unit"]]
+    for index, spec in enumerate(_specs(tx, wait)["alternatives"]):
         alternative = wait["alternatives"][index]
         if spec.get("signal") != message["signal"] or "result" in alternative:
             continue
@@ -261,12 +262,12 @@ def offer(m: Machine, wait: Wait, message: Plain, *, stored: bool = False) -> bo
             continue
         if "match" in spec:
             shown = {"signal": {**message, "name": message["signal"]}}
-            if not holds(Names(m, m.act_of(unit), unit, extra=shown), spec["match"]):
+            if not holds(Names(tx, tx.act_of(unit), unit, extra=shown), spec["match"]):
                 continue
-        alternative["got"].append(message)
+        alternative["messages"].append(message)
         alternative["left"] -= 1
         if not alternative["left"]:
-            occur(m, wait, index, message)
+            occur(tx, wait, index, message)
         return True
     return False
 
@@ -276,12 +277,12 @@ def _key_fits(wanted: str | None, sent: str | None) -> bool:
     return sent is None or wanted is None or sent == wanted
 
 
-def is_for(m: Machine, frame: int, message: Plain) -> bool:
+def is_for(tx: Transition, frame: int, message: Plain) -> bool:
     """Return whether a message has the key that a flow at work is found by."""
-    return _key_fits(m.keys_of(frame).get(message["signal"]), message["key"])
+    return _key_fits(tx.keys_of(frame).get(message["signal"]), message["key"])
 
 
-def receive(m: Machine, message: Plain) -> bool:
+def receive(tx: Transition, message: Plain) -> bool:
     """Give a message to the oldest that takes it: an open wait, or a map that it adds an item to.
 
     Args:
@@ -290,48 +291,48 @@ def receive(m: Machine, message: Plain) -> bool:
     Returns:
         Whether somebody took it.
     """
-    for number in listeners(m, message["signal"], message["key"]):
-        wait = m.state["waits"].get(number)
+    for number in listeners(tx, message["signal"], message["key"]):
+        wait = tx.state["waits"].get(number)
         if wait is None:
-            act = m.state["acts"][number]
+            act = tx.state["acts"][number]
             open_ = act["units"] or act["next"] < len(act["over"])
-            if open_ and is_for(m, m.frame_of(act), message):
-                m.agenda.append(entries.add_item(number, message["data"]))
+            if open_ and is_for(tx, tx.frame_of(act), message):
+                tx.agenda.append(entries.add_item(number, message["data"]))
                 return True
             continue
         try:
-            if offer(m, wait, message):
+            if offer(tx, wait, message):
                 return True
         except EvaluationError as failure:
-            m.agenda.append(entries.unit_broken(wait["unit"], failure))
+            tx.agenda.append(entries.unit_broken(wait["unit"], failure))
     return False
 
 
-def occur(m: Machine, wait: Wait, index: int, message: Plain) -> None:
+def occur(tx: Transition, wait: Wait, index: int, message: Plain) -> None:
     """Trigger an alternative; the wait may end with it.
 
     Args:
         index: Which alternative.
         message: The message that made it occur, if one did.
     """
-    specs = _specs(m, wait)
+    specs = _specs(tx, wait)
     spec = specs["alternatives"][index]
     alternative = wait["alternatives"][index]
-    result: dict[str, Plain] = {"id": spec["id"], "at": format_time(m.now)}
+    result: dict[str, Plain] = {"id": spec["id"], "at": format_time(tx.now)}
     if message is not None:
-        got = [g["data"] for g in alternative["got"]]
+        data = [g["data"] for g in alternative["messages"]]
         result["signal"] = spec["signal"]
-        result["data"] = got if "count" in spec else got[0]
+        result["data"] = data if "count" in spec else data[0]
     alternative["result"] = result
     alone = len(specs["alternatives"]) == 1
     if specs["mode"] == "first":
         output = result["data"] if "count" in spec else result
-        end_wait(m, wait, "occurred", output, "ok" if alone else spec["id"])
+        end_wait(tx, wait, "occurred", output, "ok" if alone else spec["id"])
     elif all("result" in a for a in wait["alternatives"]):
-        end_wait(m, wait, "occurred", [a["result"] for a in wait["alternatives"]], "ok")
+        end_wait(tx, wait, "occurred", [a["result"] for a in wait["alternatives"]], "ok")
 
 
-def end_wait(m: Machine, wait: Wait, how: str, output: Plain, outcome: str) -> None:
+def end_wait(tx: Transition, wait: Wait, how: str, output: Plain, outcome: str) -> None:
     """End a wait and let its step go on with `outcome`.
 
     Args:
@@ -339,52 +340,53 @@ def end_wait(m: Machine, wait: Wait, how: str, output: Plain, outcome: str) -> N
         output: What the step gives.
         outcome: How it ended.
     """
-    start_hits_anew(m, wait, m.state["units"][wait["unit"]])
-    close_wait(m, wait, how, output)
-    m.agenda.append(entries.ended(wait["unit"], output, outcome))
+    start_hits_anew(tx, wait, tx.state["units"][wait["unit"]])
+    close_wait(tx, wait, how, output)
+    tx.agenda.append(entries.ended(wait["unit"], output, outcome))
 
 
-def start_hits_anew(m: Machine, wait: Wait, unit: Unit) -> None:
+def start_hits_anew(tx: Transition, wait: Wait, unit: Unit) -> None:
     """Count activations anew in the scopes around who waited, if it was really waited for."""
-    if wait["event"] == m.state["events"]:
+    if wait["event"] == tx.state["events"]:
         return
-    for act in m.acts_around(m.act_of(unit)):
-        m.scope_of(act)["hits"] = {}
+    for act in tx.acts_around(tx.act_of(unit)):
+        tx.scope_of(act)["hits"] = {}
 
 
-def close_wait(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
+def close_wait(tx: Transition, wait: Wait, how: str, result: Plain = None) -> None:
     """Take a wait out of the state, with its timers and all that listens for it."""
-    del m.state["waits"][wait["id"]]
+    del tx.state["waits"][wait["id"]]
     for timer in wait["timers"]:
-        m.clear_timer(timer)
+        tx.clear_timer(timer)
     for alternative in wait["record"].get("signals", ()):
-        unlisten(m, wait["id"], alternative["signal"], alternative["key"])
-    unit = m.state["units"].get(wait["unit"])
+        unlisten(tx, wait["id"], alternative["signal"], alternative["key"])
+    unit = tx.state["units"].get(wait["unit"])
     if wait["alternatives"] and unit is not None:
-        for spec in _specs(m, wait)["alternatives"]:
+        for spec in _specs(tx, wait)["alternatives"]:
             if "when" in spec:
-                unwatch(m, wait["id"], _watches(m, wait, spec))
-    LET_GO[wait["owner"]](m, wait)
+                unwatch(tx, wait["id"], _watches(tx, wait, spec))
+    if wait["owner"] in LET_GO:
+        LET_GO[wait["owner"]](tx, wait)
     if wait["shown"]:
-        m.commands.append(CloseWait(wait["id"], how, result))
+        tx.commands.append(CloseWait(wait["id"], how, result))
 
 
-def look_at_state(m: Machine, wait: Wait) -> bool:
+def look_at_state(tx: Transition, wait: Wait) -> bool:
     """Trigger the first alternative of a wait whose condition on state holds now.
 
     Returns:
         Whether there is something to do now.
     """
-    for index, spec in enumerate(_specs(m, wait)["alternatives"]):
+    for index, spec in enumerate(_specs(tx, wait)["alternatives"]):
         alternative = wait["alternatives"][index]
         if "when" not in spec or "result" in alternative:
             continue
         try:
-            _look(m, wait, index)
+            _look(tx, wait, index)
         except EvaluationError as failure:
-            m.agenda.append(entries.unit_broken(wait["unit"], failure))
+            tx.agenda.append(entries.unit_broken(wait["unit"], failure))
             return True
-        if not is_open(m, wait):
+        if not is_open(tx, wait):
             return True
     return False
 
@@ -392,32 +394,24 @@ def look_at_state(m: Machine, wait: Wait) -> bool:
 # Whose a wait is
 
 
-def _unit(m: Machine, wait: Wait) -> None:
-    del m.state["units"][wait["unit"]]["wait"]
+def _unit(tx: Transition, wait: Wait) -> None:
+    del tx.state["units"][wait["unit"]]["wait"]
 
 
-def _question(m: Machine, wait: Wait) -> None:
-    """Forget a question without an answer; who needs one asks again."""
-    owner, digest = wait["asks"]
-    if answers.found(m, (owner, digest)) == wait["id"]:
-        answers.take_back(m, (owner, digest))
-
-
-def _budget(m: Machine, wait: Wait) -> None:
-    budget = budget_of(m.state, wait["budget"])
+def _budget(tx: Transition, wait: Wait) -> None:
+    budget = budget_of(tx.state, wait["budget"])
     if budget is not None:
         del budget["wait"]
 
 
-def _cut(m: Machine, wait: Wait) -> None:
-    del m.state["cuts"][wait["cut"]]["wait"]
+def _cut(tx: Transition, wait: Wait) -> None:
+    del tx.state["cuts"][wait["cut"]]["wait"]
 
 
-LET_GO: dict[Owner, Callable[[Machine, Wait], None]] = {
+LET_GO: dict[Owner, Callable[[Transition, Wait], None]] = {
     "step": _unit,
-    "permission": _question,
     "budget": _budget,
     "attempt": _unit,
     "cut": _cut,
 }
-"""What is done to the owner of a wait that is closed, however it ended."""
+"""How the owner of a closed wait forgets it; for `permission`, see `close_question`."""

@@ -245,9 +245,10 @@ def _is_total(node: ast.ClassDef) -> bool:
 
 def _is_dataclass(node: ast.ClassDef, module: Module) -> bool:
     return any(
-        last_name(one) == "dataclass"
-        and _home(one.func if isinstance(one, ast.Call) else one, module) == "dataclasses"
-        for one in node.decorator_list
+        last_name(decorator) == "dataclass"
+        and _home(decorator.func if isinstance(decorator, ast.Call) else decorator, module)
+        == "dataclasses"
+        for decorator in node.decorator_list
     )
 
 
@@ -258,7 +259,7 @@ def _is_readable(node: ast.ClassDef) -> bool:
             case ast.FunctionDef(name=name, decorator_list=decorators):
                 if (
                     name.startswith("__get_pydantic")
-                    or not {last_name(one) for one in decorators} <= _CHECKS
+                    or not {last_name(decorator) for decorator in decorators} <= _CHECKS
                 ):
                     return False
     words = {word for word, _ in _settings(node)}
@@ -288,7 +289,11 @@ def _home(name: ast.expr, module: Module) -> str:
         case ast.Attribute(value=ast.Name(id=text)):
             node = module.names.get(text)
             if isinstance(node, ast.Import):
-                return next(one.name for one in node.names if (one.asname or one.name) == text)
+                return next(
+                    imported.name
+                    for imported in node.names
+                    if (imported.asname or imported.name) == text
+                )
     return ""
 
 

@@ -55,13 +55,16 @@ def conversion(function: Callable[..., Any], skip: Collection[str] = ()) -> Conv
     hints = resolved_hints(function)
     each: dict[str, Callable[[Any], Any]] = {}
     fields: dict[str, Any] = {}
-    for one in given_parameters(function):
-        hint = hints.get(one.name, inspect.Parameter.empty)
-        convert = None if one.name in skip else _of_type(hint)
-        if convert is not None and one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}:
-            each[one.name] = convert
-        if (field := field_of(one)) is not None and not field.is_required():
-            fields[one.name] = field
+    for parameter in given_parameters(function):
+        hint = hints.get(parameter.name, inspect.Parameter.empty)
+        convert = None if parameter.name in skip else _of_type(hint)
+        if convert is not None and parameter.kind in {
+            parameter.POSITIONAL_OR_KEYWORD,
+            parameter.KEYWORD_ONLY,
+        }:
+            each[parameter.name] = convert
+        if (field := field_of(parameter)) is not None and not field.is_required():
+            fields[parameter.name] = field
     return _together(each, fields) if each else None
 
 
@@ -71,16 +74,16 @@ def _together(each: Mapping[str, Callable[[Any], Any]], fields: Mapping[str, Any
         for name, field in fields.items():
             if name not in arguments:  # the function would get the field itself
                 made[name] = field.get_default(call_default_factory=True)
-        for name, one in each.items():
+        for name, convert_value in each.items():
             if name in arguments:
                 try:
-                    made[name] = one(arguments[name])
+                    made[name] = convert_value(arguments[name])
                 except _Misfit as misfit:
-                    wrong |= {f"{name}{path}": said for path, said in misfit.said.items()}
+                    wrong |= {f"{name}{path}": fault for path, fault in misfit.faults.items()}
         if wrong:
-            told = "; ".join(f"'{path}' {said}" for path, said in wrong.items())
+            faults = "; ".join(f"'{path}' {fault}" for path, fault in wrong.items())
             data: Plain = {"fields": {**wrong}}
-            raise ValidationError(f"the arguments do not fit: {told}", data=data)
+            raise ValidationError(f"the arguments do not fit: {faults}", data=data)
         return made
 
     return convert
@@ -89,9 +92,9 @@ def _together(each: Mapping[str, Callable[[Any], Any]], fields: Mapping[str, Any
 class _Misfit(Exception):
     """A value does not fit: path inside it → what is wrong."""
 
-    def __init__(self, said: dict[str, str]) -> None:
+    def __init__(self, faults: dict[str, str]) -> None:
         super().__init__()
-        self.said = said
+        self.faults = faults
 
 
 def _of_type(hint: Any) -> Callable[[Any], Any] | None:
@@ -118,12 +121,12 @@ def _of_type(hint: Any) -> Callable[[Any], Any] | None:
             return adapter.validate_python(value)
         except Invalid as invalid:
             errors = invalid.errors(include_url=False, include_input=False)
-            raise _Misfit({_path(one["loc"]): _said(one) for one in errors}) from None
+            raise _Misfit({_path(error["loc"]): _fault_of(error) for error in errors}) from None
 
     return convert
 
 
-def _said(error: Any) -> str:
+def _fault_of(error: Any) -> str:
     return "is missing" if error["type"] == "missing" else predicate(error)
 
 
@@ -137,16 +140,16 @@ def _is_plain(hint: Any, around: tuple[Any, ...]) -> bool:
         return True
     origin = get_origin(hint)
     if origin is Literal:
-        return all(isinstance(one, str | int | bool | NoneType) for one in get_args(hint))
+        return all(isinstance(value, str | int | bool | NoneType) for value in get_args(hint))
     if origin in _HOLDING:
-        return all(_is_plain(one, around) for one in get_args(hint))
+        return all(_is_plain(part, around) for part in get_args(hint))
     if hasattr(hint, "__metadata__"):
-        said = all(isinstance(one, str) for one in hint.__metadata__)
-        return said and _is_plain(get_args(hint)[0], around)
+        only_described = all(isinstance(note, str) for note in hint.__metadata__)
+        return only_described and _is_plain(get_args(hint)[0], around)
     if is_typeddict(hint):
         from typing import get_type_hints
 
         return hint in around or all(
-            _is_plain(one, (*around, hint)) for one in get_type_hints(hint).values()
+            _is_plain(part, (*around, hint)) for part in get_type_hints(hint).values()
         )
     return False

@@ -31,27 +31,27 @@ def parse(docstring: str | None) -> tuple[str, dict[str, str]]:
         The text without what is said of parameters; and that, by their names, each in one line.
     """
     rest: list[str] = []
-    told: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     lines = _cleaned(docstring or "")
     while lines:
         line, following = lines[0], lines[1] if len(lines) > 1 else ""
         if _GOOGLE.fullmatch(line):
-            end = _end(lines, 1, lambda one: bool(one) and not one[0].isspace())
-            told |= _google(lines[1:end])
+            end = _end(lines, 1, lambda line: bool(line) and not line[0].isspace())
+            descriptions |= _google(lines[1:end])
         elif _NUMPY.fullmatch(line) and _UNDERLINE.fullmatch(following):
             end = next(_headings(lines, 2), len(lines))
-            told |= _numpy(lines[2:end])
+            descriptions |= _numpy(lines[2:end])
         elif found := _FIELD.match(line):
-            end = _end(lines, 1, lambda one: not one or not one[0].isspace())
-            told[found[1]] = _joined([found[2], *lines[1:end]])
+            end = _end(lines, 1, lambda line: not line or not line[0].isspace())
+            descriptions[found[1]] = _joined([found[2], *lines[1:end]])
         elif _TYPE.match(line):
-            end = _end(lines, 1, lambda one: not one or not one[0].isspace())
+            end = _end(lines, 1, lambda line: not line or not line[0].isspace())
         else:
             rest.append(line)
             end = 1
         lines = lines[end:]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(rest)).strip()
-    return text, {name: said for name, said in told.items() if said}
+    return text, {name: description for name, description in descriptions.items() if description}
 
 
 def _cleaned(docstring: str) -> list[str]:
@@ -87,7 +87,7 @@ def _google(lines: list[str]) -> dict[str, str]:
             found[name] = [entry[3] or ""]
         elif name:
             found[name].append(line)
-    return {name: _joined(said) for name, said in found.items()}
+    return {name: _joined(lines_of) for name, lines_of in found.items()}
 
 
 def _numpy(lines: list[str]) -> dict[str, str]:
@@ -101,7 +101,7 @@ def _numpy(lines: list[str]) -> dict[str, str]:
         else:
             for name in names:
                 found[name].append(line)
-    return {name: _joined(said) for name, said in found.items()}
+    return {name: _joined(lines_of) for name, lines_of in found.items()}
 
 
 def _joined(lines: list[str]) -> str:

@@ -26,7 +26,7 @@ def hinted_classes(hint: ast.AST | None, module: Module, hops: int = _HOPS) -> l
         return []
 
     def each(*parts: ast.AST) -> list[str]:
-        return [one for part in parts for one in hinted_classes(part, module, hops - 1)]
+        return [name for part in parts for name in hinted_classes(part, module, hops - 1)]
 
     match hint:
         case ast.Constant(value=str(text)):
@@ -58,7 +58,9 @@ def _imported(dotted: str, module: Module) -> list[str]:
     while begin:
         node = module.names.get(begin)
         if isinstance(node, ast.Import | ast.ImportFrom):
-            alias = next(one for one in node.names if (one.asname or one.name) == begin)
+            alias = next(
+                imported for imported in node.names if (imported.asname or imported.name) == begin
+            )
             home = f"{absolute(node, module)}." if isinstance(node, ast.ImportFrom) else ""
             return [f"{home}{alias.name}{rest}"]
         begin, dot, last = begin.rpartition(".")

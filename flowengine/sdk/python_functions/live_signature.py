@@ -51,27 +51,33 @@ def read_function(
     name, code = name_of(function), _code(function)
     hints = resolved_hints(function)
     types = LiveTypes()
-    description, told = parse(_docstring(function))
+    description, descriptions = parse(_docstring(function))
     parameters, open, every = [], False, set()
-    for one in given_parameters(function):
-        hint = hints.get(one.name, Given.empty)
-        every.add(one.name)
-        if one.kind is Given.VAR_KEYWORD:
+    for parameter in given_parameters(function):
+        hint = hints.get(parameter.name, Given.empty)
+        every.add(parameter.name)
+        if parameter.kind is Given.VAR_KEYWORD:
             open = True
-        elif one.name not in {*INJECTED, *environments} and not is_injected(hint, is_environment):
-            if one.kind not in _BY_NAME:
-                stars = "*" if one.kind is Given.VAR_POSITIONAL else ""
+        elif parameter.name not in {*INJECTED, *environments} and not is_injected(
+            hint, is_environment
+        ):
+            if parameter.kind not in _BY_NAME:
+                stars = "*" if parameter.kind is Given.VAR_POSITIONAL else ""
                 raise UsageError(
-                    f"the parameter '{stars}{one.name}' of {name} cannot be given by name",
+                    f"the parameter '{stars}{parameter.name}' of {name} cannot be given by name",
                     hint="give each argument a parameter with a name of its own",
                 )
-            schema = _of_parameter(types, name, one.name, hint)
-            field = field_of(one)
-            required = one.default is Given.empty if field is None else field.is_required()
+            schema = _of_parameter(types, name, parameter.name, hint)
+            field = field_of(parameter)
+            required = parameter.default is Given.empty if field is None else field.is_required()
             # A field's schema has its default already.
             without = required or field is not None
-            default = ABSENT if without else plain_default(one.default)
-            parameters.append(Parameter(one.name, schema, required, default, told.get(one.name)))
+            default = ABSENT if without else plain_default(parameter.default)
+            parameters.append(
+                Parameter(
+                    parameter.name, schema, required, default, descriptions.get(parameter.name)
+                )
+            )
     returns = _of_result(types, hints)
     return Signature(
         description=description,
@@ -115,7 +121,7 @@ def given_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     while isinstance(inner, functools.partial):
         bound |= inner.keywords.keys()
         inner = inner.func
-    return [one for one in found if one.name not in bound]
+    return [parameter for parameter in found if parameter.name not in bound]
 
 
 def resolved_hints(function: Any) -> dict[str, Any]:
@@ -214,15 +220,15 @@ def is_injected(hint: Any, is_environment: Callable[[type], bool] | None = None)
     """Return whether the engine gives what a hint names."""
     if isinstance(hint, str):
         return hint.rpartition(".")[2] == "StepContext"
-    each = [one for one in get_args(hint) if one is not type(None)] or [hint]
+    each = [hinted for hinted in get_args(hint) if hinted is not type(None)] or [hint]
     return all(
-        inspect.isclass(one)
+        inspect.isclass(hinted)
         and (
-            one.__name__ == "StepContext"
-            or issubclass(one, Resource)
-            or (is_environment is not None and is_environment(one))
+            hinted.__name__ == "StepContext"
+            or issubclass(hinted, Resource)
+            or (is_environment is not None and is_environment(hinted))
         )
-        for one in each
+        for hinted in each
     )
 
 
@@ -235,9 +241,9 @@ def _of_parameter(types: LiveTypes, function: str, name: str, hint: Any) -> Any:
     try:
         return types.schema(hint)
     except (UsageError, NameError) as error:
-        told = getattr(error, "message", str(error))
+        why = getattr(error, "message", str(error))
         raise UsageError(
-            f"the parameter '{name}' of {function} cannot be an argument: {told}",
+            f"the parameter '{name}' of {function} cannot be an argument: {why}",
             hint="give it a type that JSON has, or let the engine give it: an environment",
         ) from None
 

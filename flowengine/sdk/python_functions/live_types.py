@@ -102,9 +102,11 @@ class LiveTypes:
         if hasattr(type, "__metadata__"):
             return self._annotated(type)
         if origin in {Union, UnionType}:
-            return union([self.schema(one) for one in items])
+            return union([self.schema(item) for item in items])
         if origin is Literal:
-            return choices([one.value if isinstance(one, enum.Enum) else one for one in items])
+            return choices(
+                [value.value if isinstance(value, enum.Enum) else value for value in items]
+            )
         if origin in _TRANSPARENT or name in {"ReadOnly", "Required", "NotRequired"}:
             return self.schema(items[0])
         if name in LISTS:
@@ -116,22 +118,22 @@ class LiveTypes:
         if origin is tuple and items[-1:] == (...,):
             return array(self.schema(items[0]))
         if origin is tuple:
-            return fixed([self.schema(one) for one in items])
+            return fixed([self.schema(item) for item in items])
         return self._asked(type)
 
     def _annotated(self, type: Any) -> Schema:
-        base, told, rest = get_args(type)[0], None, []
-        for one in type.__metadata__:
-            text = one if isinstance(one, str) else getattr(one, "documentation", None)
-            told = text if isinstance(text, str) else told
+        base, description, rest = get_args(type)[0], None, []
+        for note in type.__metadata__:
+            text = note if isinstance(note, str) else getattr(note, "documentation", None)
+            description = text if isinstance(text, str) else description
             if not isinstance(text, str):
-                rest.append(one)
+                rest.append(note)
         if rest:
             # Not written as a subscript: the type is not known before.
             schema = self._asked(typing.Annotated.__class_getitem__((base, *rest)))  # type: ignore[attr-defined]
         else:
             schema = self.schema(base)
-        return schema if told is None else {**schema, "description": told}
+        return schema if description is None else {**schema, "description": description}
 
     def _class(self, cls: Any) -> Schema:
         if cls in {list, tuple} or cls in {collections.abc.Sequence, collections.abc.Iterable}:
@@ -176,19 +178,19 @@ class LiveTypes:
         from pydantic.errors import PydanticUserError
 
         try:
-            told = TypeAdapter(type).json_schema()
+            schema = TypeAdapter(type).json_schema()
         except PydanticUserError as error:
             raise UsageError(
                 f"{_named(type)} has no JSON Schema: {error.message.splitlines()[0]}",
                 hint="give a type of data, or a JSON Schema as a dict",
             ) from None
-        definitions = told.pop("$defs", {})
-        root = told.get("$ref", "").removeprefix("#/$defs/") if len(told) == 1 else None
-        if not definitions and inspect.isclass(type) and "properties" in told:
-            definitions, root = {type.__name__: told}, type.__name__
+        definitions = schema.pop("$defs", {})
+        root = schema.get("$ref", "").removeprefix("#/$defs/") if len(schema) == 1 else None
+        if not definitions and inspect.isclass(type) and "properties" in schema:
+            definitions, root = {type.__name__: schema}, type.__name__
         if root in definitions:
-            told = {"$ref": f"#/$defs/{root}"}
-        return self._adopted(told, definitions)
+            schema = {"$ref": f"#/$defs/{root}"}
+        return self._adopted(schema, definitions)
 
     def _adopted(self, schema: Schema, definitions: Schema) -> Schema:
         """Return a schema of pydantic in the forms that are used here."""
@@ -235,8 +237,8 @@ def _members(cls: type[enum.Enum]) -> Schema:
             f"{_named(cls)} has no JSON Schema: its members are not all text or numbers"
         )
     schema = choices(values)
-    told = _docstring(cls)
-    return {"description": told, **schema} if told else schema
+    description = _docstring(cls)
+    return {"description": description, **schema} if description else schema
 
 
 def _is_required(cls: Any, name: str) -> bool:
@@ -247,11 +249,11 @@ def _is_required(cls: Any, name: str) -> bool:
 
 
 def _docstring(cls: Any) -> str | None:
-    told = cls.__dict__.get("__doc__")
-    generated = str(told).startswith(f"{cls.__name__}(")  # by `dataclass`
-    if not told or generated or told == "An enumeration.":
+    text = cls.__dict__.get("__doc__")
+    generated = str(text).startswith(f"{cls.__name__}(")  # by `dataclass`
+    if not text or generated or text == "An enumeration.":
         return None
-    return inspect.cleandoc(told)
+    return inspect.cleandoc(text)
 
 
 def needed(schema: Schema, definitions: Schema) -> Schema:

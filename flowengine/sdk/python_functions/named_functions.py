@@ -50,7 +50,11 @@ def _partial(
 ) -> NamedFunction | None:
     inner = named_function(function, reader, hops)
     names = [word.arg for word in words]
-    if inner is None or None in names or any(isinstance(one, ast.Starred) for one in given):
+    if (
+        inner is None
+        or None in names
+        or any(isinstance(argument, ast.Starred) for argument in given)
+    ):
         return None
     bound = inner.bound.union(name for name in names if name is not None)
     return inner._replace(first=inner.first + len(given), bound=bound)
@@ -62,7 +66,9 @@ def _attribute(
     """Return a function of a module, or a method of an object that a module makes."""
     match reader.find(module, owner):
         case Found(ast.Import(names=names)):
-            full = next(one.name for one in names if (one.asname or one.name) == owner)
+            full = next(
+                imported.name for imported in names if (imported.asname or imported.name) == owner
+            )
             source = reader.module(full)
             found = None if source is None else reader.find(source, name)
             return None if found is None else named_function(found, reader, hops)
@@ -76,7 +82,7 @@ def _method(cls: Found | None, name: str) -> NamedFunction | None:
         return None
     for node in cls.node.body:
         if isinstance(node, FUNCTION) and node.name == name:
-            marks = {last_name(one) for one in node.decorator_list}
+            marks = {last_name(decorator) for decorator in node.decorator_list}
             if marks - {"staticmethod", "classmethod"}:
                 return None
             return NamedFunction(node, cls.module, first=0 if "staticmethod" in marks else 1)

@@ -29,7 +29,7 @@ def all_plain(hints: Mapping[str, Any], skip: Collection[str]) -> bool:
 def _is_plain(hint: Any) -> bool:
     if isinstance(hint, str):
         return all(word in _NAMES for word in hint.translate(_MARKS).split())
-    if any(hint is one for one in _TYPES):
+    if any(hint is known for known in _TYPES):
         return True
     of = getattr(hint, "__args__", ())
     return getattr(hint, "__origin__", None) in {list, dict} and all(map(_is_plain, of))

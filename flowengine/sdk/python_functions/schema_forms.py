@@ -47,8 +47,11 @@ def arguments(parameters: Iterable[Parameter], *, open: bool) -> Schema:
         open: Whether the function takes other names, too: `**kwargs`.
     """
     each = list(parameters)
-    schema: Schema = {"type": "object", "properties": {one.name: _property(one) for one in each}}
-    required: list[Plain] = [one.name for one in each if one.required]
+    schema: Schema = {
+        "type": "object",
+        "properties": {parameter.name: _property(parameter) for parameter in each},
+    }
+    required: list[Plain] = [parameter.name for parameter in each if parameter.required]
     if required:
         schema["required"] = required
     if not open:
@@ -56,15 +59,15 @@ def arguments(parameters: Iterable[Parameter], *, open: bool) -> Schema:
     return schema
 
 
-def _property(one: Parameter) -> Schema:
-    schema = dict(one.schema)
-    if one.description and "description" not in schema:
-        schema["description"] = one.description
-    if one.default is ABSENT or not is_plain(one.default):
+def _property(parameter: Parameter) -> Schema:
+    schema = dict(parameter.schema)
+    if parameter.description and "description" not in schema:
+        schema["description"] = parameter.description
+    if parameter.default is ABSENT or not is_plain(parameter.default):
         return schema
-    if one.default is None:
+    if parameter.default is None:
         schema = nullable(schema)
-    return {**schema, "default": one.default}
+    return {**schema, "default": parameter.default}
 
 
 def is_plain(value: Any) -> bool:
@@ -72,7 +75,7 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(is_plain, value))
     if isinstance(value, dict):
-        return all(type(key) is str and is_plain(one) for key, one in value.items())
+        return all(type(key) is str and is_plain(item) for key, item in value.items())
     return value is None or type(value) in {str, int, float, bool}
 
 
@@ -119,7 +122,7 @@ def union(schemas: Sequence[Schema]) -> Schema:
     choices: list[Plain] = []
     for schema in schemas:
         more = schema["anyOf"] if schema.keys() == {"anyOf"} else [schema]
-        choices += [one for one in more if one not in choices]
+        choices += [choice for choice in more if choice not in choices]
     return {"anyOf": choices} if len(choices) > 1 else dict(choices[0])
 
 
@@ -202,18 +205,18 @@ class Records:
     def _is_circle(self, name: str) -> bool:
         pending, seen = references(self._schemas[name]), set[str]()
         while pending:
-            one = pending.pop()
-            if one == name:
+            referred = pending.pop()
+            if referred == name:
                 return True
-            if one not in seen:
-                seen.add(one)
-                pending += references(self._schemas[one])
+            if referred not in seen:
+                seen.add(referred)
+                pending += references(self._schemas[referred])
         return False
 
     def _put_in(self, schema: Schema, kept: set[str]) -> Schema:
         name = _referred(schema)
         if name is not None and name not in kept:
-            beside = {key: one for key, one in schema.items() if key != "$ref"}
+            beside = {key: value for key, value in schema.items() if key != "$ref"}
             return self._put_in({**self._schemas[name], **beside}, kept)
         return each_part(schema, lambda part: self._put_in(part, kept))
 

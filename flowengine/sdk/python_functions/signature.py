@@ -104,7 +104,7 @@ def _suggestion(name: str, module: Module) -> str | None:
 def _signature(found: NamedFunction, reader: Reader) -> Signature:
     node, module = found.node, found.module
     hints = TypeHints(reader)
-    description, told = parse(ast.get_docstring(node))
+    description, descriptions = parse(ast.get_docstring(node))
     given = node.args
     by_position = given.posonlyargs[found.first :]
     if by_position:
@@ -120,7 +120,9 @@ def _signature(found: NamedFunction, reader: Reader) -> Signature:
     first_default = len(given.args) - len(given.defaults)
     defaults = [*[None] * first_default, *given.defaults, *given.kw_defaults]
     every = [*given.args, *given.kwonlyargs]
-    taken = {one.arg for one in given.args[: max(0, found.first - len(given.posonlyargs))]}
+    taken = {
+        argument.arg for argument in given.args[: max(0, found.first - len(given.posonlyargs))]
+    }
     for parameter, default in zip(every, defaults, strict=True):
         name = parameter.arg
         if name in {*INJECTED, *taken, *found.bound} or _is_context(parameter.annotation):
@@ -132,7 +134,7 @@ def _signature(found: NamedFunction, reader: Reader) -> Signature:
         elif default is not None:
             value = literal(default)
             value = ABSENT if value is UNKNOWN else value
-        parameters.append(Parameter(name, schema, required, value, told.get(name)))
+        parameters.append(Parameter(name, schema, required, value, descriptions.get(name)))
         if schema.keys() <= {"description"}:
             classes[name] = hinted_classes(parameter.annotation, module)
     args = arguments(parameters, open=given.kwarg is not None)

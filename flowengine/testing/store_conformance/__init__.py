@@ -11,25 +11,38 @@ breaks the rule that the check's docstring states. With pytest:
 from __future__ import annotations
 
 from flowengine.testing.store_conformance import (
-    care,
+    artifacts,
+    directory,
+    flows,
     grants,
+    inbox,
     journals,
     leases,
-    lists,
     locks,
     messages,
-    waits,
 )
 from flowengine.testing.store_conformance.making import Check, MakeStore
 
-__all__ = ["CHECKS", "Check", "MakeStore", "check_store"]
+__all__ = ["CHECKS", "CHECKS_OF_PORTS", "Check", "MakeStore", "check_store"]
 
-CHECKS: list[Check] = [
-    check
-    for part in (journals, leases, messages, locks, waits, grants, lists, care)
-    for name, check in vars(part).items()
-    if name.startswith("check_")
-]
+_PARTS = {
+    "flows": [flows],
+    "journals": [journals, leases],
+    "directory": [directory],
+    "inbox": [inbox],
+    "messages": [messages, locks, grants],
+    "artifacts": [artifacts],
+}
+
+CHECKS_OF_PORTS: dict[str, list[Check]] = {
+    port: [
+        check for part in parts for name, check in vars(part).items() if name.startswith("check_")
+    ]
+    for port, parts in _PARTS.items()
+}
+"""The checks of each port of `flowengine.journal.ports`, by the name of its module."""
+
+CHECKS: list[Check] = [check for checks in CHECKS_OF_PORTS.values() for check in checks]
 """All checks."""
 
 

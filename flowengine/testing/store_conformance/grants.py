@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.records import Head, NewGrant, Vote
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.testing.store_conformance.making import (
     FLOW,
@@ -19,14 +19,16 @@ from flowengine.testing.store_conformance.making import (
 )
 
 
-def _ask(store: Store, execution: str, *waits: int) -> list[str]:
-    """Begin an execution with waits, and return the ids of the waits."""
+def _ask(store: JournalStore, execution: str, *waits: int) -> list[str]:
+    """Begin an execution that asks, and return the ids of its waits."""
     new_execution(store, execution)
     append_event(store, execution, 1, opened=[approval(number) for number in waits])
     return [wait_id(execution, number) for number in waits]
 
 
-def _give(store: Store, execution: str, uses: int | None = None, until: int | None = None) -> str:
+def _give(
+    store: JournalStore, execution: str, uses: int | None = None, until: int | None = None
+) -> str:
     [wait] = _ask(store, execution, 0)
     gives = NewGrant("pay", "v1", b"body", uses, until)
     same(store.decide(wait, approve()._replace(gives=gives)).accepted, True, "the decision")
@@ -38,8 +40,8 @@ def _by(grant: str, at: int = 30, by: str = "user:ana") -> Vote:
 
 
 @checks
-def check_a_grant_comes_with_the_decision_that_settles_a_wait(store: Store) -> None:
-    """A grant is kept with an accepted approval, but not with a later decision or a rejection."""
+def check_a_grant_comes_with_the_decision_that_settles_a_wait(store: JournalStore) -> None:
+    """It is kept if the decision is; not if another one was first, or the decision is a no."""
     id = _give(store, "e1", uses=2, until=99)
     [grant] = store.grants()
     told = grant.id, grant.flow, grant.tool, grant.version, grant.by, grant.at, grant.body
@@ -58,8 +60,8 @@ def check_a_grant_comes_with_the_decision_that_settles_a_wait(store: Store) -> N
 
 
 @checks
-def check_a_grant_is_used_once_by_each_decision_that_counts(store: Store) -> None:
-    """A use counts with an accepted vote, until the grant is used up."""
+def check_a_grant_is_used_once_by_each_decision_that_counts(store: JournalStore) -> None:
+    """A use counts with the vote; a vote that is not accepted uses nothing; then it is used up."""
     grant = _give(store, "e1", uses=2)
     first, second, third = _ask(store, "e2", 0, 1, 2)
     stands = store.decide(first, _by(grant))
@@ -76,7 +78,7 @@ def check_a_grant_is_used_once_by_each_decision_that_counts(store: Store) -> Non
 
 
 @checks
-def check_a_grant_holds_until_its_time_and_its_revocation(store: Store) -> None:
+def check_a_grant_holds_until_its_time_and_its_revocation(store: JournalStore) -> None:
     """From its time on, and from when `revoke` returns, no vote can use it."""
     timed, ended = _give(store, "e1", until=50), _give(store, "e2")
     first, second, third = _ask(store, "e3", 0, 1, 2)
@@ -93,8 +95,8 @@ def check_a_grant_holds_until_its_time_and_its_revocation(store: Store) -> None:
 
 
 @checks
-def check_a_grant_outlives_the_execution_that_asked(store: Store) -> None:
-    """Pruning removes the execution, but not its grants to later ones."""
+def check_a_grant_outlives_the_execution_that_asked(store: JournalStore) -> None:
+    """Pruning removes the execution, not what was granted to later ones."""
     grant = _give(store, "e1")
     append_event(store, "e1", 2, head=Head("succeeded", 40))
     store.prune(40)

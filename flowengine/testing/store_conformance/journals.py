@@ -1,16 +1,25 @@
-"""Flows and journals: committed data is there, complete and in order."""
+"""Journals: what was committed is there, in order, whole."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from flowengine.errors import Conflict, InputError, NotFound, StoreError
-from flowengine.journal.records import Append, Entry, Head, ListPart, NewExecution
-from flowengine.journal.store import Store
+from flowengine.journal.records import (
+    Append,
+    ClosedWait,
+    Entry,
+    Head,
+    ListPart,
+    NewExecution,
+)
+from flowengine.journal.store import JournalStore
+from flowengine.kernel.notation.ids import wait_id
 from flowengine.testing.store_conformance.making import (
     FLOW,
     append_event,
     approval,
+    approve,
     checks,
     new_execution,
     raises,
@@ -19,53 +28,8 @@ from flowengine.testing.store_conformance.making import (
 
 
 @checks
-def check_flows_are_kept_by_hash(store: Store) -> None:
-    """A flow is there once it was put, and putting it again changes nothing."""
-    store.put_flow("a", b"one")
-    store.put_flow("a", b"one")
-
-    same(store.get_flow("a"), b"one", "the flow")
-    raises(NotFound, lambda: store.get_flow("b"), "a flow that was never put")
-
-
-@checks
-def check_sources_are_remembered(store: Store) -> None:
-    """The compiled form of a file is found by its key, the newest one only."""
-    same(store.find_source("x"), None, "an unknown source")
-
-    store.remember_source("x", FLOW, [("a.yaml", "1"), ("b.py", "2")], b"warnings")
-    store.remember_source("x", FLOW, [("a.yaml", "3")])
-
-    same(store.find_source("x"), (FLOW, [("a.yaml", "3")], b""), "the source")
-
-
-@checks
-def check_new_executions_are_found(store: Store) -> None:
-    """An execution is created with its first append, as running, with all given fields."""
-    new_execution(
-        store,
-        "e1",
-        labels={"team": "a"},
-        started_by="user:ana",
-        parent="p",
-        forked_from="o at x",
-        version=None,
-    )
-
-    record = store.execution("e1")
-    said = record.flow, record.version, record.hash, record.created_at, record.labels
-    same(said, ("orders", None, FLOW, 10, {"team": "a"}), "the given fields")
-    more = record.started_by, record.parent, record.forked_from
-    same(more, ("user:ana", "p", "o at x"), "further given fields")
-    became = record.status, record.changed_at, record.due, record.ended_at
-    same(became, ("running", 10, None, None), "its status and times")
-    same((record.outputs, record.error), (None, None), "its results")
-    raises(NotFound, lambda: store.execution("e"), "the beginning of an id")
-
-
-@checks
-def check_ids_are_taken_once(store: Store) -> None:
-    """A second execution with the same id is refused alone, and its caller receives the first."""
+def check_ids_are_taken_once(store: JournalStore) -> None:
+    """A second execution of the same id is refused, and gets the first; its neighbours are kept."""
     new_execution(store, "e1", started_by="first")
     new = NewExecution("other", None, FLOW, 99, owner="ben")
     appends = [Append(id, 1, 0, [(99, b"second")], new=new) for id in ("e0", "e1", "e2")]
@@ -75,14 +39,14 @@ def check_ids_are_taken_once(store: Store) -> None:
     same([type(outcome) for outcome in outcomes], [type(None), Conflict, type(None)], "outcomes")
     conflict = outcomes[1]
     assert conflict is not None
-    same(conflict.standing, store.execution("e1"), "the first execution")
+    same(conflict.standing, store.execution("e1"), "what stands")
     same(store.execution("e1").started_by, "first", "the execution")
     same(store.events("e1"), [Entry(0, 10, b"started")], "its journal")
     same(store.events("e2"), [Entry(0, 99, b"second")], "its neighbour's journal")
 
 
 @checks
-def check_flows_come_before_executions(store: Store) -> None:
+def check_flows_come_before_executions(store: JournalStore) -> None:
     """An execution whose flow is not there cannot be created."""
     new = NewExecution("orders", None, "unknown", 10, owner="ana")
 
@@ -93,8 +57,8 @@ def check_flows_come_before_executions(store: Store) -> None:
 
 
 @checks
-def check_journals_keep_order_and_part(store: Store) -> None:
-    """Events are returned as written, from any position, of one execution only."""
+def check_journals_keep_order_and_part(store: JournalStore) -> None:
+    """Events come back as they were written, from any place on, of one execution only."""
     for id in ("e1", "e2", "e3"):
         new_execution(store, id)
     for seq in range(1, 6):
@@ -112,8 +76,8 @@ def check_journals_keep_order_and_part(store: Store) -> None:
 
 
 @checks
-def check_loads_start_at_the_snapshot(store: Store) -> None:
-    """Loading returns the newest snapshot and only the events after it."""
+def check_loads_start_at_the_snapshot(store: JournalStore) -> None:
+    """Loading gives the newest snapshot and only the events after it."""
     new_execution(store, "e1")
     same(store.load("e1").snapshot, None, "before the first snapshot")
     append_event(store, "e1", 1, snapshot=(1, b"before the event"))
@@ -132,8 +96,8 @@ def check_loads_start_at_the_snapshot(store: Store) -> None:
 
 
 @checks
-def check_lists_belong_to_the_snapshot(store: Store) -> None:
-    """Growing lists are kept in parts. A part with another beginning replaces the list."""
+def check_lists_belong_to_the_snapshot(store: JournalStore) -> None:
+    """What snapshots leave out is kept in parts; a part of another beginning replaces the list."""
     new_execution(store, "e1")
     new_execution(store, "e2")
     a, b, more = ListPart("a", 0, b"1"), ListPart("b", 0, b"2"), ListPart("a", 3, b"345")
@@ -158,8 +122,8 @@ def check_lists_belong_to_the_snapshot(store: Store) -> None:
 
 
 @checks
-def check_entries_are_never_written_over(store: Store) -> None:
-    """A second event of the same number is an error, and its whole commit is discarded."""
+def check_entries_are_never_written_over(store: JournalStore) -> None:
+    """A second event of the same number is an error, and nothing of its whole commit is kept."""
     new_execution(store, "e1")
     new_execution(store, "e2")
     for events in ([(1, b"again")], [(1, b"again"), (2, b"and more")]):
@@ -171,8 +135,8 @@ def check_entries_are_never_written_over(store: Store) -> None:
 
 
 @checks
-def check_what_cannot_be_stored_leaves_no_trace(store: Store) -> None:
-    """A record that is not plain data is refused, with its whole commit."""
+def check_what_cannot_be_stored_leaves_no_trace(store: JournalStore) -> None:
+    """A record that is no plain data is refused, with all of its commit."""
     new_execution(store, "e1")
     bad = Append("e1", 1, 1, [(1, b"event")], opened=[approval(0, subject=object())])
     new_execution(store, "e2")
@@ -185,28 +149,32 @@ def check_what_cannot_be_stored_leaves_no_trace(store: Store) -> None:
 
 
 @checks
-def check_heads_show_how_it_stands(store: Store) -> None:
-    """Status, due time and results are listed. An ended execution is not due, and can continue."""
-    new_execution(store, "e1")
-    append_event(store, "e1", 1, head=Head("waiting", 50, due=70))
-    record = store.execution("e1")
-    same((record.status, record.changed_at, record.due), ("waiting", 50, 70), "waiting")
+def check_decisions_come_before_expiry(store: JournalStore) -> None:
+    """A wait cannot expire once a decision is recorded; the append is refused whole and alone."""
+    for id in ("e1", "e2"):
+        new_execution(store, id)
+        append_event(store, id, 1, opened=[approval(0), approval(1)])
+    store.decide(wait_id("e1", 0), approve())
+    expiry = [ClosedWait(1, "expired", 50), ClosedWait(0, "expired", 50)]
 
-    append_event(store, "e1", 2, head=Head("failed", 60, due=70, outputs=b"out", error=b"err"))
-    record = store.execution("e1")
-    same((record.status, record.due, record.ended_at), ("failed", None, 60), "failed")
-    same((record.outputs, record.error), (b"out", b"err"), "results")
-    listed = store.executions().items[0]
-    same((listed.outputs, listed.error), (None, None), "results in a list")
+    one, two = store.commit(
+        [Append(id, 1, 2, [(50, b"timer")], closed=expiry) for id in ("e1", "e2")]
+    )
 
-    append_event(store, "e1", 3, head=Head("running", 80))
-    record = store.execution("e1")
-    same((record.status, record.ended_at, record.error), ("running", None, None), "going on")
+    same((type(one), two), (Conflict, None), "outcomes")
+    assert one is not None
+    same((one.standing.id, one.standing.decision), (wait_id("e1", 0), b"yes"), "what stands")
+    same(len(store.events("e1")), 2, "the journal")
+    same(store.wait(wait_id("e1", 1)).how, None, "the other wait")
+    closing = [ClosedWait(0, "decided", 51), ClosedWait(1, "withdrawn", 51)]
+    append_event(store, "e1", 2, closed=closing)
+    closed = store.wait(wait_id("e1", 0))
+    same((closed.how, closed.decision, closed.votes), ("decided", b"yes", [b"yes"]), "the wait")
 
 
 @checks
-def check_executions_move_to_another_flow(store: Store) -> None:
-    """A moved execution is listed with its new flow, and the flow before is kept with it."""
+def check_executions_move_to_another_flow(store: JournalStore) -> None:
+    """A moved execution is shown with its new flow; the one before is kept as long as it is."""
     for hash in ("before", "after"):
         store.put_flow(hash, b"compiled")
     new_execution(store, "e1", hash="before")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal.records import Append, Head
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from flowengine.testing.store_conformance.making import (
     ANA,
     MakeStore,
@@ -19,8 +19,8 @@ from flowengine.testing.store_conformance.making import (
 
 
 @checks
-def check_stale_writers_are_refused_alone(store: Store) -> None:
-    """An append under an old epoch writes nothing, while the other appends are kept."""
+def check_stale_writers_are_refused_alone(store: JournalStore) -> None:
+    """An append under an old epoch writes nothing at all; those beside it are kept."""
     for id in ("e1", "e2", "e3"):
         new_execution(store, id)
     epoch = store.acquire("e2", "ben", now=2000)
@@ -53,7 +53,7 @@ def check_stale_writers_are_refused_alone(store: Store) -> None:
 
 
 @checks
-def check_writers_that_guess_are_refused(store: Store) -> None:
+def check_writers_that_guess_are_refused(store: JournalStore) -> None:
     """An epoch that was never granted, and an execution that does not exist, are refused."""
     new_execution(store, "e1")
 
@@ -63,12 +63,12 @@ def check_writers_that_guess_are_refused(store: Store) -> None:
 
 
 @checks
-def check_leases_are_held_until_their_time(store: Store) -> None:
-    """Others are refused, with the holder's name, until a lease is overdue. Renewing extends it."""
+def check_leases_are_held_until_their_time(store: JournalStore) -> None:
+    """A holder keeps others out until it is overdue, and is named to them; renewing prolongs."""
     new_execution(store, "e1")
     conflict = raises(Conflict, lambda: store.acquire("e1", "ben", now=999), "held")
     same(conflict.standing, ANA, "who holds it")
-    same((store.holder("e1", 999), store.holder("e1", 1000)), (ANA, None), "the reported holder")
+    same((store.holder("e1", 999), store.holder("e1", 1000)), (ANA, None), "who is told")
     store.renew(ANA, 3000)
     raises(Conflict, lambda: store.acquire("e1", "ben", now=2999), "held for longer")
 
@@ -79,8 +79,8 @@ def check_leases_are_held_until_their_time(store: Store) -> None:
 
 
 @checks
-def check_leases_of_the_same_owner_begin_anew(store: Store) -> None:
-    """An owner may acquire a held lease again, which invalidates the old epoch."""
+def check_leases_of_the_same_owner_begin_anew(store: JournalStore) -> None:
+    """An owner may acquire again what it holds; what it held under the old epoch is void."""
     new_execution(store, "e1")
 
     epoch = store.acquire("e1", "ana", now=0)
@@ -91,7 +91,7 @@ def check_leases_of_the_same_owner_begin_anew(store: Store) -> None:
 
 
 def check_leases_of_the_dead_are_free(make: MakeStore) -> None:
-    """A holder that is certainly dead holds nothing, at any time."""
+    """A holder that is certainly dead holds nothing, whatever its time."""
     dead: set[str] = set()
     with opened(make, lambda owner: owner.id in dead) as store:
         new_execution(store, "e1")
@@ -105,8 +105,8 @@ def check_leases_of_the_dead_are_free(make: MakeStore) -> None:
 
 
 @checks
-def check_leases_are_given_back(store: Store) -> None:
-    """A lease can be released alone, with an append, or with all of an owner's leases."""
+def check_leases_are_given_back(store: JournalStore) -> None:
+    """A lease can be given back alone, with an append, or with all of an owner; then it is void."""
     for id in ("e1", "e2", "e3"):
         new_execution(store, id)
 
@@ -124,8 +124,8 @@ def check_leases_are_given_back(store: Store) -> None:
 
 
 @checks
-def check_executions_can_begin_without_holder(store: Store) -> None:
-    """An execution without a holder can be acquired by the first caller."""
+def check_executions_can_begin_without_holder(store: JournalStore) -> None:
+    """An execution that nobody holds is free to be acquired by the first."""
     new_execution(store, "e1", owner=None)
 
     epoch = store.acquire("e1", "ben", now=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.records import Append, Beginning, Claim, Head, NewExecution
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from flowengine.testing.store_conformance.making import (
     FLOW,
     append_event,
@@ -16,8 +16,8 @@ from flowengine.testing.store_conformance.making import (
 
 
 @checks
-def check_locks_are_granted_in_the_order_of_the_claims(store: Store) -> None:
-    """A lock is granted to as many as it permits. Each end of a claim notifies the next one."""
+def check_locks_are_granted_in_the_order_of_the_claims(store: JournalStore) -> None:
+    """To as many as it permits; with every end of a claim the next one is told in its inbox."""
     for id in ("e1", "e2", "e3", "e4"):
         new_execution(store, id)
 
@@ -32,24 +32,24 @@ def check_locks_are_granted_in_the_order_of_the_claims(store: Store) -> None:
     claim("e1", 2, Claim("l", 7, 2, granted=b"again"), Claim("l", 8, 2, granted=b"second"))
     held = [("e1", 7, True), ("e2", 7, True), ("e3", 7, False), ("e1", 8, False)]
     same(standing(), held, "after four claims on two permits")
-    same([m.event for m in store.inbox("e1")], [b"granted e1", b""], "the first one's message")
-    same(store.inbox("e3"), [], "the third one's message")
+    same([m.event for m in store.inbox("e1")], [b"granted e1", b""], "what the first was told")
+    same(store.inbox("e3"), [], "what the third was told")
 
     claim("e2", 2, Claim("l", 7, then="give"))
-    same(standing()[1], ("e3", 7, True), "the next holder")
-    same([m.event for m in store.inbox("e3")], [b"granted e3"], "its message")
+    same(standing()[1], ("e3", 7, True), "who is next")
+    same([m.event for m in store.inbox("e3")], [b"granted e3"], "what it is told")
     claim("e3", 2, head=Head("failed", 60))
     same(standing(), [("e1", 7, True), ("e1", 8, True)], "after one has ended")
     claim("e1", 3, Claim("l", 8, then="give"), Claim("l", 9, 1), Claim("l", 9, then="give"))
-    same(standing(), [("e1", 7, True)], "after releasing a claim that was not granted")
+    same(standing(), [("e1", 7, True)], "what was given back unheld")
     claim("e1", 4, head=Head("cancelled", 60))
     same([store.claims("l"), store.claims("none")], [[], []], "when all have ended")
     same([one.execution for one in store.claims("other")], ["e2"], "another lock")
 
 
 @checks
-def check_a_claim_may_be_rejected_or_cancel_others(store: Store) -> None:
-    """A claim without a free place rejects its whole append, or requests to cancel the oldest."""
+def check_a_claim_may_be_rejected_or_cancel_others(store: JournalStore) -> None:
+    """A rejected one leaves the whole append out; the oldest are asked to end."""
     for id in ("e1", "e2"):
         new_execution(store, id)
         append_event(store, id, 1, claims=[Claim("l", 0, 2)])
@@ -57,8 +57,8 @@ def check_a_claim_may_be_rejected_or_cancel_others(store: Store) -> None:
     new = NewExecution("f", "1", FLOW, 40, owner="ana")
     [conflict] = store.commit([rejected._replace(new=new)])
     same(type(conflict), Conflict, "one too many")
-    same(conflict and conflict.standing, store.execution("e1"), "the holder")
-    raises(NotFound, lambda: store.execution("e3"), "the refused execution")
+    same(conflict and conflict.standing, store.execution("e1"), "who holds it")
+    raises(NotFound, lambda: store.execution("e3"), "what was refused")
 
     again = Append("e1", 1, 2, [(2, b"x")], claims=[Claim("l", 0, 1, "reject")])
     same(store.commit([again]), [None], "a claim that it has already")
@@ -70,7 +70,7 @@ def check_a_claim_may_be_rejected_or_cancel_others(store: Store) -> None:
     same([m.event for m in store.inbox("e1")], [b"", b"cancel"], "the oldest")
     same([m.event for m in store.inbox("e2")], [b""], "the other one")
     append_event(store, "e1", 3, head=Head("cancelled", 60))
-    same([m.event for m in store.inbox("e3")], [b"granted"], "the next holder")
+    same([m.event for m in store.inbox("e3")], [b"granted"], "who took its place")
 
     new_execution(store, "e4")
     append_event(store, "e4", 1, claims=[cancelling])
@@ -80,8 +80,8 @@ def check_a_claim_may_be_rejected_or_cancel_others(store: Store) -> None:
 
 
 @checks
-def check_a_message_claims_when_it_begins_an_execution(store: Store) -> None:
-    """The granted place is earlier in the execution's inbox, but not in time."""
+def check_a_message_claims_when_it_begins_an_execution(store: JournalStore) -> None:
+    """The place that the execution is given is older in its inbox, but not in time."""
     new = NewExecution("f", "1", FLOW, 40)
     claim = Claim("l", 0, 1, granted=b"granted")
     begin = Beginning("e1", new, [("placed", "7")], b"started", [claim])

@@ -1,4 +1,4 @@
-"""Parts of checks: a store, executions, waits, and comparisons that report a broken rule."""
+"""What checks are made of: a store, executions, waits, and what is told of a broken rule."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from flowengine.journal.records import (
     Vote,
     WaitFilter,
 )
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 
-MakeStore = Callable[[IsDead], Store]
-"""Makes an empty store that calls the given function to determine whether an owner is dead."""
+MakeStore = Callable[[IsDead], JournalStore]
+"""Makes an empty store that asks the function given whether an owner is certainly dead."""
 Check = Callable[[MakeStore], None]
 
 FLOW = "f" * 64
@@ -27,8 +27,8 @@ BEN = Owner("ben", 22, 2, "here", "boot-1")
 T = TypeVar("T")
 
 
-def checks(function: Callable[[Store], None]) -> Check:
-    """Make a check of a function that takes an empty store whose owners are all alive."""
+def checks(function: Callable[[JournalStore], None]) -> Check:
+    """Make a check of a function that takes an empty store in which nobody is dead."""
 
     def check(make: MakeStore) -> None:
         with opened(make, lambda owner: False) as store:
@@ -40,8 +40,8 @@ def checks(function: Callable[[Store], None]) -> Check:
 
 
 @contextmanager
-def opened(make: MakeStore, is_dead: IsDead) -> Iterator[Store]:
-    """Make an empty store with a flow and two owners, and close it at the end."""
+def opened(make: MakeStore, is_dead: IsDead) -> Iterator[JournalStore]:
+    """Make an empty store with a flow and two owners; it is closed in the end."""
     store = make(is_dead)
     try:
         store.put_flow(FLOW, b"compiled")
@@ -53,13 +53,13 @@ def opened(make: MakeStore, is_dead: IsDead) -> Iterator[Store]:
 
 
 def same(actual: T, expected: T, what: str) -> None:
-    """Fail if a value is not the expected one."""
+    """Say what is not as expected."""
     if actual != expected:
         raise AssertionError(f"{what}: expected {expected!r}, got {actual!r}")
 
 
 def raises(kind: type[T], call: Callable[[], Any], what: str) -> T:
-    """Return the error that a call raises, and fail if it is of another type."""
+    """Return the error that a call raises; say so if it is not of this kind."""
     try:
         result = call()
     except Exception as error:
@@ -69,7 +69,7 @@ def raises(kind: type[T], call: Callable[[], Any], what: str) -> T:
     raise AssertionError(f"{what}: no {kind.__name__} but {result!r}")
 
 
-def new_execution(store: Store, id: str, owner: str | None = "ana", **fields: Any) -> None:
+def new_execution(store: JournalStore, id: str, owner: str | None = "ana", **fields: Any) -> None:
     """Create an execution with one event."""
     new = NewExecution("orders", "1", FLOW, 10, owner=owner)._replace(**fields)
     append = Append(id, 1 if owner else 0, 0, [(10, b"started")], new=new)
@@ -77,7 +77,7 @@ def new_execution(store: Store, id: str, owner: str | None = "ana", **fields: An
 
 
 def append_event(
-    store: Store, id: str, seq: int, event: bytes | None = None, **fields: Any
+    store: JournalStore, id: str, seq: int, event: bytes | None = None, **fields: Any
 ) -> None:
     """Append one event, under the first lease, with something to the index."""
     events = [(seq, b"event %d" % seq if event is None else event)]
@@ -101,12 +101,12 @@ def all_items(page: Callable[[str | None], Any]) -> list[Any]:
             return items
 
 
-def listed_ids(store: Store, filter: ExecutionFilter, limit: int = 3) -> list[str]:
+def listed_ids(store: JournalStore, filter: ExecutionFilter, limit: int = 3) -> list[str]:
     """Return the ids of all pages of executions."""
     return [e.id for e in all_items(lambda after: store.executions(filter, after, limit))]
 
 
-def listed_waits(store: Store, filter: WaitFilter, limit: int = 3) -> list[tuple[str, int]]:
+def listed_waits(store: JournalStore, filter: WaitFilter, limit: int = 3) -> list[tuple[str, int]]:
     """Return execution and number of the waits of all pages."""
     waits = all_items(lambda after: store.waits(filter, after, limit))
     return [(wait.execution, wait.number) for wait in waits]

@@ -1,4 +1,4 @@
-"""Messages: to an execution, by key, to others, and those that start executions."""
+"""Messages by key, messages to others, and what begins on them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from flowengine.journal.records import (
     NewExecution,
     Outgoing,
     Sent,
-    Start,
 )
-from flowengine.journal.store import Store
+from flowengine.journal.store import JournalStore
 from flowengine.testing.store_conformance.making import (
     FLOW,
     append_event,
@@ -26,57 +25,8 @@ from flowengine.testing.store_conformance.making import (
 
 
 @checks
-def check_messages_are_kept_until_taken(store: Store) -> None:
-    """Messages wait in order for their execution, each until an append takes it."""
-    new_execution(store, "e1")
-    new_execution(store, "e2")
-    first = store.send("e1", b"one", 40, "m1")
-    other = store.send("e2", b"two", 41, "m1")
-    third = store.send("e1", b"three", 42, "m3")
-
-    same((first.first, first.execution, other.first), (True, "e1", True), "the sent message")
-    inbox = [(m.execution, m.at, m.event) for m in store.inbox("e1")]
-    same(inbox, [("e1", 40, b"one"), ("e1", 42, b"three")], "the inbox")
-    same([m.event for m in store.arrived(0)], [b"one", b"two", b"three"], "all that arrived")
-    same([m.event for m in store.arrived(first.number)], [b"two", b"three"], "since the first")
-
-    append_event(store, "e1", 1, taken=[first.number])
-
-    same([m.number for m in store.inbox("e1")], [third.number], "after one was taken")
-    same([m.event for m in store.arrived(0)], [b"two", b"three"], "all, after one was taken")
-    raises(NotFound, lambda: store.inbox("e9"), "the inbox of no execution")
-
-
-@checks
-def check_messages_are_stored_once(store: Store) -> None:
-    """A second message with the same id to an execution is always the first one."""
-    new_execution(store, "e1")
-    sent = store.send("e1", b"one", 40, "m1")
-    same(store.send("e1", b"other", 50, "m1"), sent._replace(first=False), "sent again")
-    append_event(store, "e1", 1, taken=[sent.number])
-
-    same(
-        store.send("e1", b"other", 50, "m1"), sent._replace(first=False), "sent after it was taken"
-    )
-    same(store.inbox("e1"), [], "the inbox")
-    append_event(store, "e1", 2, head=Head("succeeded", 60))
-    same(store.send("e1", b"other", 50, "m1"), sent._replace(first=False), "sent after the end")
-
-
-@checks
-def check_ended_executions_take_no_messages(store: Store) -> None:
-    """A message to an execution that has ended or does not exist is refused."""
-    new_execution(store, "e1")
-    append_event(store, "e1", 1, head=Head("cancelled", 60))
-
-    conflict = raises(Conflict, lambda: store.send("e1", b"x", 70, "m"), "sent to an ended one")
-    same(conflict.standing, store.execution("e1"), "what stands")
-    raises(NotFound, lambda: store.send("e9", b"x", 70, "m"), "sent to none")
-
-
-@checks
-def check_keys_find_the_oldest_open_execution(store: Store) -> None:
-    """A keyed signal goes only to the oldest open execution that has the key."""
+def check_keys_find_the_oldest_open_execution(store: JournalStore) -> None:
+    """A keyed signal goes to the oldest open execution that has the key; others do not see it."""
     for number, id in enumerate(("e2", "e1", "e3"), 1):
         new_execution(store, id)
         append_event(store, id, 1, keys=[("paid", "7"), ("paid", id), ("left", "7")])
@@ -93,16 +43,16 @@ def check_keys_find_the_oldest_open_execution(store: Store) -> None:
     same((again.execution, again.first), ("e2", False), "the same message again")
     again = store.send_keyed("paid", "7", b"other", 42, "m")
     same((again.first, again.event), (False, b"one"), "another message of its id")
-    same(store.find_key("paid", "7"), "e1", "its receiver")
-    raises(NotFound, lambda: store.find_key("paid", "8"), "the receiver of another key")
+    same(store.find_key("paid", "7"), "e1", "who would get it")
+    raises(NotFound, lambda: store.find_key("paid", "8"), "who would get another key")
     raises(NotFound, lambda: store.send_keyed("paid", "8", b"", 1, "m3"), "another key")
     raises(NotFound, lambda: store.send_keyed("sold", "7", b"", 1, "m3"), "another signal")
     raises(NotFound, lambda: store.send_keyed("paid", "e2", b"", 1, "m3"), "an ended one's key")
 
 
 @checks
-def check_a_message_begins_an_execution_where_none_is_open(store: Store) -> None:
-    """One execution begins, with the message in its inbox, and receives a second message."""
+def check_a_message_begins_an_execution_where_none_is_open(store: JournalStore) -> None:
+    """One execution begins, with the message in its inbox; a second message goes to it."""
     new = NewExecution("f", "1", FLOW, 40)
 
     def send(id: str, message: str) -> Sent:
@@ -115,11 +65,11 @@ def check_a_message_begins_an_execution_where_none_is_open(store: Store) -> None
     same((second.execution, second.first, second.began), ("e1", True, False), "the second one")
     again = send("e3", "m1")
     same((again.execution, again.first, again.began), ("e1", False, False), "the first again")
-    same([one.event for one in (began, again)], [b"started e1"] * 2, "the stored event")
+    same([one.event for one in (began, again)], [b"started e1"] * 2, "what it was stored as")
     events = [message.event for message in store.inbox("e1")]
     same(events, [b"started e1", b"sent"], "its inbox")
     same(store.execution("e1").status, "running", "its status")
-    same(store.find_key("paid", "7"), "e1", "the owner of its other key")
+    same(store.find_key("paid", "7"), "e1", "who has its other key")
     raises(NotFound, lambda: store.execution("e2"), "the one that was not needed")
 
     ended = Append("e1", 0, 0, [(1, b"started e1")], head=Head("succeeded", 60))
@@ -130,15 +80,15 @@ def check_a_message_begins_an_execution_where_none_is_open(store: Store) -> None
     raises(NotFound, lambda: store.find_key("placed", "8"), "what was refused")
 
 
-def send_other(store: Store, new: NewExecution) -> None:
+def send_other(store: JournalStore, new: NewExecution) -> None:
     """Begin an execution under an id that is taken."""
     begin = Beginning("e4", new, [("placed", "8")], b"")
     store.send_keyed("placed", "8", b"", 70, "m5", begin)
 
 
 @checks
-def check_what_is_sent_to_others_stays_until_it_is_settled(store: Store) -> None:
-    """A message is in the outbox with the commit. An undeliverable one stays with its sender."""
+def check_what_is_sent_to_others_stays_until_it_is_settled(store: JournalStore) -> None:
+    """It is in the outbox with the commit; what nobody could take stays with its sender."""
     new_execution(store, "e1")
     sent = [Outgoing(0, "", to, 40, event) for to, event in (("e2", b"a"), ("all", b"b"))]
     append_event(store, "e1", 1, sent=sent)
@@ -149,37 +99,20 @@ def check_what_is_sent_to_others_stays_until_it_is_settled(store: Store) -> None
     same([type(one) for one in refused], [LeaseLost], "a late writer")
     same(store.outbox(), [first, second], "after a commit that was refused")
 
-    store.settle(first.number, "no receiver")
+    store.settle(first.number, "nobody has it")
     store.settle(second.number, None)
     same(store.outbox(), [], "all settled")
-    same(store.undelivered("e1"), [first._replace(why="no receiver")], "undelivered")
+    same(store.undelivered("e1"), [first._replace(why="nobody has it")], "what is left")
     same(store.undelivered("e2"), [], "of another")
 
     append_event(store, "e1", 2, sent=sent[:1], head=Head("succeeded", 60))
     store.prune(60)
-    same([one.sender for one in store.outbox()], ["e1"], "a message on its way outlives its sender")
+    same([one.sender for one in store.outbox()], ["e1"], "what was on its way outlives its sender")
     same(store.undelivered("e1"), [], "of one that was removed")
 
 
 @checks
-def check_flows_begin_on_the_signals_they_said_last(store: Store) -> None:
-    """The signals that start a flow are replaced as a whole, and keep the flow."""
-    other = "e" * 64
-    store.put_flow(other, b"other")
-    store.put_starts("orders", FLOW, ["placed", "moved", "placed"])
-    store.put_starts("audit", FLOW, ["placed"])
-    store.put_starts("orders", other, ["placed"])
-
-    same(store.starts("placed"), [Start("audit", FLOW), Start("orders", other)], "of placed")
-    same(store.starts("moved"), [], "of moved")
-    store.prune(10**15)
-    same(store.get_flow(other), b"other", "its flow")
-    store.put_starts("orders", other, [])
-    same(store.starts("placed"), [Start("audit", FLOW)], "when it begins on none")
-
-
-@checks
-def check_waits_give_keys_while_they_are_open(store: Store) -> None:
+def check_waits_give_keys_while_they_are_open(store: JournalStore) -> None:
     """A wait for a keyed signal is found until it closes."""
     new_execution(store, "e1")
     signals = [{"signal": "paid", "key": "7"}, {"signal": "stop", "key": None}]
@@ -189,3 +122,16 @@ def check_waits_give_keys_while_they_are_open(store: Store) -> None:
     append_event(store, "e1", 2, closed=[ClosedWait(0, "occurred", 50)])
 
     raises(NotFound, lambda: store.send_keyed("paid", "7", b"", 51, "m2"), "after it closed")
+
+
+@checks
+def check_a_message_may_begin_what_was_pruned_anew(store: JournalStore) -> None:
+    """What writes to an id means the execution that has it now, not the one that was pruned."""
+    new_execution(store, "e1")
+    append_event(store, "e1", 1, head=Head("succeeded", 100))
+    store.prune(100)
+    store.put_flow(FLOW, b"compiled")
+    begin = Beginning("e1", NewExecution(FLOW, "1", FLOW, 200), [("paid", "7")], b"started")
+    store.send_keyed("paid", "7", b"x", 200, "m", begin)
+
+    same(store.commit([Append("e1", 0, 0, [(201, b"a")], head=Head("running", 201))]), [None], "it")

@@ -95,7 +95,9 @@ def test_fields_that_a_form_is_not_sent_with_are_named(browser: Browser, web: We
     assert any(
         each.startswith("Day: ") for each in browser.fill("[type=date]", "2025-01-01").invalid
     )
-    outside, _, block = Browser.told(browser.observe(), 4000, 4000).partition("<content ")
+    outside, _, block = Browser.observation_text(browser.observe(), 4000, 4000).partition(
+        "<content "
+    )
     assert "Invalid: " in outside
     assert "Please" not in outside
     assert "Invalid: Mail: Please include an '@'" in block

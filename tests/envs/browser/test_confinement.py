@@ -194,7 +194,7 @@ def test_credentials_go_to_their_server_only_and_are_not_shown(browser: Browser,
     plain = browser.navigate(with_password.replace("/asks", "/none"))
     for each in (seen, failed, plain):
         assert "s3cret" not in str(each.as_data())
-        assert "s3cret" not in Browser.told(each, 4000, 4000)
+        assert "s3cret" not in Browser.observation_text(each, 4000, 4000)
 
 
 def test_proxies_of_the_machine_are_not_used(

@@ -1,4 +1,4 @@
-"""What a page writes is cut when it makes a message of the driver too long; the browser stays."""
+"""What a page writes is cut when a message of the server is too long; the browser stays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine.sdk.environments import background
-from flowengine_envs.browser import driver
+from flowengine_envs.browser import browser_server
 from flowengine_envs.browser.faults import Error
 from flowengine_envs.browser.long_messages import LONGEST_TEXT, NOTE, Shortened, is_cut
 from flowengine_envs.browser.resource import Browser
@@ -58,13 +58,13 @@ fetch("/taken", {method: "POST", body: long})
 for (let n = 0; n < 99; n++) console.log(n + long.slice(0, 30000))
 throw new Error(long)
 """
-"""Each makes the driver send a message that is too long; so do the lines of the log together."""
+"""Each makes the server send a message that is too long; so do the lines of the log together."""
 
 
 def test_a_page_cannot_end_the_browser_by_what_it_writes(
     browser: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "LARGEST_MESSAGE", 1 << 20)
+    monkeypatch.setattr(browser_server, "LARGEST_MESSAGE", 1 << 20)
     opening = browser.opening
     url = web.page("/long", f"<p>There.</p><script>{WRITES}</script>")
 

@@ -151,14 +151,14 @@ def test_labels_are_cut_and_said_to_be_labels(browser: Browser, web: Web) -> Non
     seen = browser.navigate(web.page("/labels", body))
     assert f"alt {long[:250]}" in seen.content
     assert len(seen.content) < 2 * 350
-    said = Browser.told(seen, 4000, 4000)
+    said = Browser.observation_text(seen, 4000, 4000)
     outside, _, block = said.partition(">\n")
     assert "Elements (their names may be labels that the page does not show):" in block
     for name in ("alt", "placeholder", "title", "label"):
         assert f"{name} word" in block
         assert f"{name} word" not in outside
     assert max(map(len, block.splitlines())) < 700
-    assert max(map(len, Browser.found(seen, "word").splitlines())) < 700
+    assert max(map(len, Browser.search_text(seen, "word").splitlines())) < 700
 
 
 def test_many_stuck_frames_cost_no_more_than_one(browser: Browser, web: Web) -> None:

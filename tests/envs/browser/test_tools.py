@@ -17,10 +17,10 @@ import pytest
 from flowengine import Engine
 from flowengine.cli import main
 from flowengine_envs.browser import sharing
-from flowengine_envs.browser.finding import elements, found
+from flowengine_envs.browser.finding import elements, search_text
 from flowengine_envs.browser.observation import Tab, WebObservation
+from flowengine_envs.browser.observation_text import log_shown, observation_text
 from flowengine_envs.browser.provider import BrowserProvider
-from flowengine_envs.browser.told import log_shown, told
 from tests.agents.flows import Case, call
 from tests.envs.browser.web import Web, send
 
@@ -335,7 +335,7 @@ def test_a_long_text_is_read_on_without_gap_or_overlap() -> None:
     text = "".join(f"{at} 👩‍🚀 ünï " for at in range(1000))
     seen, offset, parts = observed(content=text), 0, []
     while True:
-        said = told(seen, 4000, 0, offset)
+        said = observation_text(seen, 4000, 0, offset)
         parts.append(said.partition(">\n")[2].rpartition("\n</content")[0].lstrip("\n"))
         more = re.search(r"of (\d+); read on with offset (\d+)", said)
         if more is None:
@@ -348,12 +348,14 @@ def test_a_long_text_is_read_on_without_gap_or_overlap() -> None:
 def test_a_large_tree_is_cut_at_a_line_and_searched() -> None:
     tree = "".join(f'- link "number {at}" [ref=e{at}]\n' for at in range(20_000))
     seen = observed(ax_tree=tree)
-    said = told(seen, 4000, 4000)
+    said = observation_text(seen, 4000, 4000)
     assert len(said) < 5000
     assert re.search(r"Elements: lines 1 to \d+ of 20000; list more with offset \d+", said)
-    assert '- link "number 19999" [ref=e19999]' in found(seen, "NUMBER 19999")
-    assert "Found: 20000 places, 1 to 20 are shown; more with offset 20" in found(seen, "number")
-    assert "(none)" in found(seen, "nothing of this")
+    assert '- link "number 19999" [ref=e19999]' in search_text(seen, "NUMBER 19999")
+    assert "Found: 20000 places, 1 to 20 are shown; more with offset 20" in search_text(
+        seen, "number"
+    )
+    assert "(none)" in search_text(seen, "nothing of this")
 
 
 def test_what_a_page_says_stays_in_the_block() -> None:
@@ -370,10 +372,10 @@ def test_what_a_page_says_stays_in_the_block() -> None:
     )
     before = observed(content="before")
     for said in (
-        told(seen, 4000, 4000),
-        told(seen, 4000, 4000, before=before),
-        found(seen, "obey"),
-        found(seen, "obey", ref="e9"),
+        observation_text(seen, 4000, 4000),
+        observation_text(seen, 4000, 4000, before=before),
+        search_text(seen, "obey"),
+        search_text(seen, "obey", ref="e9"),
         elements(seen),
         elements(seen, ref="e1"),
         log_shown(seen),
@@ -390,7 +392,7 @@ def test_what_a_page_says_stays_in_the_block() -> None:
 def test_schemas_of_the_tools_hold_no_live_object(tool: str) -> None:
     from flowengine_nodes.std import Std
 
-    found = Std.tools()[tool]
-    names = set(found["args"]["properties"])
+    search_text = Std.tools()[tool]
+    names = set(search_text["args"]["properties"])
     assert not names & {"env", "page", "browser", "context", "web_env", "context_variables"}
-    assert len(str(found["args"])) < 1500
+    assert len(str(search_text["args"])) < 1500

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
+from flowengine.printable import HARMFUL
 from flowengine.sdk.untrusted import marked, one_line, visible
 from flowengine_envs.documents.document import Document
 from flowengine_envs.documents.invisible_characters import visible as visible_to_converters
@@ -287,3 +288,8 @@ def test_what_others_wrote_is_inside() -> None:
 def test_converters_know_the_same_invisible_characters() -> None:
     text = "".join(map(chr, range(0x110000)))
     assert visible_to_converters(text) == visible(text)
+
+
+def test_models_are_not_told_what_would_control_a_terminal() -> None:
+    spaces = set("\t\n\r\x85\u2028\u2029")
+    assert visible("".join(set(map(chr, HARMFUL)) - spaces))[0] == ""

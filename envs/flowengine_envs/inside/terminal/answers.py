@@ -1,17 +1,90 @@
-"""What is told of a command, and what is written down of it: no secret is in either."""
+"""What is answered about a command, who waits for it, and what is recorded: without secrets."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from typing import Any, Optional
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Optional
 
-from flowengine_envs.inside.terminal.command import Plan, Running
+from flowengine_envs.inside.commands import Say
+from flowengine_envs.inside.loop import Loop, Timer
+from flowengine_envs.inside.terminal.command import Running, TerminalPlan
 from flowengine_envs.inside.terminal.shell import TerminalShell
 from flowengine_envs.inside.terminal.transcript import Records
-from flowengine_envs.inside.terminal.waiters import Answer
+from flowengine_envs.link.frames import PIECE
 from flowengine_envs.link.terminal_text import masked
+
+
+class Answer(NamedTuple):
+    """How a command stands, and what it wrote."""
+
+    header: dict[str, Any]
+    raw: bytes
+    background: bytes
+
+    def tell(self, say: Say) -> None:
+        """Say it: pieces of output first."""
+        for name, data in (("raw", self.raw), ("background", self.background)):
+            for start in range(0, len(data), PIECE):
+                say({"part": name}, data[start : start + PIECE])
+        say({"done": True, **self.header}, b"")
+
+
+class Waiters:
+    """Requests that wait for the command that runs.
+
+    Args:
+        loop: The loop.
+        stands: Called for the answer to one that waits no longer.
+    """
+
+    def __init__(self, loop: Loop, stands: Callable[[], Optional[Answer]]) -> None:  # noqa: UP045
+        self._loop = loop
+        self._stands = stands
+        self._waiting: dict[int, tuple[Say, Optional[Timer]]] = {}  # noqa: UP045
+
+    def __contains__(self, request: int) -> bool:
+        return request in self._waiting
+
+    def add(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
+        """Let a request wait.
+
+        Args:
+            request: Its number.
+            wait: Seconds after which it is answered in any case; None: no such bound.
+            say: Called with the answer.
+        """
+        timer = None
+        if wait is not None:
+            timer = self._loop.after(wait, partial(self._over, request))
+        self._waiting[request] = (say, timer)
+
+    def forget(self, request: int) -> bool:
+        """Let a request wait no more; returns whether it did."""
+        found = self._waiting.pop(request, None)
+        if found is None:
+            return False
+        say, timer = found
+        if timer is not None:
+            timer.cancel()
+        say({"done": True, "status": "running"}, b"")
+        return True
+
+    def answer(self, answer: Answer) -> None:
+        """Answer all."""
+        waiting, self._waiting = self._waiting, {}
+        for say, timer in waiting.values():
+            if timer is not None:
+                timer.cancel()
+            answer.tell(say)
+
+    def _over(self, request: int) -> None:
+        found = self._waiting.pop(request, None)
+        answer = self._stands() if found is not None else None
+        if found is not None and answer is not None:
+            answer.tell(found[0])
 
 
 class Answers:
@@ -22,7 +95,7 @@ class Answers:
         shell: Its shell.
     """
 
-    def __init__(self, plan: Plan, shell: TerminalShell) -> None:
+    def __init__(self, plan: TerminalPlan, shell: TerminalShell) -> None:
         self._plan = plan
         self._shell = shell
         self._records = Records(f"{plan.folder}/records")

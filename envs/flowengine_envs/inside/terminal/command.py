@@ -16,7 +16,7 @@ FIRST_LOOK = 0.02
 """Seconds to the first look at the processes, while a command runs."""
 
 
-class Plan(NamedTuple):
+class TerminalPlan(NamedTuple):
     """How a terminal is made."""
 
     env: Mapping[str, str]
@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     """What no answer and no record may hold."""
 
 
-class Task(NamedTuple):
+class TypedCommand(NamedTuple):
     """A command."""
 
     text: bytes
@@ -44,7 +44,7 @@ class Task(NamedTuple):
 class Running:
     """A command that was begun."""
 
-    def __init__(self, id: int, request: int, task: Task, cwd: str) -> None:
+    def __init__(self, id: int, request: int, task: TypedCommand, cwd: str) -> None:
         self.id = id
         self.request = request
         self.task = task
@@ -90,7 +90,7 @@ class Running:
         if self.follow is not None:
             self.follow(data)
 
-    def heard(self) -> None:
+    def look_anew(self) -> None:
         """Something was typed for it, or sent to it: what was seen before counts no more."""
         self.waiting = None
         self.count = 0

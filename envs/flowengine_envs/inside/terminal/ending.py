@@ -32,7 +32,7 @@ class Ending:
 
     def interrupt(self, running: Running) -> None:
         """Interrupt a command once."""
-        running.heard()
+        running.look_anew()
         if not running.handed:
             running.interrupted = True
         else:
@@ -70,7 +70,7 @@ class Ending:
                 self._kill(running)
             return
         running.stopped = why
-        running.heard()
+        running.look_anew()
         if running.handed:
             self._end(running)
         else:

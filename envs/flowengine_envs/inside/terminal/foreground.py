@@ -88,11 +88,11 @@ def described(found: Sequence[Process], secrets: Sequence[bytes]) -> list[dict[s
     while that changes its memory, and one that forks beside hundreds of others does so for minutes.
     """
     if len(found) > _CROWD:
-        return [_told(each, each.name) for each in found[:_CROWD]]
-    return [_told(each, _command(each, secrets)) for each in found]
+        return [_description(each, each.name) for each in found[:_CROWD]]
+    return [_description(each, _command(each, secrets)) for each in found]
 
 
-def _told(each: Process, command: str) -> dict[str, Any]:
+def _description(each: Process, command: str) -> dict[str, Any]:
     return {"pid": each.pid, "command": command, "state": each.state}
 
 

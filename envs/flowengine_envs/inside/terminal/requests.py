@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
 from flowengine_envs.inside.programs import Programs
-from flowengine_envs.inside.terminal.command import Gone, Plan, Task
+from flowengine_envs.inside.terminal.command import Gone, TerminalPlan, TypedCommand
 
 if TYPE_CHECKING:
     from flowengine_envs.inside.terminal.terminal import Terminal
@@ -81,7 +81,7 @@ class TerminalRequests:
             raise ValueError(f"there is a terminal {number} already")
         secrets = [text.encode() for text in header["secrets"]]
         folder, live = header["folder"], header["live"]
-        plan = Plan(header["env"], header["cwd"], header["limits"], folder, live, secrets)
+        plan = TerminalPlan(header["env"], header["cwd"], header["limits"], folder, live, secrets)
 
         def opened(failed: Optional[str]) -> None:  # noqa: UP045
             if failed is None:
@@ -97,7 +97,9 @@ class TerminalRequests:
             self._terminals[number] = Terminal(self._programs, plan, opened, self._full)
 
     def _type(self, id: int, header: dict[str, Any], payload: bytes) -> None:
-        task = Task(payload, *(header[each] for each in ("timeout", "grace", "kept", "follow")))
+        task = TypedCommand(
+            payload, *(header[each] for each in ("timeout", "grace", "kept", "follow"))
+        )
         terminal = self._its(header)
         self._begins()
         terminal.run(id, task, header["wait"], partial(self._say, id))

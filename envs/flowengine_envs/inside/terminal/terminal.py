@@ -2,8 +2,8 @@
 
 Nothing that stands on the screen means anything here. A command is written into a pipe (see
 `handover`). Its last line makes a file whose name says how the command ended, and then waits until
-all output has been read (see `lines`). Where in the output something begins or ends is found by a
-number that is written to the terminal itself, behind everything written before (see `stream`).
+all output has been read. Where in the output something begins or ends is found by a number that is
+written to the terminal itself, behind everything written before (see `stream`).
 
 A command that was interrupted, or that began another shell, does not come to that line. Then a
 shell at its prompt has the terminal (see `foreground`), and it is asked in the same way.
@@ -22,24 +22,22 @@ from flowengine_envs.inside.inotify import CLOSED, MADE, OPENED
 from flowengine_envs.inside.loop import Call
 from flowengine_envs.inside.programs import Ended, Programs
 from flowengine_envs.inside.terminal import foreground
-from flowengine_envs.inside.terminal.answers import Answers
+from flowengine_envs.inside.terminal.answers import Answer, Answers, Waiters
 from flowengine_envs.inside.terminal.command import (
     Busy,
     Gone,
     NoCommand,
-    Plan,
     Running,
-    Task,
+    TerminalPlan,
+    TypedCommand,
 )
 from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.files import TerminalFiles
-from flowengine_envs.inside.terminal.handover import BEGIN, Handover
-from flowengine_envs.inside.terminal.lines import Lines
+from flowengine_envs.inside.terminal.handover import BEGIN, Handover, Lines
 from flowengine_envs.inside.terminal.looks import Looks
 from flowengine_envs.inside.terminal.shell import START, TerminalShell, pane
 from flowengine_envs.inside.terminal.stream import TerminalStream
 from flowengine_envs.inside.terminal.tmux import SETTINGS, Tmux
-from flowengine_envs.inside.terminal.waiters import Answer, Waiters
 from flowengine_envs.inside.terminal.watching import Watching
 from flowengine_envs.link.terminal_text import clean, masked
 
@@ -62,7 +60,7 @@ class Terminal:
     """
 
     def __init__(
-        self, programs: Programs, plan: Plan, opened: Any, full: Callable[[], bool]
+        self, programs: Programs, plan: TerminalPlan, opened: Any, full: Callable[[], bool]
     ) -> None:
         loop = programs.loop
         self._loop = loop
@@ -123,7 +121,7 @@ class Terminal:
 
     # Requests
 
-    def run(self, request: int, task: Task, wait: Optional[float], say: Say) -> None:  # noqa: UP045
+    def run(self, request: int, task: TypedCommand, wait: Optional[float], say: Say) -> None:  # noqa: UP045
         """Begin a command.
 
         Args:
@@ -277,7 +275,7 @@ class Terminal:
         """
         running = self._running
         if running is not None:
-            running.heard()
+            running.look_anew()
         if running is None or (running.handed and not running.asked):
             call()
         else:

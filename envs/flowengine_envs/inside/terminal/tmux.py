@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
-from flowengine_envs.inside.keepers import Task
+from flowengine_envs.inside.keepers import Launch
 from flowengine_envs.inside.loop import Outbox, close_quietly
 from flowengine_envs.inside.programs import Ended, Programs
 
@@ -88,7 +88,7 @@ class Tmux:
         argv = ["tmux", "-u", "-S", SOCKET, "-f", "settings", "-C", "new-session", "-s", SESSION]
         argv += ["-x", str(COLUMNS), "-y", str(ROWS), "-c", cwd, self._command]
         fds = {0: source, 1: sink, 2: sink}
-        self.program = programs.start(Task(argv, env, folder, limits), fds, self._has_ended)
+        self.program = programs.start(Launch(argv, env, folder, limits), fds, self._has_ended)
         os.close(source)
         os.close(sink)
         loop.reading(self._reader, self._read)

@@ -155,7 +155,7 @@ class Containers(InWorkspace):
         network = None if self._gate is None else self._gate.as_network()
         own = image is None and wanted(self.request.spec) is not None
         named = self.image if own else image
-        return Docker(self.request, sandbox.Command(list(argv), env, named, own, network))
+        return Docker(self.request, sandbox.ContainerCommand(list(argv), env, named, own, network))
 
     def _refusals(self, said: str) -> str:
         """Return which limit it was, if programs tell of processes that were not started."""

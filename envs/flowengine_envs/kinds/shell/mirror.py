@@ -13,15 +13,16 @@ import json
 import os
 import re
 import socket
-import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from flowengine.sdk import printable
 from flowengine.sdk.errors import EnvironmentLost, StepError
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.link.channel import Said
+from flowengine_envs.link.parts import part
 
 SOCKET = "screen"
 _VIEWERS = 16
@@ -110,8 +111,7 @@ class Mirror:
     def _take(self, header: dict[str, Any], data: bytes) -> None:
         lines = data.decode("utf-8", "replace").split("\n")[:_LONGEST]
         shown = {"lines": [shown_line(line) for line in lines], "cursor": header["cursor"]}
-        text = json.dumps(shown).encode()
-        self._screen = struct.pack(">I", len(text)) + text
+        self._screen = part(json.dumps(shown).encode())
         for changed in self._viewers.values():
             changed.set()
 
@@ -143,14 +143,9 @@ class Mirror:
 
 
 def shown_line(line: str) -> str:
-    """Return a line of a screen with nothing but characters that can be seen, and colours."""
+    """Return a line of a screen that controls nothing but colours."""
     parts = _COLOUR.split(line[: 4 * _LONGEST])
-    for at in range(0, len(parts), 2):
-        if not parts[at].isprintable():
-            parts[at] = "".join(
-                each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in parts[at]
-            )
-    return "".join(parts)
+    return "".join(each if at % 2 else printable(each) for at, each in enumerate(parts))
 
 
 def _listening(path: os.PathLike[str]) -> socket.socket:

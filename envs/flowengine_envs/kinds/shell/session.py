@@ -38,7 +38,7 @@ from flowengine_envs.kinds.shell.lines import Lines
 from flowengine_envs.kinds.shell.mirror import Mirror
 from flowengine_envs.kinds.shell.result import ShellResult, shell_result
 from flowengine_envs.kinds.supervised import Supervised
-from flowengine_envs.link.call_limits import GRACE, TIMEOUT, UNBOUNDED
+from flowengine_envs.link.call_limits import GRACE, TIMEOUT, UNBOUNDED, Counted
 from flowengine_envs.link.channel import Channel, Said
 from flowengine_envs.link.terminal_text import masked
 
@@ -91,8 +91,8 @@ class Shell(Supervised):
         self._gone = False
         self._ended = False
         self._mirror: Mirror | None = None
-        self._began: tuple[float | None, int, int] = (None, 0, 0)
-        """Of the command that runs: its timeout; kills and refused processes before it."""
+        self._began: tuple[float | None, Counted] = (None, Counted(sandbox))
+        """Of the command that runs: its timeout, and what is counted from its beginning."""
         self._turn = asyncio.Lock()
         """Had by the step whose command runs."""
 
@@ -156,8 +156,7 @@ class Shell(Supervised):
         wrong = await self._wrong(text)
         if wrong is not None:
             return wrong
-        kills, refused = self.sandbox.memory_kills(), self.sandbox.refused_processes()
-        self._began = (timeout, kills, refused)
+        self._began = (timeout, Counted(self.sandbox))
         lines = None if on_output is None else Lines(self._masked, on_output)
         try:
             return await self._begin_in_any(text, hard, wait, lines)
@@ -504,17 +503,11 @@ class Shell(Supervised):
 
     def _with_limits(self, result: ShellResult) -> ShellResult:
         """Add the limits that a command met."""
-        timeout, kills, refused = self._began
-        limits, notes = self.call_limits, []
-        killed = self.sandbox.memory_kills() > kills
-        if result.status == "timeout":
-            notes.append(limits.too_long(timeout))
-        if result.status == "disk":
-            notes.append(limits.disk_full())
-        if killed:
-            notes.append(limits.out_of_memory())
-        if self.sandbox.refused_processes() > refused:
-            notes.append(limits.too_many_processes())
+        timeout, counted = self._began
+        killed = counted.killed
+        notes = self.call_limits.met(
+            killed=killed, refused=counted.refused, stopped=result.status, timeout=timeout
+        )
         failed = result.status != "done" or result.exit_code != 0
         stopped = result.status if result.status in {"timeout", "disk"} else None
         limit = limit_met(stopped, out_of_memory=killed and failed)

@@ -9,7 +9,7 @@ from typing import Any
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.link.call_limits import MEMORY, PROCESSES
-from flowengine_envs.network.egress import places
+from flowengine_envs.network.egress import destinations
 from flowengine_envs.sandboxes.docker.ownership import group, user
 from flowengine_envs.sandboxes.processes import cpus
 
@@ -82,7 +82,7 @@ def network(spec: Spec) -> str:
     """
     named = getattr(spec.config, "network", None)
     wanted = spec.policy.network
-    places(spec)
+    destinations(spec)
     if named not in {None, "none"} and not (wanted is None or wanted == "any"):
         rule = "forbids the network" if wanted == "none" else "names places of the network"
         raise EnvironmentUnavailable(f"{spec}: its policy {rule}, and config.network is {named}")

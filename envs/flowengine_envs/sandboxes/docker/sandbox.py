@@ -76,7 +76,7 @@ class ProgramMissing(EnvironmentStartFailed):
     """The image has no such program."""
 
 
-class Command(NamedTuple):
+class ContainerCommand(NamedTuple):
     """What the first process of a container does."""
 
     argv: Sequence[str]
@@ -100,7 +100,7 @@ class Docker(Sandbox):
     name: ClassVar[str] = "docker"
     own_processes: ClassVar[bool] = True
 
-    def __init__(self, request: Request, command: Command | None = None) -> None:
+    def __init__(self, request: Request, command: ContainerCommand | None = None) -> None:
         super().__init__(request)
         self._command = command
         self._given = False
@@ -289,11 +289,11 @@ class Docker(Sandbox):
                     raise
                 return self._created(reference, [])
         except APIError as error:
-            raise EnvironmentStartFailed(self._told(error)) from error
+            raise EnvironmentStartFailed(self._start_failure(error)) from error
 
     def _created(self, reference: str, lists: list[Any]) -> str:
         config, api = self.request.config, self._client.api
-        command = self._command or Command(["python3", "-I", "-S", "-c", _KEEPER])
+        command = self._command or ContainerCommand(["python3", "-I", "-S", "-c", _KEEPER])
         rights = self._rights()
         rights["mounts"] += lists
         made = api.create_container(
@@ -344,7 +344,7 @@ class Docker(Sandbox):
                 raise ProgramMissing(
                     f"{self._command.argv[0]}: the image has no such program"
                 ) from error
-            raise EnvironmentStartFailed(self._told(error)) from error
+            raise EnvironmentStartFailed(self._start_failure(error)) from error
 
     def _find_groups(self) -> dict[str, Path]:
         """Return the control groups of the container by controller, if they are of this machine."""
@@ -372,7 +372,7 @@ class Docker(Sandbox):
         folder = self._groups.get("pids")
         return 0 if folder is None else refused_processes(folder)
 
-    def _told(self, error: Exception) -> str:
+    def _start_failure(self, error: Exception) -> str:
         """Say what the daemon did not like."""
         said = str(getattr(error, "explanation", None) or error)
         if "already in use by container" in said:

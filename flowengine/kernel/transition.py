@@ -1,8 +1,8 @@
-"""One advance at work: what all machines share while an event is applied.
+"""A transition: the context that all modules share while one event is applied.
 
-Machines never call upwards. What follows from a transition and belongs to another machine is put on
-the agenda, a first-in-first-out list of entries (`state/entries.py`) that `advance` works off; so
-nothing recurses, and the order of work is the order in which it was asked for.
+Modules never call upwards. Work that belongs to a module above is put on the agenda, a
+first-in-first-out list of entries (`state/entries.py`) that `advance` works off. So nothing
+recurses, and the order of work is the order in which it was requested.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _NOTHING: dict[str, Any] = {}
 
 
-class Machine(View):
-    """The working context of one `advance`.
+class Transition(View):
+    """The application of one event to an execution: its state, and the work still to do.
 
     Attributes:
         moved: Heap of the scopes in which a token has moved, innermost (negated) first.

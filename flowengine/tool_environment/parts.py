@@ -12,7 +12,6 @@ from typing import Any
 from flowengine.sdk.tool_calls import ToolCall
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.call import Call
-from flowengine.tool_environment.clock import Clock
 from flowengine.tool_environment.feed import Feed
 from flowengine.tool_environment.journal import Journal
 from flowengine.tool_environment.observers import Observers
@@ -26,7 +25,7 @@ REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
-class Bounds:
+class CallBounds:
     """How long things may take, in seconds, and how much may be at once."""
 
     grace: float = 2.0
@@ -48,12 +47,11 @@ class Callbacks:
 
 
 @dataclass
-class Host:
+class Parts:
     """The parts of an environment."""
 
     execution_id: str
-    clock: Clock
-    bounds: Bounds
+    bounds: CallBounds
     secrets: Secrets
     feed: Feed
     registry: InstanceRegistry
@@ -76,9 +74,9 @@ class Host:
         view = call.view()
         return view.model_copy(update={"args": self.mask(view.args)})
 
-    def warn(self, code: str, message: str, **told: Any) -> None:
+    def warn(self, code: str, message: str, **fields: Any) -> None:
         """Publish a warning."""
-        self.feed.publish("warning", code=code, message=message, **told)
+        self.feed.publish("warning", code=code, message=message, **fields)
 
     def state_of(self, tool: str) -> ToolState:
         """Return what a tool keeps from call to call."""

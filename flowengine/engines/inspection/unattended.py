@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flowengine.engines.executions.views import execution_view
 from flowengine.engines.results import ENDED, ExecutionPage
+from flowengine.journal.records import ExecutionFilter
 from flowengine.journal.shapes import unpack_message
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.host import Host
     from flowengine.engines.infos import ExecutionInfo
-    from flowengine.journal.records import ExecutionFilter, ExecutionRecord, Message
+    from flowengine.journal.records import ExecutionRecord, Message
 
 _PAGE = 200
 _LEFT = ("interrupted", "recorded")
@@ -44,7 +45,7 @@ def left(
         sent = host.store.inbox(record.id) if inbox is None else inbox
         if all(unpack_message(message)["type"] == "warning" for message in sent):
             return None
-    if host.keeper.holder(record.id) is not None:
+    if host.holder(record.id) is not None:
         return None
     return "interrupted" if has_begun else "recorded"
 
@@ -77,8 +78,8 @@ def page(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> 
     items: list[ExecutionInfo] = []
     while True:
         found = host.store.executions(wanted, after, limit - len(items))
-        views = [standing_view(host, one, inboxes.get(one.id, [])) for one in found.items]
-        items += [one for one in views if wanted.status in (None, one["status"])]
+        views = [standing_view(host, item, inboxes.get(item.id, [])) for item in found.items]
+        items += [view for view in views if wanted.status in (None, view["status"])]
         if len(items) == limit or found.next is None:
             return ExecutionPage(items, found.next)
         after = found.next
@@ -95,11 +96,11 @@ def _page_of_left(
     found = [*_all(host, wanted._replace(status="running"))]
     for status in ("waiting", "stalled") if inboxes and wanted.status == "interrupted" else ():
         there = _all(host, wanted._replace(status=status))
-        found += [one for one in there if one.id in inboxes]
-    found.sort(key=lambda one: (one.created_at, one.id), reverse=True)
-    views = [standing_view(host, one, inboxes.get(one.id, [])) for one in found]
-    views = [one for one in views if one["status"] == wanted.status]
-    ids = [one["execution"] for one in views]
+        found += [record for record in there if record.id in inboxes]
+    found.sort(key=lambda record: (record.created_at, record.id), reverse=True)
+    views = [standing_view(host, record, inboxes.get(record.id, [])) for record in found]
+    views = [view for view in views if view["status"] == wanted.status]
+    ids = [view["execution"] for view in views]
     start = ids.index(after) + 1 if after in ids else 0
     rest = views[start:]
     more = len(rest) > limit
@@ -114,3 +115,33 @@ def _all(host: Host, wanted: ExecutionFilter) -> Iterator[ExecutionRecord]:
         if found.next is None:
             return
         after = found.next
+
+
+def due(host: Host) -> list[str]:
+    """Return the full ids of the executions that can move and that no living process holds.
+
+    A timer of theirs is due, a message or a decision has arrived that is not journaled yet, or the
+    process that ran them died.
+
+    Returns:
+        The ids, of each of these three the oldest execution first.
+    """
+    store = host.store
+    found = dict.fromkeys(_oldest_first(host, ExecutionFilter(due=host.clock.now())))
+    for message in store.arrived(0):
+        if store.execution(message.execution).status not in ENDED:
+            found[message.execution] = None
+    found |= dict.fromkeys(_oldest_first(host, ExecutionFilter(status="running")))
+    return [id for id in found if host.holder(id) is None]
+
+
+def _oldest_first(host: Host, wanted: ExecutionFilter) -> Iterator[str]:
+    """Yield the executions that a filter finds, oldest first."""
+    ids: list[str] = []
+    after = None
+    while True:
+        page = host.store.executions(wanted, after, _PAGE)
+        ids += [record.id for record in page.items]
+        after = page.next
+        if after is None:
+            return (yield from reversed(ids))

@@ -18,7 +18,7 @@ _NAME = re.compile(r'"((?:[^"\\]|\\.){300})(?:[^"\\]|\\.)+"|(^ *- /[a-z]+: .{300
 """Names and attributes of elements that are too long: they may hold what no person sees."""
 
 
-def told(
+def observation_text(
     seen: WebObservation,
     text: int,
     tree: int,
@@ -46,7 +46,7 @@ def told(
         content, counts = _new_text(before, seen, text)
         elements, more = _new_elements(before, whole, tree)
         counts += more
-    said = [*said_beside(seen), content]
+    said = [*text_beside_content(seen), content]
     said += ["", ELEMENTS, elements.rstrip()] if elements else []
     return "\n".join([*head(seen), *counts, marked("\n".join(said), seen.url)])
 
@@ -153,7 +153,7 @@ def head(seen: WebObservation) -> Iterator[str]:
     yield from (f"Note: {note}" for note in seen.notes)
 
 
-def said_beside(seen: WebObservation) -> Iterator[str]:
+def text_beside_content(seen: WebObservation) -> Iterator[str]:
     """Yield what comes from the page besides its text."""
     if seen.error:
         yield f"Error: {seen.error}"

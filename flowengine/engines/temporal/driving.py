@@ -1,0 +1,94 @@
+"""Driving executions in Temporal: workers do it, and callers wait until they rest."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.executions.views import result_of
+from flowengine.engines.running.driving import Driving
+from flowengine.engines.starting.beginning import record
+from flowengine.engines.temporal.support import unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.engines.results import ExecutionResult
+    from flowengine.engines.starting.beginning import Starting
+    from flowengine.engines.temporal.store import TemporalStore
+
+SHORTEST, LONGEST = 0.02, 1.0
+"""Seconds between two looks at an execution."""
+WORKER_SECONDS = 5.0
+"""How often it is looked whether there is a worker."""
+
+
+class RemoteDriving(Driving):
+    """What an engine does in place of driving, where workers drive.
+
+    Args:
+        host: What its executions share.
+        store: Its store.
+    """
+
+    def __init__(self, host: Host, store: TemporalStore) -> None:
+        super().__init__(host)
+        self._store = store
+
+    def new(self, starting: Starting) -> Execution:
+        """Start an execution, and return it as it is now."""
+        return self.loaded(record(self._host, starting))
+
+    def loaded(self, execution: str, resources: Mapping[str, Any] | None = None) -> Execution:
+        """Return an execution as it is now."""
+        if resources:
+            raise unsupported("objects of the caller for steps")
+        return self._host.stored(self._host.store.find_execution(execution), 0)
+
+    def drive(self, execution: Execution) -> ExecutionResult:
+        """Wait until an execution has ended or waits."""
+        for delay in self._looks(execution.id):
+            sleep(delay)
+        return result_of(self._host.stored(execution.id, 0))
+
+    async def drive_async(self, execution: Execution) -> ExecutionResult:
+        """Like `drive`, on the running event loop."""
+        looks = self._looks(execution.id)
+        while (delay := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110
+            await asyncio.sleep(delay)  # the worker is another process
+        return result_of(await asyncio.to_thread(self._host.stored, execution.id, 0))
+
+    def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
+        """Wait until an execution that was sent something has ended or waits again."""
+        return self.drive(self.loaded(execution)) if resume else None
+
+    async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
+        """Like `go_on`, on the running event loop."""
+        if not resume:
+            return None
+        return await self.drive_async(await asyncio.to_thread(self.loaded, execution))
+
+    def take_hands(self, execution: str) -> None:
+        """Do nothing: the workflow has journaled it."""
+
+    def _looks(self, execution: str) -> Iterator[float]:
+        """Yield how long to wait before the next look, until the execution rests."""
+        delay, looked = SHORTEST, monotonic()
+        while not self._rests(execution):
+            if monotonic() - looked > WORKER_SECONDS:
+                looked = monotonic()
+                self._store.check_worker()
+            yield delay
+            delay = min(delay * 1.5, LONGEST)
+
+    def _rests(self, execution: str) -> bool:
+        """Return whether an execution has ended, or waits for more than time that is near."""
+        if not self._store.may_rest(execution):
+            return False
+        found, host = self._host.stored(execution, 0), self._host
+        if found.state["status"] == "running":
+            return False
+        return found.ended or not found.timers.stays(host.clock.now() + host.stay)

@@ -1,0 +1,63 @@
+"""The door to stores in Temporal: loads Temporal's package only when such a store is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.configuration_folders import MACHINE_FOLDER, user_folder
+from flowengine.engines.policy_files import PolicyFiles
+from flowengine.engines.temporal.address import read_address
+from flowengine.engines.temporal.support import unsupported
+from flowengine.errors import UsageError
+from flowengine.store_folder import project_folder
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from flowengine.engines.temporal.store import TemporalStore
+
+
+def open_remote(address: str) -> TemporalStore:
+    """Return the store at an address.
+
+    Raises:
+        UsageError: The address is not valid, or Temporal's package is not installed.
+    """
+    named = read_address(address)
+    _check_installed(address)
+    from flowengine.engines.temporal.store import TemporalStore
+
+    return TemporalStore(named)
+
+
+async def work(
+    address: str,
+    *,
+    drain: float,
+    heartbeat: float,
+    stopping: asyncio.Event,
+    on_ready: Callable[[], None],
+) -> None:
+    """Take the work of a store until told to stop; see `flowengine.engines.temporal.worker.work`.
+
+    Raises:
+        UsageError: As for `open_remote`; or this host has policies, which would not be applied.
+    """
+    named = read_address(address)
+    _check_installed(address)
+    if PolicyFiles([MACHINE_FOLDER, user_folder()], None, project_folder()).there():
+        raise unsupported("the policies of a host, of which this one has some")
+    from flowengine.engines.temporal.worker import work
+
+    await work(named, drain=drain, heartbeat=heartbeat, stopping=stopping, on_ready=on_ready)
+
+
+def _check_installed(address: str) -> None:
+    try:
+        import temporalio  # noqa: F401
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"the store {address} needs the package temporalio",
+            hint="install it: pip install 'flowengine[temporal]'",
+        ) from None

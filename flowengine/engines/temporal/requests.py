@@ -1,0 +1,100 @@
+"""What a store in Temporal asks a workflow, and how requests and answers become plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flowengine import errors
+from flowengine.journal.records import (
+    Entry,
+    ExecutionRecord,
+    Message,
+    NewExecution,
+    Sent,
+    Standing,
+    Vote,
+    Wait,
+    WaitFilter,
+    WaitPage,
+)
+
+WORKFLOW = "flowengine.execution"
+"""The type of the workflow that an execution is."""
+ATTEMPT = "flowengine.attempt"
+"""The type of the activity that an attempt is."""
+QUEUE = "flowengine"
+"""The task queue of executions and attempts."""
+WAITS = "FlowengineWaits"
+"""The search attribute with the ids of the newest waits of an execution and their beginnings."""
+STATUS = "FlowengineStatus"
+"""The search attribute with the status of an execution; absent until it first stops running."""
+SHORT_WAIT = 8
+"""Digits of a wait's id by which it is found."""
+WAITS_KEPT = 60
+"""Waits of an execution that are found by their ids: a search attribute has 2,048 bytes."""
+MOST_BYTES = 1_000_000
+"""Bytes of one value: Temporal refuses a payload of 2 MiB."""
+
+READS = ("execution", "events", "inbox", "wait", "waits")
+"""Methods of a store that change nothing; the answer is that of the workflow's own store."""
+WRITES = ("send", "decide")
+
+
+def plain(value: Any) -> Any:
+    """Return records as lists, in which there may be other records; maps stay as they are."""
+    return [plain(part) for part in value] if isinstance(value, tuple | list) else value
+
+
+def error_as_data(error: errors.FlowEngineError) -> list[Any]:
+    """Return an error of a store as data."""
+    standing = getattr(error, "standing", None)
+    kind = type(standing).__name__ if isinstance(standing, ExecutionRecord | Wait) else None
+    shown = plain(standing) if kind else None
+    return [type(error).__name__, error.message, error.hint, kind, shown]
+
+
+def raise_error(data: list[Any]) -> None:
+    """Raise the error that a workflow has answered.
+
+    Raises:
+        FlowEngineError: That error.
+    """
+    name, message, hint, kind, shown = data
+    found: type[errors.FlowEngineError] = getattr(errors, name, errors.StoreError)
+    error = found(message, hint=hint)
+    if isinstance(error, errors.Conflict) and kind is not None:
+        error.standing = _STANDING[kind](shown)
+    raise error
+
+
+def _wait(data: list[Any]) -> Wait:
+    return Wait(*data)
+
+
+def _record(data: list[Any]) -> ExecutionRecord:
+    return ExecutionRecord(*data)
+
+
+_STANDING: Mapping[str, Callable[[list[Any]], Any]] = {"ExecutionRecord": _record, "Wait": _wait}
+
+ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
+    "decide": lambda given: [given[0], Vote(*given[1])],
+    "waits": lambda given: [WaitFilter(*given[0]), *given[1:]],
+}
+"""Method → how its arguments come out of data; of the others they are data."""
+ANSWERS: Mapping[str, Callable[[Any], Any]] = {
+    "execution": _record,
+    "events": lambda data: [Entry(*one) for one in data],
+    "inbox": lambda data: [Message(*one) for one in data],
+    "wait": _wait,
+    "waits": lambda data: WaitPage([_wait(one) for one in data[0]], data[1]),
+    "send": lambda data: Sent(*data),
+    "decide": lambda data: Standing(data[0], data[1], data[2], _wait(data[3])),
+}
+"""Method → how its answer comes out of data."""
+
+
+def new_execution(data: list[Any]) -> NewExecution:
+    """Return what lists show of a new execution."""
+    return NewExecution(*data)

@@ -1,0 +1,105 @@
+"""What executions in Temporal cannot do yet: it is refused before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import UsageError
+
+if TYPE_CHECKING:
+    from flowengine.kernel.graph.specs import CompiledFlow
+
+HINT = "use a store in a folder for it"
+_KINDS = frozenset({"std", "python", "http"})
+"""Step kinds that need nothing of the engine that drives them. Processes of others could outlive a
+worker that was killed, and meet the next attempt."""
+_OF_FLOWS = {
+    "budget": "budgets",
+    "concurrency": "'concurrency'",
+    "environments": "environments",
+    "secrets": "secrets",
+    "signals": "signals",
+    "start": "'start'",
+    "triggered": "triggers",
+}
+_OF_STEPS = {
+    "about": "calls that people approve",
+    "asks": "environments",
+    "chat": "chats",
+    "compensate": "compensation",
+    "emit": "signals",
+    "environments": "environments",
+    "policies": "policies",
+    "trigger": "triggers",
+    "within": "policies",
+}
+_WAITS = frozenset({"id", "after", "until", "when", "watches"})
+
+
+def unsupported(what: str, user: str | None = None) -> UsageError:
+    """Return the error that something is not supported yet.
+
+    Args:
+        what: What is not.
+        user: What of the flow needs it.
+    """
+    by = "" if user is None else f"; {user} needs that"
+    return UsageError(f"a store in Temporal does not support {what} yet{by}", hint=HINT)
+
+
+def check_supported(flow: CompiledFlow) -> None:
+    """Check that executions of a flow can run in Temporal.
+
+    Raises:
+        UsageError: It needs something that is not supported yet.
+    """
+    for part in (flow, *flow.get("flows", ())):
+        for needed in _needed(part, _OF_FLOWS):
+            raise unsupported(needed, f"flow '{flow['id']}'")
+    if any("opens" in body for body in flow["bodies"]):
+        raise unsupported("environments", f"flow '{flow['id']}'")
+    for name, state in flow.get("state", {}).items():
+        if isinstance(state.get("reducer"), dict):
+            raise unsupported("reducers in Python", f"the state key '{name}'")
+    for step in flow["steps"]:
+        for needed in _needed_by_step(step):
+            raise unsupported(needed, f"step '{step['id']}'")
+
+
+def check_started(event: Mapping[str, Any]) -> None:
+    """Check that an execution can begin with its first event.
+
+    Raises:
+        UsageError: It was given something that is not supported yet.
+    """
+    given = event["execution"]
+    for key, what in (
+        ("environments", "environments of an execution"),
+        ("resources", "objects of the caller for steps"),
+        ("outer", "executions that steps of others begin"),
+    ):
+        if given.get(key):
+            raise unsupported(what)
+
+
+def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a step needs and does not get."""
+    yield from _needed(step, _OF_STEPS)
+    if step["action"] == "task" and step["kind"] not in _KINDS:
+        yield f"steps of kind '{step['kind']}'"
+    if "approval" in step:
+        yield "calls that people approve"
+    if step.get("lock", {}).get("scope") in ("flow", "global"):
+        yield "locks that executions share"
+    if any(handler.get("compensate") or "emit" in handler for handler in step.get("on_error", ())):
+        yield "compensation and signals"
+    if "more" in step.get("map", {}):
+        yield "signals"
+    for alternative in step.get("wait", {}).get("alternatives", ()):
+        if alternative.keys() - _WAITS:
+            yield "signals"
+
+
+def _needed(part: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[str]:
+    yield from (what for key, what in names.items() if part.get(key))

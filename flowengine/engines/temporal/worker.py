@@ -1,0 +1,119 @@
+"""A worker: drives the executions of a store in Temporal, and runs their attempts."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import (
+    AddSearchAttributesRequest,
+    ListSearchAttributesRequest,
+)
+from temporalio.service import RPCError
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from flowengine.engines.temporal.attempts import BEATS, Attempts
+from flowengine.engines.temporal.requests import QUEUE, STATUS, WAITS
+from flowengine.engines.temporal.store import connect
+from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
+from flowengine.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from temporalio.client import Client
+
+    from flowengine.engines.temporal.address import Address
+
+_PASSED = (
+    "flowengine",
+    "flowengine_nodes",
+    "msgpack",
+    "cel_expr_python",
+    "jsonschema_rs",
+    "tzdata",
+)
+"""Modules that workflows share with the process. CEL cannot be imported twice in one."""
+_SEARCHED = {
+    WAITS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+    STATUS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+}
+_STICKY = timedelta(seconds=2)
+"""How soon another worker takes over a workflow of one that does not answer."""
+_BEAT = timedelta(seconds=1)
+"""How often signs of life are sent at most; their answers tell attempts that they are stopped."""
+
+
+async def work(
+    address: Address,
+    *,
+    drain: float,
+    heartbeat: float,
+    stopping: asyncio.Event,
+    on_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Work until told to stop.
+
+    Args:
+        address: The store.
+        drain: Seconds that attempts at work get to end, when it stops; those that do not are cut
+            off.
+        heartbeat: Seconds after which an attempt whose worker is silent is cut off.
+        stopping: Tells it to stop.
+        on_ready: Called when it takes work.
+
+    Raises:
+        StoreError: The server cannot be reached, or refuses.
+    """
+    set_heartbeat(heartbeat)
+    client = await connect(address)
+    await _register(client, address)
+    from flowengine.flow.expressions import cel  # noqa: F401 - its library, before a workflow does
+
+    beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
+    worker = Worker(
+        client,
+        task_queue=QUEUE,
+        workflows=[FlowExecution],
+        activities=[Attempts(client).attempt],
+        workflow_runner=runner_of_workflows(),
+        sticky_queue_schedule_to_start_timeout=_STICKY,
+        max_heartbeat_throttle_interval=beat,
+        default_heartbeat_throttle_interval=beat,
+        graceful_shutdown_timeout=timedelta(seconds=drain),
+    )
+    async with worker:
+        on_ready()
+        await stopping.wait()
+
+
+def runner_of_workflows() -> SandboxedWorkflowRunner:
+    """Return what runs workflows in a sandbox: it keeps them from clocks, files and randomness."""
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED)
+    return SandboxedWorkflowRunner(restrictions=restrictions)
+
+
+async def _register(client: Client, address: Address) -> None:
+    """Have executions and waits found by what workflows show of them."""
+    operator = client.operator_service
+    try:
+        there = await operator.list_search_attributes(
+            ListSearchAttributesRequest(namespace=address.namespace)
+        )
+        new = {
+            name: kind for name, kind in _SEARCHED.items() if name not in there.custom_attributes
+        }
+        if new:
+            request = AddSearchAttributesRequest(namespace=address.namespace, search_attributes=new)
+            await operator.add_search_attributes(request)
+    except RPCError as error:
+        raise StoreError(
+            f"the search attributes {WAITS} and {STATUS} cannot be added to namespace "
+            f"{address.namespace}: {error.message}",
+            hint=f"have its operator add them: temporal operator search-attribute create "
+            f"--namespace {address.namespace} --name {WAITS} --type KeywordList "
+            f"--name {STATUS} --type Keyword",
+        ) from error

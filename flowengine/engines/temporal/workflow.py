@@ -1,0 +1,388 @@
+"""One execution as a workflow: the kernel decides, activities run attempts, timers wake it.
+
+Nothing here reads a clock, a file or randomness, or runs code of a user. After a crash, Temporal
+replays the history through this module, so the same history must lead to the same commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError
+
+from flowengine.engines.executions.execution import Execution, Told
+from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
+from flowengine.engines.running.carrying import Carrier, Notice
+from flowengine.engines.running.recovery import fire, take_message
+from flowengine.engines.temporal.requests import (
+    ARGUMENTS,
+    ATTEMPT,
+    MOST_BYTES,
+    READS,
+    SHORT_WAIT,
+    STATUS,
+    WAITS,
+    WAITS_KEPT,
+    WORKFLOW,
+    WRITES,
+    error_as_data,
+    new_execution,
+    plain,
+)
+from flowengine.errors import FlowEngineError
+from flowengine.journal.beginning import begin
+from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.memory.store import MemoryStore
+from flowengine.journal.records import Append, Beginning
+from flowengine.kernel.commands import Notify, ReleaseRegion, Run, Stop
+from flowengine.kernel.notation.ids import wait_id
+from flowengine.sdk import ExecutionContext
+
+HEARTBEAT = 10.0
+"""Seconds: an attempt whose worker is silent for so long is cut off."""
+_ONCE = RetryPolicy(maximum_attempts=1)
+_LONGEST = timedelta(days=365)
+MOST_AT_WORK = 100
+"""Attempts at once, which is what a worker runs at once. Temporal fails a workflow task with the
+2,000th pending activity, and one that takes too long."""
+MOST_BYTES_AT_ONCE = MOST_BYTES
+"""Bytes of inputs in one workflow task: Temporal ends a workflow that sends 4 MiB."""
+LONGEST_HISTORY = 40_000
+"""Events of a history; Temporal ends a workflow at 51,200."""
+_PAGE_BYTES = 500_000
+"""Bytes of events in one answer, which must fit into a payload."""
+_WAITS = SearchAttributeKey.for_keyword_list(WAITS)
+_STATUS = SearchAttributeKey.for_keyword(STATUS)
+
+
+class _WorkflowFlow(LinkedFlow):
+    """A flow whose steps run elsewhere."""
+
+    def look_ahead(self, *_: Any, **__: Any) -> None:
+        """Load nothing: that would start a thread."""
+
+
+_SETTINGS = {"heartbeat": HEARTBEAT}
+"""Of the worker in this process; they do not change which commands follow from a history."""
+
+
+def set_heartbeat(seconds: float) -> None:
+    """Set how long the worker of an attempt may be silent before the attempt is cut off."""
+    _SETTINGS["heartbeat"] = seconds
+
+
+_LINKED: dict[str, LinkedFlow] = {}
+"""Linked flows by hash, of all workflows of this process."""
+
+
+class _Flows(LinkedFlows):
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self._flows = _LINKED
+
+
+class WorkflowDriver(Carrier):
+    """Drives one execution; its store has nothing else, and is made again at each replay.
+
+    Args:
+        start: `flow`, `hash`, and the parts of the `Beginning`.
+    """
+
+    def __init__(self, start: dict[str, Any]) -> None:
+        id, new, event = start["id"], new_execution(start["new"]), start["event"]
+        self.store = MemoryStore()
+        self.store.put_flow(new.hash, pack(start["flow"]))
+        if new.hash not in _LINKED:
+            _LINKED[new.hash] = _WorkflowFlow(start["flow"], new.hash)
+        begin(self.store, Beginning(id, new, [], event), [])
+        given = unpack(event)["execution"]
+        context = ExecutionContext(
+            id,
+            new.flow,
+            new.version or "",
+            given["workdir"],
+            None,  # type: ignore[arg-type] # no step runs here
+            lambda address, text: None,
+        )
+        flows = _Flows(self.store)
+        read = partial(self.store.events, id)
+        self.execution = Execution(id, flows.by_hash(new.hash), context, 0, flows, read)
+        self.broken: str | None = None
+        self._held: deque[Run] = deque()
+        self._bytes = 0
+        self._pausing = False
+        self._stopped: set[tuple[int, int]] = set()
+        self._alarm: asyncio.Task[None] | None = None
+        self._alarm_due: int | None = None
+        self._shown_waits: list[str] = []
+        self._shown_status = "running"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more happens."""
+        return self.broken is not None or self.execution.ended
+
+    @property
+    def at_work(self) -> bool:
+        """Whether attempts are still being ended; of a broken execution nobody waits for them."""
+        return bool(self.execution.work) and self.broken is None
+
+    def take_inbox(self) -> None:
+        """Take what was sent to the execution, and do what follows."""
+        if self.over:
+            return
+        for message in self.store.inbox(self.execution.id):
+            take_message(self.execution, message, _now())
+        self._move()
+
+    def _move(self) -> None:
+        """Apply what has happened, and carry out what follows. Never waits."""
+        execution = self.execution
+        try:
+            while execution.queue:
+                execution.apply_queue()
+                append = execution.take(release=False)
+                [refusal] = self.store.commit([append])
+                if refusal is not None:
+                    raise refusal
+                self._show(append)
+                self.carry_out(execution)
+                self._begin_held()
+            self._begin_held()
+            self.alarm(execution)
+        except Exception as error:
+            self.broken = f"{type(error).__name__}: {error}"
+
+    def _show(self, append: Append) -> None:
+        """Have callers see the status without a worker, and find waits by their ids."""
+        changed: list[SearchAttributeUpdate[Any]] = []
+        ids = [wait_id(self.execution.id, record["id"]) for record in append.opened]
+        if new := [id for id in ids if id not in self._shown_waits]:
+            self._shown_waits = [*self._shown_waits, *new][-WAITS_KEPT:]
+            values = [part for id in self._shown_waits for part in (id, id[:SHORT_WAIT])]
+            changed.append(_WAITS.value_set(values))
+        status = self.execution.state["status"]
+        if status != self._shown_status:
+            self._shown_status = status
+            changed.append(_STATUS.value_set(status))
+        if changed:
+            workflow.upsert_search_attributes(changed)
+
+    # Commands
+
+    def begin_attempt(self, execution: Execution, run: Run) -> bool:
+        """Begin an attempt, or have it wait for room."""
+        self._held.append(run)
+        return True
+
+    def _begin_held(self) -> None:
+        """Begin attempts as far as there is room for them."""
+        while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pausing:
+            if workflow.info().get_current_history_length() > LONGEST_HISTORY:
+                raise RuntimeError(
+                    f"the history has {LONGEST_HISTORY} events, and is not continued in another yet"
+                )
+            run = self._held.popleft()
+            given = plain(run)
+            size = len(pack(given))
+            if size > MOST_BYTES:
+                self._refuse(run, size)
+                continue
+            before = self.execution.work.get(run.unit)
+            task = asyncio.create_task(self._attempt(run, given, before))
+            self.execution.work[run.unit] = task
+            self._bytes += size
+            if self._bytes > MOST_BYTES_AT_ONCE:
+                self._pausing = True
+                self._pause = asyncio.create_task(self._make_room())
+
+    def _refuse(self, run: Run, size: int) -> None:
+        """Let an attempt fail whose input is too large."""
+        message = f"the input has {size} bytes; Temporal takes {MOST_BYTES} at most"
+        event: Any = {"type": "failed", "at": _now(), "unit": run.unit, "attempt": run.attempt}
+        event["error"] = {"type": "LimitExceeded", "message": message}
+        self.execution.queue.append(event)
+
+    async def _make_room(self) -> None:
+        """Send what has been begun, in a workflow task of its own."""
+        await workflow.sleep(0.001)
+        self._bytes, self._pausing = 0, False
+        self._move()
+
+    def stop(self, execution: Execution, stop: Stop) -> None:
+        """Stop an attempt; one that waits for room does not begin."""
+        held = len(self._held)
+        self._held = deque(run for run in self._held if run.unit != stop.unit)
+        task = execution.work.get(stop.unit)
+        if len(self._held) == held and task is not None:
+            self._stopped.add((stop.unit, stop.attempt))
+            task.cancel()
+
+    def alarm(self, execution: Execution) -> None:
+        """Have Temporal wake the workflow for the next timer."""
+        due = None if execution.ended else execution.timers.next()
+        if due == self._alarm_due:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_due = due
+        self._alarm = None if due is None else asyncio.create_task(self._ring(due))
+
+    async def _ring(self, due: int) -> None:
+        await workflow.sleep(max(due - _now(), 0) / 1000, summary="next timer")
+        self._alarm, self._alarm_due = None, None
+        now = _now()
+        for _, timer in self.execution.timers.due(now):
+            fire(self.execution, timer, now)
+        self._move()
+
+    def report(self, execution: Execution, told: Told) -> None:
+        """Tell nobody: subscribers are with engines, which read what is recorded."""
+
+    def tell(self, execution: Execution, command: Notice) -> None:
+        """Pass over what only subscribers of an engine hear of.
+
+        Raises:
+            NotImplementedError: It is something that `check_supported` should have refused.
+        """
+        if not isinstance(command, Notify | ReleaseRegion):
+            raise NotImplementedError(f"the command {type(command).__name__} in Temporal")
+
+    # Attempts
+
+    async def _attempt(self, run: Run, given: list[Any], before: asyncio.Task[None] | None) -> None:
+        """Run an attempt as an activity; what comes of it is an event."""
+        event: Any = None
+        try:
+            if before is not None:  # the attempt before this one is still being ended
+                await asyncio.wait([before])
+            event = await workflow.execute_activity(
+                ATTEMPT,
+                args=[self.execution.linked.hash, self.execution.context.workdir, given],
+                activity_id=f"{run.unit}.{run.attempt}",
+                retry_policy=_ONCE,
+                start_to_close_timeout=_LONGEST,
+                heartbeat_timeout=timedelta(seconds=_SETTINGS["heartbeat"]),
+                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=f"{run.address} #{run.attempt}",
+            )
+        except ActivityError as error:
+            event = self._failed(run, error)
+        except asyncio.CancelledError:
+            event = None
+        self._stopped.discard((run.unit, run.attempt))
+        if self.execution.work.get(run.unit) is asyncio.current_task():
+            del self.execution.work[run.unit]
+        if self.broken is not None:
+            return
+        if event is not None:
+            kind, own = event["type"], {"at": _now(), "unit": run.unit, "attempt": run.attempt}
+            event = {"type": kind, **own, **event, **own}
+            self.execution.queue.append(event)
+        self._move()
+
+    def _failed(self, run: Run, error: ActivityError) -> dict[str, Any] | None:
+        """Return the event of an attempt that gave none: its worker is gone, or was told to end."""
+        cause = error.cause
+        if isinstance(cause, CancelledError) and (run.unit, run.attempt) in self._stopped:
+            return None
+        if isinstance(cause, TimeoutError | CancelledError):  # it is unknown whether it took effect
+            return {"type": "cut"}
+        self.broken = f"attempt {run.attempt} of {run.address}: {cause or error}"
+        return None
+
+
+@workflow.defn(name=WORKFLOW)
+class FlowExecution:
+    """The workflow.
+
+    Args:
+        start: See `WorkflowDriver`.
+    """
+
+    @workflow.init
+    def __init__(self, start: dict[str, Any]) -> None:
+        self._driver = WorkflowDriver(start)
+        self._begun = False
+
+    @workflow.run
+    async def run(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Drive the execution to its end.
+
+        Returns:
+            How it has ended, and its outputs if they are small.
+
+        Raises:
+            ApplicationError: It has failed, or cannot go on.
+        """
+        driver = self._driver
+        driver.take_inbox()
+        self._begun = True
+        await workflow.wait_condition(lambda: driver.over and not driver.at_work)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if driver.broken is not None:
+            raise ApplicationError(driver.broken, type="EngineError", non_retryable=True)
+        state = driver.execution.state
+        error = state["error"]
+        if error is not None and state["status"] == "failed":
+            raise ApplicationError(error["message"], type=error["type"], non_retryable=True)
+        outputs = state["outputs"]
+        small = len(pack(outputs)) <= MOST_BYTES
+        return {"status": state["status"], "outputs": outputs if small else None}
+
+    @workflow.update
+    async def write(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer a method of a store that changes something, and do what follows from it."""
+        await workflow.wait_condition(lambda: self._begun)
+        answer = self._answered(request)
+        self._driver.take_inbox()
+        return answer
+
+    @write.validator
+    def _may_write(self, request: dict[str, Any]) -> None:
+        if request["method"] not in WRITES:
+            raise ApplicationError(f"there is no {request['method']}", type="UsageError")
+
+    @workflow.query
+    def read(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer a method of a store that changes nothing."""
+        if request["method"] == "flow":
+            return {"answer": self._driver.execution.linked.compiled}
+        if request["method"] not in READS:
+            raise ApplicationError(f"there is no {request['method']}", type="UsageError")
+        return self._answered(request)
+
+    def _answered(self, request: dict[str, Any]) -> dict[str, Any]:
+        driver, method = self._driver, request["method"]
+        if driver.broken is not None:
+            message = f"execution {driver.execution.id} cannot go on: {driver.broken}"
+            return {"error": ["StoreError", message, None, None, None]}
+        arguments = ARGUMENTS.get(method, list)(request["arguments"])
+        try:
+            found = getattr(driver.store, method)(*arguments)
+        except FlowEngineError as error:
+            return {"error": error_as_data(error)}
+        return {"answer": plain(_page(found) if method == "events" else found)}
+
+
+def _page(events: list[Any]) -> list[Any]:
+    """Return as many events as fit into an answer, at least one."""
+    size = 0
+    page: list[Any] = []
+    for event in events:
+        size += len(event.payload)
+        if page and size > _PAGE_BYTES:
+            break
+        page.append(event)
+    return page
+
+
+def _now() -> int:
+    """Return the time of the workflow, in milliseconds."""
+    return workflow.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""The ports of a store, each with one promise."""
