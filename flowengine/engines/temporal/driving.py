@@ -7,6 +7,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
+from flowengine.engines.flows import as_loaded
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.starting.beginning import record
 from flowengine.engines.temporal.support import unsupported
@@ -39,8 +40,10 @@ class RemoteDriving(Driving):
         self._store = store
 
     def new(self, starting: Starting) -> Execution:
-        """Start an execution, and return it as it is now."""
-        return self.loaded(record(self._host, starting))
+        """Start an execution, and return it as it began: no worker has to answer for that."""
+        flow = as_loaded(self._host.store, starting.flow)
+        id = record(self._host, starting._replace(flow=flow))
+        return self._host.execution(id, self._host.flows.of(flow.compiled, flow.form), 0)
 
     def loaded(self, execution: str, resources: Mapping[str, Any] | None = None) -> Execution:
         """Return an execution as it is now."""
@@ -50,8 +53,11 @@ class RemoteDriving(Driving):
 
     def drive(self, execution: Execution) -> ExecutionResult:
         """Wait until an execution has ended or waits."""
-        for delay in self._looks(execution.id):
-            sleep(delay)
+        try:
+            for delay in self._looks(execution.id):
+                sleep(delay)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"execution {execution.id} continues in Temporal") from None
         return result_of(self._host.stored(execution.id, 0))
 
     async def drive_async(self, execution: Execution) -> ExecutionResult:
@@ -80,7 +86,7 @@ class RemoteDriving(Driving):
         while not self._rests(execution):
             if monotonic() - looked > WORKER_SECONDS:
                 looked = monotonic()
-                self._store.check_worker()
+                self._store.check_worker(execution)
             yield delay
             delay = min(delay * 1.5, LONGEST)
 
