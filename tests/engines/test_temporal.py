@@ -256,9 +256,12 @@ def watch(store: TemporalStore, execution: str) -> None:
 
 
 def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
     with Engine(store) as engine:
         engine.run(WELCOME, {"name": "Bob"}, id="cancelled")
+        engine.subscribe(lambda update: told.append((update.kind, update.data.status)))
         engine.cancel("cancelled")
+        assert told == [("end", "cancelled")]
         assert engine.result("cancelled").status == "cancelled"
 
 

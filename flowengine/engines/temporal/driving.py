@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.flows import as_loaded
+from flowengine.engines.results import Update
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.starting.beginning import record
 from flowengine.engines.temporal.support import unsupported
@@ -58,14 +59,14 @@ class RemoteDriving(Driving):
                 sleep(delay)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"execution {execution.id} continues in Temporal") from None
-        return result_of(self._host.stored(execution.id, 0))
+        return self._rested(execution.id)
 
     async def drive_async(self, execution: Execution) -> ExecutionResult:
         """Like `drive`, on the running event loop."""
         looks = self._looks(execution.id)
         while (delay := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110
             await asyncio.sleep(delay)  # the worker is another process
-        return result_of(await asyncio.to_thread(self._host.stored, execution.id, 0))
+        return await asyncio.to_thread(self._rested, execution.id)
 
     def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Wait until an execution that was sent something has ended or waits again."""
@@ -79,6 +80,12 @@ class RemoteDriving(Driving):
 
     def take_hands(self, execution: str) -> None:
         """Do nothing: the workflow has journaled it."""
+
+    def _rested(self, execution: str) -> ExecutionResult:
+        """Return how an execution stands, and tell subscribers, who hear nothing else of it."""
+        result = result_of(self._host.stored(execution, 0))
+        self._host.tell(Update(execution, "end", result))
+        return result
 
     def _looks(self, execution: str) -> Iterator[float]:
         """Yield how long to wait before the next look, until the execution rests."""
