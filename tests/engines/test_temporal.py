@@ -13,7 +13,10 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.flows import load
+from flowengine.engines.temporal import driving
 from flowengine.engines.temporal.address import read_address
+from flowengine.engines.temporal.requests import QUEUE, WORKFLOW
+from flowengine.engines.temporal.store import TemporalStore, connect
 from flowengine.engines.temporal.support import check_supported
 from flowengine.errors import Conflict, NotFound, StoreError, UsageError
 from tests.command_line import flowengine
@@ -26,7 +29,7 @@ TIMES = {"at", "sent", "started_at", "ended_at", "due", "since"}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with temporal_server("shared", "killed", "lost") as addresses:
+    with temporal_server("shared", "killed", "lost", "idle") as addresses:
         yield addresses
 
 
@@ -150,7 +153,6 @@ async def replay(store: str, id: str) -> None:
     from temporalio.worker import Replayer
 
     from flowengine.engines.temporal.payloads import CONVERTER
-    from flowengine.engines.temporal.store import connect
     from flowengine.engines.temporal.worker import runner_of_workflows
     from flowengine.engines.temporal.workflow import FlowExecution
 
@@ -212,10 +214,54 @@ def test_who_decides_second_learns_who_was_first(store: str, tmp_path: Path) -> 
             engine.show("none")
 
 
+def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "WORKER_SECONDS", 0)
+    with Engine(f"{server}/idle") as engine:
+        with pytest.raises(StoreError, match=r"is recorded, and \S+/idle has no worker"):
+            engine.run(WELCOME, {"name": "Bob"})
+        monkeypatch.setattr(TemporalStore, "may_rest", interrupt)
+        with pytest.raises(KeyboardInterrupt, match="continues in Temporal"):
+            engine.run(WELCOME, {"name": "Bob"})
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_workflow_task_that_fails_again_and_again_is_an_error(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It happens when a history does not fit the code; here, what begins it is no flow."""
+
+    async def start() -> None:
+        client = await connect(read_address(store))
+        await client.start_workflow(WORKFLOW, {}, id="unfit", task_queue=QUEUE)
+
+    monkeypatch.setattr("flowengine.engines.temporal.store.TRIES", 2)  # from 3 on it takes seconds
+    asyncio.run(start())
+    with Engine(store) as engine:
+        remote = engine.store
+        assert isinstance(remote, TemporalStore)
+        with pytest.raises(StoreError, match="its workflow task fails again and again"):
+            watch(remote, "unfit")
+
+
+def watch(store: TemporalStore, execution: str) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        assert not store.may_rest(execution)
+        time.sleep(0.05)
+
+
 def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
     with Engine(store) as engine:
         engine.run(WELCOME, {"name": "Bob"}, id="cancelled")
+        engine.subscribe(lambda update: told.append((update.kind, update.data.status)))
         engine.cancel("cancelled")
+        assert told == [("end", "cancelled")]
         assert engine.result("cancelled").status == "cancelled"
 
 

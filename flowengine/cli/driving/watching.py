@@ -55,9 +55,9 @@ def watch(
                 result = call()
             finally:
                 end(None)  # before anything else is shown
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if progress.execution is None:
-            raise Interrupted("nothing was run") from None
+            raise Interrupted(str(error) or "nothing was run") from None
         raise interrupted(session, progress.execution) from None
     finally:
         end()

@@ -35,10 +35,12 @@ class Attempts:
 
     Args:
         client: Reads flows that this process does not know.
+        strict: Whether a step fails that leaves something running.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, strict: bool) -> None:
         self._client = client
+        self._strict = strict
         self._flows: dict[str, LinkedFlow] = {}
 
     @activity.defn(name=ATTEMPT)
@@ -75,6 +77,7 @@ class Attempts:
             workdir,
             _NoFiles(),
             lambda address, text: print(text, flush=True),  # noqa: T201 - what steps print
+            strict=self._strict,
         )
         printed = flow.runner.printed(run.step, None)
         PRINTING.set(printed)

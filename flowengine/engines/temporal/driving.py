@@ -7,6 +7,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
+from flowengine.engines.flows import as_loaded
+from flowengine.engines.results import Update
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.starting.beginning import record
 from flowengine.engines.temporal.support import unsupported
@@ -39,8 +41,10 @@ class RemoteDriving(Driving):
         self._store = store
 
     def new(self, starting: Starting) -> Execution:
-        """Start an execution, and return it as it is now."""
-        return self.loaded(record(self._host, starting))
+        """Start an execution, and return it as it began: no worker has to answer for that."""
+        flow = as_loaded(self._host.store, starting.flow)
+        id = record(self._host, starting._replace(flow=flow))
+        return self._host.execution(id, self._host.flows.of(flow.compiled, flow.form), 0)
 
     def loaded(self, execution: str, resources: Mapping[str, Any] | None = None) -> Execution:
         """Return an execution as it is now."""
@@ -50,16 +54,19 @@ class RemoteDriving(Driving):
 
     def drive(self, execution: Execution) -> ExecutionResult:
         """Wait until an execution has ended or waits."""
-        for delay in self._looks(execution.id):
-            sleep(delay)
-        return result_of(self._host.stored(execution.id, 0))
+        try:
+            for delay in self._looks(execution.id):
+                sleep(delay)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"execution {execution.id} continues in Temporal") from None
+        return self._rested(execution.id)
 
     async def drive_async(self, execution: Execution) -> ExecutionResult:
         """Like `drive`, on the running event loop."""
         looks = self._looks(execution.id)
         while (delay := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110
             await asyncio.sleep(delay)  # the worker is another process
-        return result_of(await asyncio.to_thread(self._host.stored, execution.id, 0))
+        return await asyncio.to_thread(self._rested, execution.id)
 
     def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Wait until an execution that was sent something has ended or waits again."""
@@ -74,13 +81,19 @@ class RemoteDriving(Driving):
     def take_hands(self, execution: str) -> None:
         """Do nothing: the workflow has journaled it."""
 
+    def _rested(self, execution: str) -> ExecutionResult:
+        """Return how an execution stands, and tell subscribers, who hear nothing else of it."""
+        result = result_of(self._host.stored(execution, 0))
+        self._host.tell(Update(execution, "end", result))
+        return result
+
     def _looks(self, execution: str) -> Iterator[float]:
         """Yield how long to wait before the next look, until the execution rests."""
         delay, looked = SHORTEST, monotonic()
         while not self._rests(execution):
             if monotonic() - looked > WORKER_SECONDS:
                 looked = monotonic()
-                self._store.check_worker()
+                self._store.check_worker(execution)
             yield delay
             delay = min(delay * 1.5, LONGEST)
 

@@ -9,6 +9,7 @@ from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import UsageError
+from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
@@ -50,7 +51,14 @@ async def work(
         raise unsupported("the policies of a host, of which this one has some")
     from flowengine.engines.temporal.worker import work
 
-    await work(named, drain=drain, heartbeat=heartbeat, stopping=stopping, on_ready=on_ready)
+    await work(
+        named,
+        drain=drain,
+        heartbeat=heartbeat,
+        strict=load_settings(project_folder()).strict,
+        stopping=stopping,
+        on_ready=on_ready,
+    )
 
 
 def _check_installed(address: str) -> None:

@@ -81,6 +81,8 @@ PATIENCE = timedelta(seconds=30)
 """How long to wait for an answer: a busy worker may take a while."""
 _SEEN = timedelta(seconds=75)
 """A worker that lives has asked for work within this time."""
+TRIES = 4
+"""Of a workflow task, after which it is an error: the second may follow the death of a worker."""
 _RESTING = ("waiting", "stalled")
 _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _STATUS = SearchAttributeKey.for_keyword(STATUS)
@@ -371,7 +373,7 @@ class TemporalStore:
     def _no_worker(self) -> StoreError:
         return StoreError(
             f"no worker of {self.location} answers",
-            hint=f"if there is none, start one: flowengine --store {self.location} worker",
+            hint=f"if there is none, start one: flowengine worker --store {self.location}",
         )
 
     async def _connected(self) -> Client:
@@ -430,16 +432,26 @@ class TemporalStore:
         found = await handle.describe(rpc_timeout=PATIENCE)
         if found.status != WorkflowExecutionStatus.RUNNING:
             return True
+        tries = found.raw_description.pending_workflow_task.attempt
+        if tries >= TRIES:  # Temporal tries for ever, and tells nobody
+            raise StoreError(
+                f"execution {execution} cannot continue: its workflow task fails again and again "
+                f"(attempt {tries})",
+                hint=f"see why: temporal workflow show --workflow-id {execution}",
+            )
         return found.typed_search_attributes.get(_STATUS) in _RESTING
 
-    def check_worker(self) -> None:
-        """Check that there is a worker.
+    def check_worker(self, execution: str) -> None:
+        """Check that there is a worker for an execution that should go on.
 
         Raises:
             StoreError: None has asked for work for a while.
         """
         if not self._call(self._has_worker()):
-            raise self._no_worker()
+            raise StoreError(
+                f"execution {execution} is recorded, and {self.location} has no worker",
+                hint=f"start one: flowengine worker --store {self.location}",
+            )
 
     async def _has_worker(self) -> bool:
         client = await self._connected()

@@ -52,6 +52,7 @@ async def work(
     *,
     drain: float,
     heartbeat: float,
+    strict: bool,
     stopping: asyncio.Event,
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
@@ -62,6 +63,7 @@ async def work(
         drain: Seconds that attempts at work get to end, when it stops; those that do not are cut
             off.
         heartbeat: Seconds after which an attempt whose worker is silent is cut off.
+        strict: Whether a step fails that leaves something running.
         stopping: Tells it to stop.
         on_ready: Called when it takes work.
 
@@ -78,7 +80,7 @@ async def work(
         client,
         task_queue=QUEUE,
         workflows=[FlowExecution],
-        activities=[Attempts(client).attempt],
+        activities=[Attempts(client, strict=strict).attempt],
         workflow_runner=runner_of_workflows(),
         sticky_queue_schedule_to_start_timeout=_STICKY,
         max_heartbeat_throttle_interval=beat,
