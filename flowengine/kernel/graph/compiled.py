@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import Any
 
-FORMAT = 2
+FORMAT = 3
 """What a compiled flow, the events of its executions and their states mean. A change by which what
 is stored would mean something else raises it: by another order or number of what `State.last`
 counts, an event names another unit than it did. Any other format is refused."""
