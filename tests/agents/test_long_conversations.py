@@ -254,7 +254,7 @@ def test_a_summary_that_fails_loses_nothing(tmp_path: Path) -> None:
     ("context", "message"),
     [
         ("no_tool", "there is no tool 'no_tool'"),
-        ("no_tool", "say 'drop' or 'summarize', or declare it under 'tools'"),
+        ("no_tool", "use 'drop' or 'summarize', or declare it under 'tools'"),
         ("{reduce: sumarize}", "did you mean 'summarize'?"),
         ("page", "'page' takes no 'messages'"),
         ("{max_tokens: 0}", "expected a whole number"),
