@@ -35,11 +35,12 @@ test: $(READY)  ## Check format, lint, types and import contracts, and run the t
 endurance: $(READY)  ## Run all cases of the tests with many cases: an hour (ARGS: which).
 	$(BIN)/pytest -n auto --dist worksteal --no-skips --slice all -m endurance $(ARGS)
 
-lint: $(READY)  ## Check format, lint, types and import contracts.
+lint: $(READY)  ## Check format, lint, types, import contracts and terms.
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m scripts.terms
 
 fix: $(READY)  ## Format, and repair what can be repaired.
 	$(BIN)/ruff format

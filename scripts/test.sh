@@ -25,7 +25,7 @@ else
   true &
 fi
 compiled=$!
-{ .venv/bin/mypy && .venv/bin/lint-imports --no-logo; } >"$checks" 2>&1 &
+{ .venv/bin/mypy && .venv/bin/lint-imports --no-logo && .venv/bin/python -m scripts.terms; } >"$checks" 2>&1 &
 lint=$!
 wait "$machine"
 wait "$compiled" || true # what is wrong there, the tests report

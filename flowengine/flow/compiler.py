@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def compiler() -> str:
-    """Identify the compiler by its files and their times, to tell it from other versions."""
+    """Identify the compiler by its files and their times, to distinguish it from other versions."""
     newest = count = 0
     folders = [os.path.dirname(__file__)]
     for folder in folders:  # the list grows during iteration

@@ -1,4 +1,4 @@
-"""The digest of what a flow was compiled from: it tells whether a file or directory has changed."""
+"""The digest of what a flow was compiled from: it changes if a file or directory does."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 """The structural hash: what a flow means, not how its file looks.
 
-Two files with the same hash do the same. Comments, blanks, quotes, the order of keys, the name and
-the place of the file are not in it; so a waiting execution goes on under a file that was only
-tidied up, and one whose flow has changed is known.
+Two files with the same hash define the same flow. The hash does not include comments, blanks,
+quotes, the order of keys, or the name and place of the file. A waiting execution therefore
+continues with a file that was only reformatted, and a changed flow is detected.
 
 The hash is that of the compiled form without places, with keys sorted, and with each expression in
 place of its number: numbers follow the order of the file.
 
-A store has to tell more apart, since executions run what it gives them. The same text in two
-directories means the same but runs the Python modules of its own directory, and rules of a host go
-by the names that a file gives its tools. `form_hash` tells these apart too.
+A store needs a finer distinction, since executions run the form that it returns. The same text in
+two directories has the same meaning but runs different Python modules, and host rules refer to the
+names of tools. `form_hash` includes both.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ UNORDERED = frozenset({"set", "defaults"})
 NAMED = frozenset({"outputs", "signals", "with"})
 """Keys of maps whose keys are names that the file gives: none of them is a key of these lists."""
 PLACES = frozenset({"at", "tool", "declared", "teller", "says", "ways", "ahead"})
-"""Keys that say where something stands, what it is called there, how people are told of it, or what
-may be loaded early."""
+"""Keys for positions, names, descriptions, and parts that may be loaded early."""
 CONSTANT = ("inputs", "state", "secrets", "environments", "limits", "budget")
 """Sections that hold no numbers of expressions where they hold plain data."""
 

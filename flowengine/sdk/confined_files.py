@@ -187,7 +187,7 @@ class Below:
             if part not in {"", "."} and not (part == "**" and parts[-1:] == ["**"]):
                 parts.append(part)
         if pattern.startswith("/") or ".." in parts:
-            raise self._outside(pattern, "is a pattern that leads out of its folder")
+            raise self._outside(pattern, "is a pattern that leads out of its directory")
         start = [part for part in path.split("/") if part not in {"", "."}]
         self._check_names(path)
         return sorted(set(self._matches(start, parts)))

@@ -64,7 +64,7 @@ def read_folder(folder: str, largest: int) -> tuple[dict[str, bytes], list[str]]
     for path in _paths(folder, read):
         name = os.path.relpath(path, folder)
         if not os.path.realpath(path).startswith(root + os.sep):
-            raise UnreadableFolder(f"{path!r} leads out of its folder", "copy the file into it")
+            raise UnreadableFolder(f"{path!r} leads out of its directory", "copy the file into it")
         if not os.path.isfile(path):
             raise UnreadableFolder(f"{path!r} is not a file", "remove it")
         try:

@@ -1,4 +1,4 @@
-"""Handing finished spans to the SDK of OpenTelemetry, with ids and times of their own."""
+"""Handing finished spans to the SDK of OpenTelemetry, with given ids and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that fails when it is told to, for tests of what stands on the port.
+"""A store that fails on request, for tests of code that uses the port.
 
 It wraps a store and counts the calls that write. Before or after any of them the disk can be full,
 the file locked, the process dead, the power gone. What a death loses follows from the durability: a

@@ -251,7 +251,7 @@ def attempts_see_state_as_it_was(simulator: Simulated) -> None:
     """A new attempt would receive the same state as the one before."""
     state = simulator.state
     for key, readers in state.get("reading", {}).items():
-        assert readers, f"nobody reads {key}"
+        assert readers, f"no code reads {key}"
         assert all(number in state["units"] for number in readers), f"who reads {key} is there"
     for (number, attempt), run in simulator.running.items():
         unit = state["units"].get(number)

@@ -174,7 +174,8 @@ _QUESTION: dict[str, Plain] = {**TEXT, "description": "What is asked about an im
 TOOLS: dict[str, Tool] = {
     "read_document": {
         "description": "Reads a PDF, Word, PowerPoint, Excel, HTML, EPUB, mail, notebook, CSV or "
-        "text file, below the working folder or on the web, as Markdown: all of it, or one page.",
+        "text file, below the working directory or on the web, as Markdown: all of it, or one "
+        "page.",
         "args": record(
             {
                 "path": TEXT,
@@ -213,7 +214,7 @@ TOOLS: dict[str, Tool] = {
             {
                 "address": {
                     **TEXT,
-                    "description": "https://... or a path below the working folder.",
+                    "description": "https://... or a path below the working directory.",
                 },
                 "page": {**_PAGE, "default": 1},
                 "find": _FIND,

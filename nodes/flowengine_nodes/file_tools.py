@@ -29,7 +29,7 @@ _DIGEST_ALONE = re.compile("[0-9a-f]{64}")
 TAB = "\t"
 """Separates line numbers from lines in files shown to models."""
 _NUMBERED = re.compile(rf" *\d+{TAB}")
-RULE = "the file tools stay below the working folder (--workdir)"
+RULE = "the file tools stay below the working directory (--workdir)"
 FILES = "files"
 """The name under which a tool finds its environment."""
 
@@ -373,7 +373,7 @@ TOOLS: dict[str, Tool] = {
                 "pattern": {
                     **TEXT,
                     "description": "A pattern for the path below 'path': '*.py' in that "
-                    "folder, '**/*.py' in all folders below it.",
+                    "directory, '**/*.py' in all directories below it.",
                 },
                 "path": _BELOW,
             },
@@ -402,7 +402,7 @@ TOOLS: dict[str, Tool] = {
         "optional": True,
     },
     "write_file": {
-        "description": "Writes a text file, and makes its folders. A file that is there is "
+        "description": "Writes a text file, and creates its directories. A file that is there is "
         "replaced as a whole.",
         "args": record({"path": _PATH, "text": TEXT}),
         "returns": record({"path": TEXT, **_DIGEST}),

@@ -27,7 +27,7 @@ _SERVER: dict[str, Plain] = {
     },
     "cwd": {
         **_TEXT,
-        "description": "Its working directory. Default: the working folder.",
+        "description": "Its working directory. Default: the working directory.",
         "examples": ["data"],
     },
     "url": {

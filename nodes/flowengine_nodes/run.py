@@ -56,7 +56,7 @@ class Run(CommandKind):
                 "cwd": {
                     "type": "string",
                     "description": "Directory. On `host`, relative to the working "
-                    "folder, and by default a fresh temporary one.",
+                    "directory, and by default a fresh temporary one.",
                     "examples": ["."],
                 },
             },

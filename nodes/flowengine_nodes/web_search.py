@@ -93,7 +93,7 @@ class WebSearch(StepKind):
                 },
                 "url": {
                     **TEXT,
-                    "description": "The address of the service, such as that of your own "
+                    "description": "The address of the service, such as that of your "
                     "SearXNG. Default: the provider's address.",
                     "examples": ["http://localhost:8080"],
                 },

@@ -1,4 +1,4 @@
-"""`std.*` tools: printing, and files that stay below the working folder."""
+"""`std.*` tools: printing, and files that stay below the working directory."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
         The exit code.
 
     Raises:
-        UsageError: The store is in a folder.
+        UsageError: The store is in a directory.
     """
     import asyncio
 
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
     if address is None:
         raise UsageError(
             "only stores in Temporal have workers",
-            hint="for a store in a folder, run this regularly: flowengine resume --due",
+            hint="for a store in a directory, run this regularly: flowengine resume --due",
         )
     asyncio.run(_work(arguments, address))
     return 0

@@ -35,7 +35,7 @@ class Flow(FlowGraph):
         id: The flow's name.
         inputs: Name → type or JSON Schema, or a dataclass, TypedDict or pydantic model.
         state: The same, for values that steps write.
-        folder: Folder with the modules of the functions. Default: that of the calling module.
+        folder: Directory with the modules of the functions. Default: that of the calling module.
         **more: Other top-level keys of a flow file: `version`, `title`, `limits`, `defaults`,
             `on_error`, …
     """

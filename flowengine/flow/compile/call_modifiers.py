@@ -30,7 +30,7 @@ class CallModifiers:
 
     def write(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
         """Write the effect, limits, retry and timeout of a call."""
-        # A declaration follows the defaults of its own file, wherever it is used.
+        # A declaration uses the defaults of the file that contains it.
         home = callee.home or Home(self.expressions, view, self.defaults)
         defaults = home.defaults
         effect = self.effect(request, callee)

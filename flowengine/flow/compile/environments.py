@@ -357,7 +357,7 @@ class Environments:
         if given is None:
             return None
         if not isinstance(given, dict) or not all(isinstance(at, str) for at in given.values()):
-            self.report.at("E103", "'mounts' is a map from environments to folders inside", loc)
+            self.report.at("E103", "'mounts' is a map from environments to directories inside", loc)
             return {}
         if name in self._mounting:
             self.report.at("E103", f"the mounts of {name!r} form a cycle", loc)
@@ -372,7 +372,9 @@ class Environments:
                 continue
             kind = beside[0].model.environments[beside[1]].kind
             if kind != _MOUNTABLE:
-                message = f"{other!r} is of kind {kind!r}, but a folder is of kind {_MOUNTABLE!r}"
+                message = (
+                    f"{other!r} is of kind {kind!r}, but a directory is of kind {_MOUNTABLE!r}"
+                )
                 self.report.at("E103", message, place)
             mounts[inside] = used
         self._mounting.pop()

@@ -287,9 +287,9 @@ class FileDeclarations:
             else:
                 read.update(dict.fromkeys(sources))
         if not found:
-            what = "no folder that matches" if is_glob else "no folder"
+            what = "no directory that matches" if is_glob else "no directory"
             message = f"there is {what} {pattern!r} with a file {marked!r}"
-            self.refuse("E401", message, loc, "give the path of a folder, relative to this file")
+            self.refuse("E401", message, loc, "give the path of a directory, relative to this file")
         return {shown: files for shown, files in found.items() if files}
 
 

@@ -105,7 +105,7 @@ def possible(info: Info, plans: Plans) -> frozenset[str] | None:
 def _of_flow(flow: Definition, plans: Plans, seen: set[Definition]) -> frozenset[str] | None:
     """Return the types of error that can leave a flow, or None if any can."""
     if flow in seen:
-        return frozenset()  # a recursive call adds no types of its own
+        return frozenset()  # a recursive call adds no further types
     seen.add(flow)
     found: frozenset[str] = frozenset({"CompensationFailed"})
     plan = plans(flow)

@@ -25,7 +25,7 @@ _PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 
 class Policies:
-    """The rules for the calls of a flow: of its own file, and of the files that use it.
+    """The rules for the calls of a flow: those of its file, and of the files that use it.
 
     Args:
         scope: The names that declarations of the flow's file see.

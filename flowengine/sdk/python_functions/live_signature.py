@@ -66,7 +66,7 @@ def read_function(
                 stars = "*" if parameter.kind is Given.VAR_POSITIONAL else ""
                 raise UsageError(
                     f"the parameter '{stars}{parameter.name}' of {name} cannot be given by name",
-                    hint="give each argument a parameter with a name of its own",
+                    hint="give each argument a parameter with a separate name",
                 )
             schema = _of_parameter(types, name, parameter.name, hint)
             field = field_of(parameter)

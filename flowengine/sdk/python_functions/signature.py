@@ -78,7 +78,8 @@ def derive(function: str, folder: str) -> Signature:
     if module is None:
         raise SignatureError(
             f"there is no module '{module_name}'",
-            hint="modules are looked for in the flow file's folder, then where Python finds them",
+            hint="modules are searched in the directory of the flow file, then where Python finds "
+            "them",
         )
     if module.tree is None:
         return Signature(paths=reader.paths)

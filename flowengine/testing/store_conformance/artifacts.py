@@ -57,7 +57,11 @@ def check_an_execution_has_the_artifacts_that_it_refers_to(store: JournalStore) 
     raises(
         NotFound, lambda: store.fetch_artifact(kept, "e2"), "handed over by who does not have it"
     )
-    raises(NotFound, lambda: store.fetch_artifact("0" * 64, "e2"), "one that nobody keeps")
+    raises(
+        NotFound,
+        lambda: store.fetch_artifact("0" * 64, "e2"),
+        "an artifact that no execution keeps",
+    )
     same(store.fetch_artifact(later, "e2").read_bytes(), b"later", "handed over by a person")
     append_event(store, "e2", 2, files=[(kept, "e1")])
     append_event(store, "e1", 1, head=Head("cancelled", 100))

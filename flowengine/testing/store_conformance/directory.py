@@ -197,7 +197,7 @@ def check_waits_are_listed_oldest_first(store: JournalStore) -> None:
 
 @checks
 def check_waits_are_shown_as_given(store: JournalStore) -> None:
-    """A wait has an id of its own, its newest record, and how it ended."""
+    """A wait has an id, its newest record and its end."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, opened=[approval(0, title="Sign?", need=2)])
     id = wait_id("e1", 0)

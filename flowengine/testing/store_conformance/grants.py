@@ -41,7 +41,7 @@ def _by(grant: str, at: int = 30, by: str = "user:ana") -> Vote:
 
 @checks
 def check_a_grant_comes_with_the_decision_that_settles_a_wait(store: JournalStore) -> None:
-    """It is kept if the decision is; not if another one was first, or the decision is a no."""
+    """It is kept with the decision, but not if another one was first or it is a rejection."""
     id = _give(store, "e1", uses=2, until=99)
     [grant] = store.grants()
     told = grant.id, grant.flow, grant.tool, grant.version, grant.by, grant.at, grant.body

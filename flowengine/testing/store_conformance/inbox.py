@@ -80,7 +80,7 @@ def check_ended_executions_take_no_messages(store: JournalStore) -> None:
 
 @checks
 def check_the_first_decision_wins(store: JournalStore) -> None:
-    """One decision is accepted; every later one is told which stands; the execution gets one."""
+    """One decision is accepted and delivered. Later ones receive it as an error."""
     new_execution(store, "e1")
     append_event(store, "e1", 1, opened=[approval(0)])
     id = wait_id("e1", 0)

@@ -68,7 +68,7 @@ def check_leases_are_held_until_their_time(store: JournalStore) -> None:
     new_execution(store, "e1")
     conflict = raises(Conflict, lambda: store.acquire("e1", "ben", now=999), "held")
     same(conflict.standing, ANA, "who holds it")
-    same((store.holder("e1", 999), store.holder("e1", 1000)), (ANA, None), "who is told")
+    same((store.holder("e1", 999), store.holder("e1", 1000)), (ANA, None), "the reported holder")
     store.renew(ANA, 3000)
     raises(Conflict, lambda: store.acquire("e1", "ben", now=2999), "held for longer")
 
@@ -125,7 +125,7 @@ def check_leases_are_given_back(store: JournalStore) -> None:
 
 @checks
 def check_executions_can_begin_without_holder(store: JournalStore) -> None:
-    """An execution that nobody holds is free to be acquired by the first."""
+    """An execution without a holder can be acquired."""
     new_execution(store, "e1", owner=None)
 
     epoch = store.acquire("e1", "ben", now=0)

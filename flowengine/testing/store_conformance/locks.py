@@ -17,7 +17,7 @@ from flowengine.testing.store_conformance.making import (
 
 @checks
 def check_locks_are_granted_in_the_order_of_the_claims(store: JournalStore) -> None:
-    """To as many as it permits; with every end of a claim the next one is told in its inbox."""
+    """As many hold it as it permits. When a claim ends, the next one is notified in its inbox."""
     for id in ("e1", "e2", "e3", "e4"):
         new_execution(store, id)
 
@@ -32,12 +32,12 @@ def check_locks_are_granted_in_the_order_of_the_claims(store: JournalStore) -> N
     claim("e1", 2, Claim("l", 7, 2, granted=b"again"), Claim("l", 8, 2, granted=b"second"))
     held = [("e1", 7, True), ("e2", 7, True), ("e3", 7, False), ("e1", 8, False)]
     same(standing(), held, "after four claims on two permits")
-    same([m.event for m in store.inbox("e1")], [b"granted e1", b""], "what the first was told")
-    same(store.inbox("e3"), [], "what the third was told")
+    same([m.event for m in store.inbox("e1")], [b"granted e1", b""], "the inbox of the first")
+    same(store.inbox("e3"), [], "the inbox of the third")
 
     claim("e2", 2, Claim("l", 7, then="give"))
     same(standing()[1], ("e3", 7, True), "who is next")
-    same([m.event for m in store.inbox("e3")], [b"granted e3"], "what it is told")
+    same([m.event for m in store.inbox("e3")], [b"granted e3"], "its inbox")
     claim("e3", 2, head=Head("failed", 60))
     same(standing(), [("e1", 7, True), ("e1", 8, True)], "after one has ended")
     claim("e1", 3, Claim("l", 8, then="give"), Claim("l", 9, 1), Claim("l", 9, then="give"))

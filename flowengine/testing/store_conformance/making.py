@@ -1,4 +1,4 @@
-"""What checks are made of: a store, executions, waits, and what is told of a broken rule."""
+"""Parts of checks: a store, executions, waits, and the report of a broken rule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def checks(function: Callable[[JournalStore], None]) -> Check:
-    """Make a check of a function that takes an empty store in which nobody is dead."""
+    """Make a check of a function that takes an empty store in which no process is dead."""
 
     def check(make: MakeStore) -> None:
         with opened(make, lambda owner: False) as store:

@@ -88,7 +88,7 @@ def send_other(store: JournalStore, new: NewExecution) -> None:
 
 @checks
 def check_what_is_sent_to_others_stays_until_it_is_settled(store: JournalStore) -> None:
-    """It is in the outbox with the commit; what nobody could take stays with its sender."""
+    """It is in the outbox with the commit; a message without a receiver stays with its sender."""
     new_execution(store, "e1")
     sent = [Outgoing(0, "", to, 40, event) for to, event in (("e2", b"a"), ("all", b"b"))]
     append_event(store, "e1", 1, sent=sent)
@@ -99,10 +99,10 @@ def check_what_is_sent_to_others_stays_until_it_is_settled(store: JournalStore) 
     same([type(one) for one in refused], [LeaseLost], "a late writer")
     same(store.outbox(), [first, second], "after a commit that was refused")
 
-    store.settle(first.number, "nobody has it")
+    store.settle(first.number, "no execution has it")
     store.settle(second.number, None)
     same(store.outbox(), [], "all settled")
-    same(store.undelivered("e1"), [first._replace(why="nobody has it")], "what is left")
+    same(store.undelivered("e1"), [first._replace(why="no execution has it")], "what is left")
     same(store.undelivered("e2"), [], "of another")
 
     append_event(store, "e1", 2, sent=sent[:1], head=Head("succeeded", 60))
