@@ -40,10 +40,12 @@ _FAILED = "It failed, for a reason that may quote what others wrote:\n"
 def visible(text: str) -> tuple[str, int]:
     """Return text without its invisible characters, and how many there were.
 
-    Characters that join Arabic letters or emoji are kept.
+    Characters that join Arabic letters or emoji are kept. Each line ends with a line feed, because
+    a carriage return alone would let a line overwrite itself where it is printed.
     """
     if text.isascii() and text.isprintable():
         return text, 0
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     count = 0
 
     def shown(found: re.Match[str]) -> str:

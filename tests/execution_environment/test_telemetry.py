@@ -136,3 +136,21 @@ print(json.dumps([name for name in sys.modules if name.startswith("opentelemetry
 def test_nothing_is_loaded_where_nobody_measures(tmp_path: Path) -> None:
     assert run(QUIET, tmp_path) == [[]]
     assert run(QUIET, tmp_path, OTEL_METRICS_EXPORTER="none") != [[]]
+
+
+ENDS = """
+import threading
+import opentelemetry.sdk
+from flowengine.execution_environment import EnvironmentManager
+
+with EnvironmentManager("environments") as manager:
+    manager.ensure({"kind": "files", "scope": "session", "owner_id": "ana"})
+manager.flush_events()
+while [one for one in threading.enumerate() if one.name == "flowengine-environment-events"]:
+    pass
+print("true")
+"""
+
+
+def test_no_thread_of_the_metrics_outlives_the_events(tmp_path: Path) -> None:
+    assert run(ENDS, tmp_path) == [True]

@@ -6,8 +6,8 @@ blocks or raises delays nobody.
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -94,9 +94,7 @@ class Events:
 
         def unsubscribe() -> None:
             with self._lock:
-                post = self._posts.pop(number, None)
-            if post is not None:
-                post.put(None)
+                self._posts.pop(number, None)
 
         return unsubscribe
 
@@ -124,38 +122,45 @@ class Events:
 
 
 class _Post:
-    """The queue and the thread of one subscriber."""
+    """The queue of one subscriber, and the thread that delivers it while there is something."""
 
     def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber = subscriber
-        self._queue: queue.Queue[Event | threading.Event | None] = queue.Queue(KEPT)
+        self._queue: deque[Event | threading.Event] = deque()
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._failed = False
         self._missed = False
 
-    def put(self, item: Event | None) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._deliver, name="flowengine-environment-events", daemon=True
-            )
-            self._thread.start()
-        try:
-            self._queue.put_nowait(item)
-        except queue.Full:
+    def put(self, item: Event) -> None:
+        if len(self._queue) >= KEPT:
             self._log_once("_missed", "is too slow and misses some")
+        else:
+            self._append(item)
 
     def flush(self, seconds: float) -> bool:
         if self._thread is None or threading.current_thread() is self._thread:
             return True
         passed = threading.Event()
-        try:
-            self._queue.put(passed, timeout=seconds)
-        except queue.Full:
-            return False
+        self._append(passed)
         return passed.wait(seconds)
 
+    def _append(self, item: Event | threading.Event) -> None:
+        with self._lock:
+            self._queue.append(item)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._deliver, name="flowengine-environment-events", daemon=True
+                )
+                self._thread.start()
+
     def _deliver(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._thread = None  # the next event starts another one
+                    return
+                item = self._queue.popleft()
             if isinstance(item, threading.Event):
                 item.set()
                 continue
