@@ -288,7 +288,7 @@ def test_what_must_not_be_repeated_is_a_question(
     assert stalled.status == "stalled"
     [wait] = stalled.waits
     assert (wait["ran"], wait["error"]["type"]) == ("maybe", "EnvironmentLost")
-    assert wait["title"] == "a lost its environment; did it act?"
+    assert wait["title"] == "a lost its environment. Did it take effect?"
     assert resume().status == "stalled"
     assert done().count("try") == 1
     with Engine("store") as engine:

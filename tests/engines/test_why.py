@@ -179,7 +179,7 @@ steps:
     ("effect", "what", "command"),
     [
         ("idempotent", "attempt 1 was running when its process ended", "flowengine resume "),
-        ("once", "it was interrupted; did it act", "--choice retry"),
+        ("once", "it was interrupted. Did it take effect", "--choice retry"),
     ],
 )
 def test_step_whose_process_died_is_told(

@@ -120,7 +120,7 @@ def test_request_that_must_not_be_repeated_is_a_question(
     simulator.finish("book/reserve/hotel")
     [question] = simulator.waits()
     assert (question["kind"], question["address"]) == ("question", FLIGHT)
-    assert "did it act?" in str(question["title"])
+    assert "Did it take effect?" in str(question["title"])
     assert simulator.status == "stalled"
     simulator.decide(FLIGHT, answer, value=value)
     simulator.run()

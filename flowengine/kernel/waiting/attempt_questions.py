@@ -64,9 +64,9 @@ def _uncertain(address: str, attempt: int, error: ErrorData | None = None) -> di
     if error is not None:
         what, when = "lost its environment", f"that ended: {error['message']}"
     asked = _question(
-        f"{address} {what}; did it act?",
-        f"Attempt {attempt} was running when {when}. It may or may not have acted.",
-        ("Run it again", "It acted; use this result", "It failed"),
+        f"{address} {what}. Did it take effect?",
+        f"Attempt {attempt} was running when {when}. Whether it took effect is unknown.",
+        ("Run it again", "It took effect: use this result", "It failed"),
     )
     return {**asked, "ran": "maybe"} if error is None else {**asked, "ran": "maybe", "error": error}
 
