@@ -252,8 +252,9 @@ CUTS: States[CutPhase] = States(
 )
 
 Owner = Literal["step", "permission", "budget", "attempt", "cut"]
-"""The owner of a wait, which continues when the wait ends. `decisions` has the effects of
-decisions.
+"""The owner of a wait, which continues when the wait ends.
+
+`decisions` has the effects of a decision for each owner.
 
 | owner         | fields of the wait                                                      |
 |---------------|-------------------------------------------------------------------------|
