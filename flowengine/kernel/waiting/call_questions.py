@@ -117,7 +117,7 @@ def answer_by_grant(tx: Transition, wait: Wait) -> Plain:
 def _must_ask(asked: dict[str, Plain], rule: Verdict | None) -> bool:
     """Return whether a call needs an approval.
 
-    A rule decides, else the tool. `required` always does.
+    Rules override the tool, except its `required`.
     """
     if rule is not None and rule.do == "ask":
         return True
