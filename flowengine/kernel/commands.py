@@ -107,7 +107,7 @@ class CloseWait(NamedTuple):
 class SetTimer(NamedTuple):
     """Send the event `timer` to the kernel when `due` (ms) has come.
 
-    `why` is as in `state.Timer`.
+    `why` is as in `state.records.Timer`.
     """
 
     timer: int

@@ -7,7 +7,7 @@ See docs/language.md: flow.
 A flow can run itself. Its steps exist once, but each run has a separate scope and *frame*, which
 contains the inputs, state and signal keys for its expressions. The scope ends with the subflow. The
 frame is kept as long as a record refers to a past inside the subflow, such as a step that can still
-be undone. See `state.Frame`.
+be undone. See `state.records.Frame`.
 """
 
 from __future__ import annotations
