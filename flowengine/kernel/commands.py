@@ -4,7 +4,7 @@ An engine carries them out once the event is on disk.
 """
 
 # Annotations are not postponed in this module. NamedTuple would compile each from its text, which
-# makes the import, a part of every start, half as slow again.
+# makes the import, a part of every start, take 50% longer.
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.kernel.graph.compiled import Plain

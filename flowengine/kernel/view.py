@@ -254,7 +254,7 @@ class Left(NamedTuple):
 def left_around(view: View, unit: Unit) -> dict[str, Left] | None:
     """Return the remaining amounts for an execution that an attempt starts, by meter.
 
-    None means that no budget applies.
+    The result is None if no budget applies to the attempt.
 
     Args:
         view: The execution.
@@ -283,7 +283,7 @@ def settled(budget: Budget, meter: str) -> int:
 
 
 def worked(state: State, budget: Budget, now: int) -> int:
-    """Return how long calls of a flow have run (ms), up to a given time.
+    """Return the time during which any call of a flow ran (ms), up to a given time.
 
     Args:
         budget: The budget of the flow.

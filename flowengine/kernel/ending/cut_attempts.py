@@ -6,8 +6,8 @@ See docs/language.md: Crashes.
                  └─ no: `on_crash` ─► an operator is asked ─► the answer ─► settled
                                    └► it stays unknown, and the compensation fails
 
-A late result of the attempt itself settles it, too. After a crash or a lost environment, the
-process starts again.
+A late result of the attempt itself settles it, too. If a crash interrupts the second run, this
+starts again. If that run loses its environment, an operator is asked.
 """
 
 from __future__ import annotations

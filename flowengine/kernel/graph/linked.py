@@ -301,7 +301,7 @@ class Graph:
         validate: Returns the reason why a value does not fit a JSON Schema, or None if it fits.
             Used for state, outputs, inputs of subflows, signals and arguments. By default values
             are not validated.
-        function: Returns a reducer written in Python, from `{"python", "folder"}`. Reducers raise
+        function: Returns a reducer written in Python, from `{"python", "folder"}`. It raises only
             `ValueError`.
 
     Raises:

@@ -332,8 +332,8 @@ class StepSpec(TypedDict, total=False):
     """Fields of `steps.<id>` that some expression names: `output`, `status`, `items`, ... Other
     fields are not stored in the state."""
     forgets: list[int]
-    """Steps that no expression names any more for a token that has left this one. Compiled flows of
-    earlier releases do not have this key and keep the records of all steps."""
+    """Steps that no expression names any more for a token that has left this one. Absent: none,
+    so all records are kept."""
     carries: bool
     """Some target names `join.output` or `join.outputs`, so its tokens carry the output."""
 

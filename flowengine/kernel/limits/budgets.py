@@ -9,7 +9,7 @@ See docs/language.md: Budgets.
 
 A step kind can compute how many tokens and how much money an attempt will use at most. In that case
 the event `measured` checks again, before the attempt begins, whether there is room. The attempt is
-granted at most the rest.
+granted at most the remaining amount.
 
 A budget belongs to a running flow: the main flow, or the frame of a subflow. It applies to all
 calls inside, including those of nested subflows, so the strictest one limits them. Compensation and

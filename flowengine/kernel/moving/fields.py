@@ -1,4 +1,4 @@
-"""The contents of each state field. This is the only module with the positions of graph numbers.
+"""The contents of each state field, including all references to the graph.
 
 A state refers to steps, bodies and subflows of its graph by number, and to state keys and signals
 by name. The code that moves a state to another graph uses this table. A field that is missing here

@@ -126,7 +126,7 @@ class Walker:
         return found
 
     def _arrivals(self, value: list[list[Any]], _record: Any) -> list[list[Any]]:
-        """Return an activation's arrivals, except those from removed steps, which no name refers to."""
+        """Return the arrivals of an activation, except those from removed steps."""
         found = []
         for source, output in value:
             step = source if source < 0 else self._visitor.step(source, "arrived", None)

@@ -260,7 +260,7 @@ Owner = Literal["step", "permission", "budget", "attempt", "cut"]
 |---------------|-------------------------------------------------------------------------|
 | `step`        | `unit`: the waiting unit                                                |
 | `permission`  | `units`: those that wait before their attempts begin. `asks`: the topic |
-| `budget`      | `budget`: its number. The budget lists the waiting units                |
+| `budget`      | `budget`: its frame, or 0. The budget lists the waiting units           |
 | `attempt`     | `unit`: its attempt has an unknown outcome, or lost its environment     |
 | `cut`         | `cut`: the attempt to settle before a scope compensates                 |
 

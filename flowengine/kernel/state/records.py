@@ -87,13 +87,13 @@ class Scope(TypedDict, total=False):
     knows: dict[str, int]
     """The writes to state that happened before it or in it."""
     ended: list[list[Any]]
-    """`[line, past]` of the tokens that ended inside with a different past."""
+    """`[line, past]` of the tokens that ended inside, if their past differs from that at entry."""
     live: dict[int, int]
     """Activation → step, oldest first."""
     at_joins: int
     """Number of arrivals that wait at joins."""
     at: dict[int, int]
-    """Step → number of live positions there. Kept in bodies that have counting joins."""
+    """Step → number of live positions there. Kept in bodies with joins `active` or `count`."""
     joins: dict[int, JoinState]
     counts: dict[int, int]
     """Step → number of its activations. Kept where there can be more than one."""
@@ -181,13 +181,14 @@ class Activation(TypedDict, total=False):
     """Set on the activation that opens the initial environments of its flow."""
     finals: list[Final]
     cleanup: int
-    """The cleanup that must end before its error is handled."""
+    """The cleanup that it waits for before it continues or its error is handled."""
     frame: int
     """On a compensation or `finally` that runs in the scope of another flow: its frame."""
     address: str
-    """On a compensation or `finally`: an address below that of its step."""
+    """Set on hidden steps, and on running steps that an upgrade has renamed."""
     local: dict[str, Plain]
-    """On these: the names that the step could read (`item`, `round`, `output`), and `error`."""
+    """On a compensation or `finally`: the names visible to its step, such as `item` or `output`,
+    and `error`."""
     done: list[Done]
     cut: list[int]
     """Of a group: the work of its attempts and rounds so far that must be undone, as in a scope."""
@@ -452,7 +453,7 @@ class Budget(TypedDict, total=False):
     estimated: dict[str, int]
     """Meter → the part of that amount that was only reserved, because the actual use is unknown."""
     spent: int
-    """Total run time of calls (ms), up to when the last of them ended."""
+    """Time (ms) during which any call ran, up to the end of the last one."""
     since: int
     """While a call runs: its start time, adjusted for downtime."""
     timer: int

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 SUPERVISED = frozenset({"budget", "frames", "answers"})
 """Keys of a state in which an attempt may have to wait, or has an answer to a question."""
 PREPARED = frozenset({"asks", "shown", "needs", "granted", "fallback", "args", "key", "secrets"})
-"""Fields of a unit for whose attempts more than the input was prepared."""
+"""Fields of a unit that are set if more than the input of its attempts was prepared."""
 
 
 def attempt(tx: Transition, unit: Unit) -> None:
@@ -129,10 +129,8 @@ def _run_bare(tx: Transition, node: Node, act: Activation, unit: Unit) -> None:
 def _has_place(tx: Transition, node: Node, unit: Unit) -> bool:
     """Return whether a unit has its place for an ordered lock, or needs none.
 
-    If not, it has failed.
-
-    This comes before any question, so that the unit keeps its position in the queue regardless of
-    when the answer comes.
+    If not, it has failed. This comes before any question, so that the unit keeps its position in
+    the queue regardless of when the answer comes.
     """
     assert node.lock is not None
     if not node.lock.get("ordered"):

@@ -56,7 +56,7 @@ def begin_round(tx: Transition, unit: Unit) -> None:
         last = unit.get("last")
         if "before" in spec:
             seen = {"output": last, "outcome": "ok" if unit["round"] else None}
-            # Before the first round `round` is not set yet. The condition reads it as 1.
+            # The condition reads the round that is about to begin.
             unit["round"] += 1
             again = holds(Names(tx, act, unit, unit.get("seen"), seen), spec["before"])
             unit["round"] -= 1

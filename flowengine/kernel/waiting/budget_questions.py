@@ -155,7 +155,7 @@ def _number(what: str, amount: int) -> str:
 
 
 def time_used_up(tx: Transition, number: int, _arg: int) -> None:
-    """Stop calls whose time is over, or ask for more. Wait again if a crash consumed the time."""
+    """Stop calls whose time is over, or ask for more. After downtime, set the timer again."""
     budget = budget_of(tx.state, number)
     assert budget is not None
     del budget["timer"]
