@@ -1,36 +1,37 @@
-"""The pure kernel: a flow's graph, an execution's state, and `advance` between them.
+"""The pure kernel: the graph of a flow, the state of an execution, and `advance`, which changes it.
 
-It reads no clock, no randomness, no file and no network; time and ids come inside events. The same
-graph and the same events give the same state and the same commands on every machine.
+The kernel reads no clock, randomness, file or network. Times and ids arrive inside events. The same
+graph and the same events produce the same state and the same commands on every machine.
 
-`advance` applies an event to the state and answers with commands. What the event sets off goes
-through the agenda, piece by piece, until nothing is left to do.
+`advance` applies an event to the state and returns commands. The effects of the event become
+entries of the agenda, which are processed until the agenda is empty.
 
-Rooms, from the bottom up: each imports only from those before it in this table.
+The packages, from the bottom up. Each imports only from those above it in this table.
 
-| room | what is in it |
+| package | contents |
 |---|---|
 | `notation/` | times, ids and addresses as text |
 | `graph/` | the compiled flow |
-| `events`, `commands`, `errors`, `causes` | the words in which the kernel is spoken to |
-| `state/` | the state of an execution: its records, their states and moves, what is left to do |
-| `view` | reading an execution: addresses, what is around a step, budgets |
-| `transition` | one event being applied: the context that all following folders share |
-| `expressions/` | what expressions see |
-| `limits/` | what keeps a unit waiting: locks, budgets; its place in a map meanwhile |
-| `held_failures`, `flow_state/` | failures held back; what steps write to state |
-| `waiting/` | waits for time, signals, conditions and people, and whose they are |
-| `tokens/` | where tokens go, how they meet at joins, how one enters a step; the items of a map |
-| `messages/` | signals, and the tokens that triggers begin |
-| `ending/` | withdrawing what is at work; what it leaves: cleaning up after it, undoing it |
-| `steps/` | a step at work: scopes, attempts, retries, loops, maps, what follows when they end |
-| `flows`, `recovery/`, `moving/` | a flow as a whole; a crash, a retry, a changed flow |
-| `decisions` | what a decision about a wait does |
-| `agenda`, `timers`, `advance` | what is done in which order |
+| `events`, `commands`, `errors`, `causes` | the vocabulary of the kernel's interface |
+| `state/` | the state of an execution: records, their states and moves, agenda entries |
+| `view` | reading an execution: addresses, the surroundings of a step, budgets |
+| `transition` | the processing of one event: the context shared by all packages below |
+| `expressions/` | the names that expressions can read |
+| `limits/` | limits that delay a unit: locks, budgets, its place in a map while it waits |
+| `held_failures`, `flow_state/` | failures that are held back, and writes of steps to state |
+| `waiting/` | waits for times, signals, conditions and human decisions, and their owners |
+| `tokens/` | the routing of tokens, joins, activations, and the items of a map |
+| `messages/` | signals, and the tokens that triggers create |
+| `ending/` | withdrawal of running work, cleanup after it, and compensation |
+| `steps/` | running steps: scopes, attempts, retries, loops, maps, and the effects of their end |
+| `flows`, `recovery/`, `moving/` | whole flows, crash recovery, retries, upgrades |
+| `decisions` | the effects of a decision about a wait |
+| `agenda`, `timers`, `advance` | the order of processing |
 
-From outside, import `advance`, `new_state`, `pending` (the waits and timers in force) and `running`
-(the attempts that run) from here, besides the words, the compiled flow, the records and `view`. The
-contract "The kernel's doors" in `pyproject.toml` has the list; the rest is internal.
+Code outside the kernel imports `advance`, `new_state`, `pending` (open waits and set timers) and
+`running` (running attempts) from here. It may also import the interface's vocabulary, the compiled
+flow, the records and `view`. The contract "The kernel's doors" in `pyproject.toml` has the full
+list. Everything else is internal.
 """
 
 from flowengine.kernel.advance import ENDED, advance, pending, running

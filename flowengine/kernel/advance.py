@@ -1,17 +1,18 @@
-"""The one door: `advance(graph, state, event) -> commands`.
+"""The kernel's entry point: `advance(graph, state, event) -> commands`.
 
-Order of work, the same for every event:
+Every event is processed in the same order:
 
-1. *Apply* the event to whom it names; if that is no longer open, nothing changes.
-2. *Agenda*: one first-in-first-out list, worked off until it is empty. A step's own work (`output`,
-   `set`, `next`) is done in one entry; what it sets off stands behind what was set off before.
-3. *Quiet work*, when the agenda is empty, one piece at a time, each followed by the agenda again:
-   what watches state that has changed, by age; then the scopes in which a token has moved,
-   innermost first: joins that nobody else can reach, the end of a scope without a token; then stuck
-   joins; then places of maps that items gave back when they began to wait.
-4. *End of the event*: the status follows from what is open.
+1. *Apply* the event to the record that it names. If that record is no longer open, nothing changes.
+2. *Agenda*: process one first-in-first-out queue until it is empty. A step's own work (`output`,
+   `set`, `next`) is done in one entry. Its effects are appended to the queue.
+3. *Quiet work*: when the agenda is empty, do one piece of quiet work, then process the agenda
+   again. First come the waits and maps that watch changed state, oldest first. Then come the scopes
+   in which a token has moved, innermost first: joins that no other token can reach, and scopes
+   without a token, which end. Then come stuck joins, and finally the map places freed by items that
+   began to wait.
+4. *End of the event*: derive the status from the open work.
 
-The agenda is empty between events, so it is no part of the state.
+The agenda is empty between events, so the state does not contain it.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import State, Unit
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
-"""Statuses of an execution that is over."""
+"""Statuses of an execution that has ended."""
 UNWATCHED = frozenset({"cut", "retry", "state"})
-"""Events that tell that until now no process was there."""
+"""Events that imply that no process was driving the execution until now."""
 
 
 def advance(
@@ -82,17 +83,17 @@ def advance(
     """Apply an event to an execution.
 
     Args:
-        graph: The flow that it runs.
-        state: Its state; changed in place.
-        event: What happened. It gets `reduced` if functions of the user are called for it, which
-            an event that has it makes unnecessary.
-        observe: Gets what happened to each activation, for people to see; None costs nothing.
-        blame: Gets what made each place fail, see `held_failures`; None costs nothing.
-        after: The flow that it runs from this event on, if that is `upgraded`: the form that the
-            event names, against which `moving.obstacles` finds nothing.
+        graph: The flow of the execution.
+        state: The state of the execution. It is changed in place.
+        event: The event. If functions of the user are called to apply it, their results are stored
+            in its `reduced`. An event that already has `reduced` needs no such calls.
+        observe: Receives the changes of each activation for display. None costs nothing.
+        blame: Receives the causes of each failure, see `held_failures`. None costs nothing.
+        after: The flow of the execution from this event on, if the event is `upgraded`. It is the
+            form named by the event, and `moving.obstacles` has found no obstacle to it.
 
     Returns:
-        What is to be done now, in order. It may be done once the event is on disk.
+        The commands, in order. They may be carried out once the event is on disk.
     """
     state["events"] += 1
     before, state["now"] = state["now"], max(state["now"], event["at"])
@@ -101,7 +102,7 @@ def advance(
     if state["status"] in ENDED:
         return []
     more: Any = event.get("holds")
-    if more is not None:  # it is applied again, on behalf of a retry or fork
+    if more is not None:  # the event is applied again for a retry or fork
         state["hold"] = added(state.get("hold"), more)
     tx = Transition(graph if after is None else after, state, observe, event, blame)
     tx.stood = state["now"] - before
@@ -121,9 +122,9 @@ def advance(
 
 
 def pending(state: State) -> list[Command]:
-    """Return what is in force: the waits that are open, the timers that are set.
+    """Return commands for the open waits and the timers that are set.
 
-    For the attempts that run, see `running`.
+    For running attempts, see `running`.
     """
     commands: list[Command] = [
         OpenWait(dict(wait["record"])) for wait in state["waits"].values() if wait["shown"]
@@ -135,7 +136,7 @@ def pending(state: State) -> list[Command]:
 
 
 def running(state: State) -> list[tuple[int, int]]:
-    """Return unit and attempt of all attempts that run; after a crash each was cut off."""
+    """Return unit and attempt number of all running attempts. A crash cuts off each of them."""
     units = [(n, u["attempt"]) for n, u in state["units"].items() if u["phase"] == "run"]
     return units + [(n, c["attempt"]) for n, c in state["cuts"].items() if c["phase"] == "run"]
 
@@ -189,11 +190,11 @@ ATTEMPTS: dict[str, Callable[[Transition, Unit, Any], None]] = {
     "used": _used,
     "cut": _cut,
 }
-"""What an event about an attempt does to its unit, if that runs it; else see `cut_attempts`."""
+"""Event type → its effect on the unit that runs the attempt. See also `cut_attempts`."""
 
 
 def _attempt(tx: Transition, event: Any) -> None:
-    """Apply an event about an attempt: of a unit, or one that was cut off and is settled."""
+    """Apply an event about an attempt, of a unit or of a cut-off attempt that is being settled."""
     unit = tx.state["units"].get(event["unit"])
     if unit is not None and unit["phase"] == "run" and unit["attempt"] == event["attempt"]:
         ATTEMPTS[event["type"]](tx, unit, event)
@@ -208,7 +209,7 @@ def _described(tx: Transition, event: Described) -> None:
 
 
 def _retry(tx: Transition, event: RetryAsked) -> None:
-    """Begin anew what failed; compensations that have run elsewhere do not run again."""
+    """Restart failed work. Compensations that another execution has run are not repeated."""
     compensation.leave_out(tx, event.get("undone", ()))
     retrying.retry(tx, event, tx.stood)
 
@@ -224,7 +225,7 @@ def _warned(tx: Transition, event: Warned) -> None:
 
 
 def _upgraded(tx: Transition, before: Graph, event: Upgraded) -> None:
-    from flowengine.kernel.moving.upgrading import upgrade  # few executions are ever moved
+    from flowengine.kernel.moving.upgrading import upgrade  # few executions are upgraded
 
     upgrade(tx, before, event["mapping"])
 
@@ -244,7 +245,7 @@ EVENTS: dict[str, Callable[[Transition, Any], None]] = {
     "state": _state_set,
     "warning": _warned,
 }
-"""What an event does, by its type; `upgraded`, which needs two flows, beside it."""
+"""Event type → its effect. `upgraded` is handled separately because it needs two flows."""
 
 
 # --- 2 Agenda ----------------------------------------------------------------------------------
@@ -269,7 +270,7 @@ def _work(tx: Transition) -> None:
 
 
 def _quiet(tx: Transition) -> bool:
-    """Do one piece of quiet work; whether there was any."""
+    """Do one piece of quiet work and return whether there was any."""
     if tx.changed:
         fired = tx.graph.state_triggers and triggers.on_state(tx)
         listeners.wake(tx)
@@ -300,7 +301,7 @@ def _quiet(tx: Transition) -> bool:
 
 
 def _settle_stuck(tx: Transition) -> bool:
-    """Settle a stuck join in one of the scopes that were looked at; return whether one was."""
+    """Settle a stuck join in one of the checked scopes and return whether there was one."""
     for number in sorted(tx.calm, reverse=True):
         del tx.calm[number]
         scope = tx.state["scopes"].get(number)
@@ -310,7 +311,7 @@ def _settle_stuck(tx: Transition) -> bool:
 
 
 def _look(tx: Transition, number: int) -> bool:
-    """Look at a wait or a map again, since state has changed; whether there is work now."""
+    """Check a wait or map again after a change of state, and return whether there is work now."""
     wait = tx.state["waits"].get(number)
     if wait is not None:
         return waits.look_at_state(tx, wait)
@@ -321,7 +322,7 @@ def _look(tx: Transition, number: int) -> bool:
 
 
 def _fill_places(tx: Transition) -> None:
-    """Begin items in the places that waiting items have given back."""
+    """Begin items in the places that waiting items have freed."""
     for number in list(tx.freed_places):
         del tx.freed_places[number]
         if number in tx.state["acts"]:
@@ -332,7 +333,7 @@ def _fill_places(tx: Transition) -> None:
 
 
 def _status(tx: Transition) -> str:
-    """Return the status that follows from what is open, while no attempt runs."""
+    """Return the status that the open work implies while no attempt runs."""
     state = tx.state
     if (
         "claims" in state

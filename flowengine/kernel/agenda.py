@@ -1,8 +1,8 @@
-"""The agenda: what its entries do, by their names.
+"""The agenda: entry names and the functions that process them.
 
-`state/entries.py` makes them. An entry names units, activations and scopes by their numbers, since
-they may be gone when its turn comes; then it does nothing. mypy checks that what is done with an
-entry takes what the entry carries.
+`state/entries.py` creates the entries. An entry refers to units, activations and scopes by number
+because they may have ended before it is processed, in which case it has no effect. mypy checks that
+each function accepts the arguments of its entry.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ _Doing: TypeAlias = "Callable[[Callable[P, None]], Row]"
 
 
 class Row(NamedTuple):
-    """What is done with an entry."""
+    """How an entry is processed."""
 
     table: str | None
-    """Where in the state it finds what it names first; if that is gone, nothing is done. None: it
-    looks for itself, since something is to be done even then."""
+    """The table of the state that contains the entry's first argument. The entry is dropped if the
+    record has ended. None: the function looks up the record itself because it has work to do in any
+    case."""
     do: Callable[..., None]
 
 
@@ -97,7 +98,7 @@ def _unit_broken(tx: Transition, unit: Unit, failure: Broken, anew: Entry | None
 def _act_broken(
     tx: Transition, act: Activation, failure: Broken, anew: Entry | None = None
 ) -> None:
-    """Fail an activation before it could begin; a limit of its scope no step of it handles."""
+    """Fail an activation before it begins. A step cannot handle an exceeded limit of its scope."""
     error = as_error(failure, tx.step_address(act))
     if error["type"] != "LimitExceeded":
         activation_outcomes.activation_failed(tx, act, error, anew)
@@ -119,7 +120,7 @@ def _need_broken(tx: Transition, join: int, number: int, failure: Broken) -> Non
 def _too_few(
     tx: Transition, step: int, arrivals: list[Arrival], need: int, came: list[str]
 ) -> None:
-    """Activate a join with too few arrivals, only for it to fail."""
+    """Activate a join with too few arrivals, so that the activation fails."""
     if not arrivals:
         return
     act = activations.new_activation(tx, tx.graph.node(step), arrivals)
@@ -132,7 +133,7 @@ def _too_few(
 
 
 def _trigger_broken(tx: Transition, arrival: Arrival, failure: Broken) -> None:
-    """Fail a triggered step: whether the message is for it could not be found out."""
+    """Fail a triggered step because its trigger could not be evaluated for the message."""
     if not is_over(tx.root()):
         triggers.awake(tx, tx.root())
         act = activations.new_activation(tx, tx.graph.node(arrival["step"]), [arrival])
@@ -145,11 +146,11 @@ def _scope_failed(tx: Transition, scope: Scope, error: ErrorData) -> None:
 
 
 def _goes_on(tx: Transition, act: Activation) -> None:
-    """Do nothing: what is at work in the activation goes on by itself."""
+    """Do nothing: the work inside the activation continues without help."""
 
 
 def _undo_failed(tx: Transition, scope: int, error: ErrorData, then: list[Any]) -> None:
-    """Go on after a compensation that could not undo everything: the scope around fails."""
+    """Continue after an incomplete compensation by failing the surrounding scope."""
     if then[0] == "handled":
         act = tx.state["acts"].get(then[1])
         if act is not None:
@@ -215,11 +216,11 @@ AGENDA = {
     "undo_failed": _any(entries.undo_failed)(_undo_failed),
     "clean": _any(entries.clean)(cleaning.clean_scope),
     "clean_on": _any(entries.clean_on)(cleaning.clean_next),
-    # Flows; `of` is the scope of a flow
+    # Flows: `of` is the scope of a flow
     "flow_ended": _any(entries.flow_ended)(flows.succeed),
     "flow_handled": _any(entries.flow_handled)(flows.handled),
     "flow_end": _any(entries.flow_end)(flows.end),
     "flow_cancelled": _any(entries.flow_cancelled)(_flow_cancelled),
     "flow_close": _any(entries.flow_close)(flows.close),
 }
-"""What an entry of the agenda does, by its name."""
+"""Entry name → how the entry is processed."""

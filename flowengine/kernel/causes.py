@@ -1,4 +1,4 @@
-"""What made each place of an execution fail, noted while events are replayed."""
+"""The causes of failures in an execution, recorded during replay."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ KINDS = ("unit", "act", "scope")
 """The kinds of places whose failure can be held back."""
 
 Place = tuple[str, int]
-"""`unit`, `act` or `scope`, and its number; also `items`, the failed ones of a map, and
+"""`unit`, `act` or `scope` with its number. Also `items`, the failed items of a map, and
 `cleanup`."""
 
 
 class Blame:
-    """What made each place fail, noted while events are replayed.
+    """The causes of failures, recorded during replay.
 
     Attributes:
-        number: Number of the event that is applied.
+        number: Number of the event that is being applied.
     """
 
     def __init__(self) -> None:
@@ -28,32 +28,35 @@ class Blame:
         self._seen: dict[Place, tuple[int, str]] = {}
 
     def note(self, place: Place, *causes: Place) -> None:
-        """Note what made a place fail; nothing: the error was raised there."""
+        """Record the causes of a place's failure. Without causes, the error was raised there."""
         self._causes[place] = list(causes)
 
     def add(self, place: Place, cause: Place) -> None:
-        """Note one more cause of a place."""
+        """Add a cause to a place's failure."""
         self._causes.setdefault(place, []).append(cause)
 
     def causes(self, place: Place) -> list[Place]:
-        """Return what made a place fail, as far as it was noted."""
+        """Return the recorded causes of a place's failure."""
         return self._causes.get(place, [])
 
     def see(self, place: Place, address: str) -> None:
-        """Note that a place fails now, and its address; the first time counts."""
+        """Record that a place fails now, and its address.
+
+        Later calls for the same place have no effect.
+        """
         self._seen.setdefault(place, (self.number, address))
 
     def forget(self, place: Place) -> None:
-        """Forget a failure after which a place goes on."""
+        """Remove the record of a failure from which a place has recovered."""
         self._causes.pop(place, None)
         self._seen.pop(place, None)
 
     def seen(self, place: Place) -> tuple[int, str]:
-        """Return the number of the event by which a place failed, and its address."""
+        """Return the number of the event at which a place failed, and its address."""
         return self._seen.get(place, (self.number, ""))
 
     def raised(self, place: Place) -> list[Place]:
-        """Return the places where the errors were raised that made a place fail."""
+        """Return the places that raised the errors behind a place's failure."""
         causes = self._causes.get(place)
         if not causes:
             return [place]
@@ -61,7 +64,7 @@ class Blame:
 
 
 def added(hold: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is held back when more is; what is there twice is held back twice."""
+    """Add failures to those held back. A failure that is in both is held back twice."""
     if hold is None:
         return dict(more)
     kinds = {kind: [*hold.get(kind, ()), *more.get(kind, ())] for kind in KINDS}

@@ -1,7 +1,10 @@
-"""Commands: what the kernel wants done. An engine carries them out after the event is on disk."""
+"""Commands: actions that the kernel requests.
 
-# Annotations are not postponed here: NamedTuple would compile each from its text, which makes
-# importing this module, a part of every start, half as slow again.
+An engine carries them out once the event is on disk.
+"""
+
+# Annotations are not postponed in this module. NamedTuple would compile each from its text, which
+# makes the import, a part of every start, take 50% longer.
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.kernel.graph.compiled import Plain
@@ -11,85 +14,90 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """Run one attempt of a task; answer for the same unit and attempt.
+    """Run one attempt of a task and report the result for the same unit and attempt.
 
-    The answer is `succeeded` or `failed`; `lost`, if its environment is gone; `asked`, if it has
-    not begun because somebody has to be asked about it first; `measured`, if it `measures`.
+    The result is `succeeded` or `failed`. It is `lost` if the environment has ended, `asked` if the
+    attempt has not begun because it needs an approval, and `measured` if `measures` is set.
     """
 
     unit: int
     attempt: int
     step: int
-    """Number of the step in the compiled flow; its `kind`, `task` and `effect` say what to run."""
+    """Number of the step in the compiled flow. Its `kind`, `task` and `effect` define what to
+    run."""
     address: str
     args: Plain
-    """Evaluated arguments of a call; may hold `SecretText` nowhere."""
+    """Evaluated arguments of a call. They contain no `SecretText`."""
     input: Plain
-    """Evaluated input; may hold `SecretText`."""
+    """Evaluated input. It can contain `SecretText`."""
     key: str | None
-    """Idempotency key, if the tool names one; else the engine derives it from the address."""
+    """Idempotency key, if the tool names one. Otherwise the engine derives it from the address."""
     regions: tuple[int, ...] = ()
-    """The map items, groups and subflows around it, by their units, the innermost first; of steps
-    that get environments only."""
+    """The units of the surrounding map items, groups and subflows, innermost first. Only for steps
+    with environments."""
     environments: Plain = None
-    """What is to be had for it: name → `{scope, spec}`; may hold `SecretText`."""
+    """Required environments: name → `{scope, spec}`. It can contain `SecretText`."""
     state: dict[str, Plain] | None = None
-    """The values of the state keys that the step `reads`, as they were when the attempt began. They
-    are those of the state itself: who runs the attempt must not let anybody change them."""
+    """The values of the state keys that the step `reads`, as of the start of the attempt. They are
+    the state's own objects, so the engine must prevent changes to them."""
     fallback: bool = False
-    """A budget around it has reached its `fallback_at`: it is to spare what it uses."""
+    """A surrounding budget has reached its `fallback_at`, so the attempt should save resources."""
     approved: Plain = None
-    """If people were asked about the call and said yes: what is kept of the answer."""
+    """The recorded answer, if the call was submitted for approval and approved."""
     measures: bool = False
-    """The attempt does not begin yet: answer with `measured`, or `failed`."""
+    """The attempt does not begin yet. The result is `measured` or `failed`."""
     granted: dict[str, int] | None = None
-    """What budgets grant it: meter → amount as it is counted, of those meters that they bound."""
+    """Amounts granted by budgets: meter → amount in the budget's unit, for meters with a limit."""
 
 
 class Stop(NamedTuple):
-    """Withdraw a running attempt: cancel it, kill its processes. Its late result is still told."""
+    """Withdraw a running attempt: cancel it and kill its processes.
+
+    Its late result is still reported.
+    """
 
     unit: int
     attempt: int
 
 
 class OpenWait(NamedTuple):
-    """A wait is open (or has changed: same id again). `record` is plain data for lists and pages.
+    """Open a wait, or report a change of one with the same id. `record` is plain data for display.
 
     Keys: `id` (number in this execution), `kind` (`approval`, `ask`, `signal`, `timer`, `state`,
     `question`), `address`, `step`, `since` (ms), and where they apply `title`, `body`, `subject`,
     `edit`, `form`, `choices` (list of `{id, label, counts_as, comment}`), `assignees`, `exclude`,
-    `need`, `votes`, `batch`, `attachments`, `due` (ms), `on_expire`, `signals` (list of
-    `{signal, key}`), `chat` (it shows an answer), `environment` (name of what is opened if it is
-    approved); of a call `tool`, `version`, `digest` of the call, `bound` (arguments that the flow
-    fixes), `returns`, `rule`, `difference`, and what `described` has told.
+    `need`, `votes`, `batch`, `attachments`, `due` (ms), `on_expire`, `signals` (list of `{signal,
+    key}`), `chat` (it shows an answer), `environment` (name of the environment to open on
+    approval). For a call also `tool`, `version`, `digest` of the call, `bound` (arguments fixed by
+    the flow), `returns`, `rule`, `difference`, and the contents of `described`.
     """
 
     record: dict[str, Plain]
 
 
 class Consult(NamedTuple):
-    """People are asked by `wait` about an environment or a call: a program may answer first.
+    """Ask a program to decide `wait`, about an environment or a call, before the approvers do.
 
-    It is asked once, when the wait opens; its answer is a `decided` event like any other.
+    The request is made once, when the wait opens. The answer is a `decided` event like any other.
     """
 
     wait: int
     unit: int
-    """Who asks."""
+    """The requesting unit."""
     step: int
     region: int
-    """The map item, group or subflow that it belongs to, if it belongs to one; else 0."""
+    """The map item, group or subflow that the environment belongs to, else 0."""
     environment: Plain
-    """What is to be had: `{scope, spec}`; may hold `SecretText`. None: it is about a call."""
+    """The requested environment as `{scope, spec}`, which can contain `SecretText`. None: the wait
+    is about a call."""
     reason: str | None
-    """Why it is wanted."""
+    """The reason for the request."""
     required: bool
-    """Only people may say yes."""
+    """Only a human may approve."""
 
 
 class CloseWait(NamedTuple):
-    """A wait ended: `how` is `decided`, `expired`, `occurred` or `withdrawn`."""
+    """Close a wait. `how` is `decided`, `expired`, `occurred` or `withdrawn`."""
 
     wait: int
     how: str
@@ -97,7 +105,10 @@ class CloseWait(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """Tell the kernel with `timer` when `due` (ms) has come; `why` is as in `state.Timer`."""
+    """Send the event `timer` to the kernel when `due` (ms) has come.
+
+    `why` is as in `state.records.Timer`.
+    """
 
     timer: int
     due: int
@@ -105,13 +116,13 @@ class SetTimer(NamedTuple):
 
 
 class ClearTimer(NamedTuple):
-    """The timer is no longer wanted."""
+    """Clear a timer that is no longer needed."""
 
     timer: int
 
 
 class Notify(NamedTuple):
-    """Tell people about a wait: it opened, a reminder is due, it was escalated."""
+    """Notify users about a wait: it opened, a reminder is due, or it was escalated."""
 
     wait: int
     why: str
@@ -119,48 +130,49 @@ class Notify(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Send a signal to other executions; it is stored with the event that it follows from."""
+    """Send a signal to other executions. It is stored together with the event that caused it."""
 
     to: str
-    """`all`: by its key; `parent`: this one has none; else the id of an execution."""
+    """`all`: by the signal's key. `parent`: this execution has none. Otherwise the id of an
+    execution."""
     signal: str
     key: str | None
     data: Plain
     id: str
-    """The same on every replay."""
+    """The same id on every replay."""
 
 
 class Claim(NamedTuple):
-    """Claim a lock that executions share; answer with `granted` when it is had.
+    """Claim a lock that executions share. The event `granted` reports that it was acquired.
 
-    It is asked for with the event that it follows from, and held until it is given back or the
-    execution has ended.
+    The claim is stored together with the event that caused it. The lock is held until it is
+    released or the execution ends.
     """
 
     lock: str
     unit: int
-    """Who claims it; 0: the execution as a whole."""
+    """The claiming unit, or 0 for the whole execution."""
     permits: int
-    """How many may hold it."""
+    """How many claimants may hold the lock at once."""
     then: str
-    """If it is not free: `queue`, `reject` the execution, or `cancel` those that hold it."""
+    """If the lock is taken: `queue`, `reject` the execution, or `cancel` its holders."""
 
 
 class GiveBack(NamedTuple):
-    """A claim is over: the lock goes to who is next."""
+    """Release a claim. The lock passes to the next claimant."""
 
     lock: str
     unit: int
 
 
 class ReleaseRegion(NamedTuple):
-    """A map item, group or subflow has ended: give back the environments that belong to it."""
+    """Release the environments of a map item, group or subflow that has ended."""
 
     region: int
 
 
 class End(NamedTuple):
-    """The execution ended: `succeeded`, `failed` or `cancelled`."""
+    """End the execution as `succeeded`, `failed` or `cancelled`."""
 
     status: str
     outputs: dict[str, Plain] | None
@@ -174,11 +186,11 @@ Command = (
 
 
 class Observation(NamedTuple):
-    """What happened to an activation, for progress, `show` and subscribers; nothing depends on it.
+    """A change of an activation, for progress, `show` and subscribers. Nothing depends on it.
 
-    `status` is a step status of the docs/language.md: Crashes: `ready`, `running`, `waiting`,
-    `uncertain`, `succeeded`, `skipped`, `failed`, `cancelled`; `retrying` when another attempt
-    follows.
+    `status` is a step status from docs/language.md: Crashes: `ready`, `running`, `waiting`,
+    `uncertain`, `succeeded`, `skipped`, `failed`, `cancelled`, or `retrying` before another
+    attempt.
     """
 
     at: int
@@ -189,9 +201,10 @@ class Observation(NamedTuple):
     attempt: int
     output: Plain
     error: "ErrorData | None"
-    """What it failed with; if it has succeeded, the error that a handler took for that."""
+    """The error of a failed activation. If the activation succeeded, the error that a handler
+    replaced."""
     input: Plain
     to: tuple[int, ...] = ()
-    """Where its tokens went, if it has ended: steps, `END`, `END_ALL`."""
+    """The targets of its tokens, if it has ended: steps, `END`, `END_ALL`."""
     handler: int = -1
-    """Number of the entry of its `on_error` that took the error."""
+    """Index of the `on_error` entry that handled the error."""

@@ -1,4 +1,4 @@
-"""What a decision does, and what follows when nobody decides in time: by whose the wait is."""
+"""The effects of a decision or an expiry, by the wait's owner."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _Decide: TypeAlias = "Callable[[Transition, Wait, Decided], None]"
 _Expire: TypeAlias = "Callable[[Transition, Wait], None]"
 
 DECIDABLE = frozenset({"approval", "ask", "question"})
-"""Kinds of waits that end by a decision."""
+"""Kinds of waits that a decision ends."""
 
 
 class Row(NamedTuple):
-    """What is done with the waits of an owner, and words for it."""
+    """How the waits of an owner are decided, with text for the documentation."""
 
     who: str
-    """Who waits."""
+    """The waiting party."""
     decided: str
     decide: _Decide
     expired: str
     expire: _Expire | None
-    """None: its waits have no such timer, and stay open until somebody decides."""
+    """None: its waits have no such timer and stay open until they are decided."""
 
 
 def decide(tx: Transition, event: Decided) -> None:
-    """Do what somebody has decided; about a wait that is closed it does nothing."""
+    """Apply a decision. A decision about a closed wait has no effect."""
     wait = tx.state["waits"].get(event["wait"])
     if wait is not None and wait["kind"] in DECIDABLE:
         DECISIONS[wait["owner"]].decide(tx, wait, event)
 
 
 def expire(tx: Transition, number: int, _arg: int) -> None:
-    """Do what follows when the time to decide is over: a timer of an open wait has fired."""
+    """Apply the expiry of an open wait, when its timer has fired."""
     wait = tx.state["waits"][number]
     do = DECISIONS[wait["owner"]].expire
     assert do is not None
@@ -89,4 +89,4 @@ DECISIONS: dict[Owner, Row] = {
         None,
     ),
 }
-"""Owner → what a decision does with a wait of it, and what follows if nobody decides in time."""
+"""Owner → the effects of a decision about its waits, and of their expiry."""

@@ -1,4 +1,4 @@
-"""Errors of the language as data: their types, and which may be tried again.
+"""Errors of the language as data: their types, and which of them can be retried.
 
 See docs/language.md: Errors.
 """
@@ -24,7 +24,7 @@ RETRYABLE = frozenset(
         "EnvironmentBusy",
     }
 )
-"""Types of the engine that may be tried again by default; `HttpError` says it itself."""
+"""Engine error types that are retried by default. `HttpError` sets `retryable` itself."""
 
 FINAL = frozenset(
     {
@@ -58,17 +58,17 @@ FINAL = frozenset(
         "Cancelled",
     }
 )
-"""Types of the engine that are not tried again by default."""
+"""Engine error types that are not retried by default."""
 
 
 class StepFailure(Exception):
-    """Raised inside the kernel where a step fails; becomes data at the step's door.
+    """A failure of a step inside the kernel. It is converted to data before it leaves the step.
 
     Args:
         type: Name of the error.
-        message: What happened.
-        data: What handlers may need.
-        retryable: Whether it may be tried again; by default what the type says.
+        message: Text for users.
+        data: Details for handlers.
+        retryable: Whether it may be retried. Default: as its type implies.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ def as_error(failure: StepFailure | EvaluationError, address: str, attempt: int 
     """Return a failure as data.
 
     Args:
-        failure: What was raised.
-        address: Of the activation that failed.
-        attempt: Which attempt failed.
+        failure: The exception.
+        address: Address of the activation that failed.
+        attempt: Number of the attempt that failed.
 
     Returns:
-        The error, complete.
+        The complete error.
     """
     if isinstance(failure, EvaluationError):
         failure = StepFailure("ExpressionError", failure.message, failure.data)
@@ -108,7 +108,7 @@ def as_error(failure: StepFailure | EvaluationError, address: str, attempt: int 
 
 
 def matches(type: str, patterns: list[str]) -> bool:
-    """Return whether an error's type is named: exactly, by `Prefix.*`, or by `*`."""
+    """Return whether a pattern matches an error type: its name, `Prefix.*`, or `*`."""
     for pattern in patterns:
         if pattern == type or (pattern.endswith("*") and type.startswith(pattern[:-1])):
             return True
@@ -116,7 +116,7 @@ def matches(type: str, patterns: list[str]) -> bool:
 
 
 def is_named(handlers: list[HandlerSpec], type: str) -> bool:
-    """Return whether a handler names a type of error, and does not only take whatever comes."""
+    """Return whether a handler names an error type, rather than only matching all of them."""
     return any(
         matches(type, [pattern for pattern in spec.get("types") or () if pattern != "*"])
         for spec in handlers
@@ -124,15 +124,15 @@ def is_named(handlers: list[HandlerSpec], type: str) -> bool:
 
 
 def may_retry(error: ErrorData, only: list[str] | None, exclude: list[str] | None) -> bool:
-    """Return whether `retry` may try again after an error (docs/language.md: retry).
+    """Return whether `retry` permits another attempt after an error (docs/language.md: retry).
 
     Args:
-        error: What the attempt ended with.
-        only: The types that are tried again, if said; naming a type makes it retryable.
-        exclude: The types that are not.
+        error: The error of the attempt.
+        only: The types that are retried, if declared. Naming a type makes it retryable.
+        exclude: The types that are not retried.
 
     Returns:
-        True if another attempt is allowed by type.
+        True if the error's type permits another attempt.
     """
     type = error["type"]
     if type == "Cancelled" or (exclude and matches(type, exclude)):
@@ -145,7 +145,7 @@ def may_retry(error: ErrorData, only: list[str] | None, exclude: list[str] | Non
 
 
 def fits(handler: HandlerSpec, error: ErrorData) -> bool:
-    """Return whether a handler is for this type of error; `Cancelled` has to be named."""
+    """Return whether a handler matches an error's type. `Cancelled` must be named explicitly."""
     types = handler.get("types")
     if types is None:
         return error["type"] != "Cancelled"

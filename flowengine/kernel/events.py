@@ -1,8 +1,9 @@
-"""Events: facts that happened. The journal is a list of these; only these change a state.
+"""Events: facts that have happened.
 
-An event is plain data. `at` is milliseconds since 1970-01-01T00:00Z. One that names a unit,
-attempt, wait or timer that is no longer open is kept in the journal and changes nothing. `reduced`,
-in any event, has what reducers written in Python gave when it was applied first; see `reducers`.
+The journal is a list of events, and only events change a state. An event is plain data. `at` is in
+milliseconds since 1970-01-01T00:00Z. An event about a unit, attempt, wait or timer that is no
+longer open stays in the journal and has no effect. Any event can have `reduced`, the results of
+reducers written in Python from the first time it was applied. See `reducers`.
 """
 
 from __future__ import annotations
@@ -13,50 +14,52 @@ from flowengine.kernel.graph.compiled import Plain
 
 
 class ErrorData(TypedDict, total=False):
-    """An error as data. `type` is a name of the docs/language.md: Errors, or `package.Class`."""
+    """An error as data. `type` is a name from docs/language.md: Errors, or `package.Class`."""
 
     type: str
     message: str
     data: Plain
     step: str
-    """Address of the activation it came from."""
+    """Address of the activation that raised it."""
     attempt: int
     retryable: bool
-    """Absent: what its type says."""
+    """Absent: the default of its type."""
     retry_after: int
-    """Milliseconds that the other side asked to wait."""
+    """Milliseconds to wait, as requested by the remote service."""
     cause: ErrorData | None
 
 
 class Evidence(TypedDict, total=False):
-    """What shows people why an attempt failed; nothing is decided by it."""
+    """Diagnostics of a failed attempt for display. No decision depends on them."""
 
     traceback: list[str]
-    """`FILE:LINE in FUNCTION: CODE`, innermost last; a line `after ERROR` begins an earlier one."""
+    """`FILE:LINE in FUNCTION: CODE`, innermost last. A line `after ERROR` begins an earlier
+    error."""
     stdout: str
-    """The end of what it printed."""
+    """The end of its standard output."""
     stderr: str
 
 
 class Started(TypedDict):
-    """The execution was created. First event of every journal."""
+    """The execution was created. This is the first event of every journal."""
 
     type: Literal["started"]
     at: int
     inputs: dict[str, Plain]
-    """Validated, defaults filled in."""
+    """Validated, with defaults filled in."""
     execution: dict[str, Plain]
-    """`id flow version started_at scheduled_at started_by parent labels`; times as RFC 3339."""
+    """`id flow version started_at scheduled_at started_by parent labels`, with times in RFC
+    3339."""
     message: NotRequired[dict[str, Plain]]
-    """`{name, key, id, data}` of the signal that began it, if one did: for the history, and to
-    tell whether another of the same id says the same."""
+    """`{name, key, id, data}` of the signal that started the execution, if any. It is kept for the
+    history, and to detect a second signal with the same id and other content."""
     budget: NotRequired[dict[str, int]]
-    """Meter → what the execution around it had left, whose attempt has started it, as budgets count
-    it; absent: nothing bounds it from outside."""
+    """Meter → the remaining amount in the execution whose attempt started this one, in the unit of
+    its budgets. Absent: no outer budget applies."""
 
 
 class Succeeded(TypedDict):
-    """An attempt of a task ended well."""
+    """An attempt of a task succeeded."""
 
     type: Literal["succeeded"]
     at: int
@@ -79,10 +82,10 @@ class Failed(TypedDict):
 
 
 class Lost(TypedDict):
-    """An environment of an attempt is gone: whether the attempt acted is open, or it never began.
+    """An attempt lost its environment, so its outcome is unknown, or it never began.
 
-    `ran` is `maybe`: the environment ended while the attempt worked in it. `no`: the execution had
-    it before and cannot have it again now, so the attempt has not begun.
+    `ran` is `maybe` if the environment ended while the attempt used it. It is `no` if the execution
+    had the environment before and cannot open it again, so the attempt has not begun.
     """
 
     type: Literal["lost"]
@@ -95,66 +98,66 @@ class Lost(TypedDict):
 
 
 class Asked(TypedDict):
-    """The attempt of a call did not begin: somebody has to be asked at the point of execution."""
+    """The attempt of a call did not begin: it needs an approval at the point of execution."""
 
     type: Literal["asked"]
     at: int
     unit: int
     attempt: int
     tool: str
-    """What is called; of a call that its flow asks about, as its question names it."""
+    """The called tool. For a call that the flow submits for approval, the name in its question."""
     version: str
-    """Digest of what is called, and how."""
+    """Digest of the tool and of how it is called."""
     subject: Plain
-    """What it is given, as people may see it."""
+    """The arguments of the call, as shown to approvers."""
     rule: NotRequired[str]
-    """The rule of the host that asks."""
+    """The host rule that requires the approval."""
     difference: NotRequired[str]
-    """What has changed of the tool since the call was approved."""
+    """The change to the tool since the call was approved."""
     found: NotRequired[Plain]
-    """What the attempt found that it would do, and to what: `action` and `target`."""
+    """The intended action and its target as found by the attempt: `action` and `target`."""
 
 
 class Measured(TypedDict):
-    """An attempt has not begun: its kind has worked out what it may use of the budgets."""
+    """An attempt has not begun. Its step kind has computed how much of the budgets it may use."""
 
     type: Literal["measured"]
     at: int
     unit: int
     attempt: int
     needs: dict[str, list[float]]
-    """Meter → `[least, most, beyond]`, as of `flowengine.sdk.Need`."""
+    """Meter → `[least, most, beyond]`, as in `flowengine.sdk.Need`."""
 
 
 class Used(TypedDict):
-    """A run that an attempt has started has used, or reserved, something of the budgets."""
+    """An execution started by an attempt has used or reserved a part of the budgets."""
 
     type: Literal["used"]
     at: int
     unit: int
     attempt: int
     run: str
-    """Id of its execution."""
+    """Id of that execution."""
     amounts: dict[str, int]
-    """Meter → how much it is in all, as budgets count it."""
+    """Meter → the total amount so far, in the unit of the budgets."""
 
 
 class Described(TypedDict):
-    """What only the engine knows of a call that people are asked about."""
+    """Details of a call that awaits approval, which only the engine can determine."""
 
     type: Literal["described"]
     at: int
     wait: int
     source: NotRequired[str]
-    """Digest of the text of the tool: a yes is for just this."""
+    """Digest of the tool's text. An approval applies to this text only."""
     preview: NotRequired[str]
-    """What the call would do, as its tool says."""
+    """The effect of the call, as described by its tool."""
     note: NotRequired[str]
-    """Why there is no preview."""
+    """The reason for a missing preview."""
 
 
 class CutOff(TypedDict):
-    """A process died while an attempt ran: whether it acted is open."""
+    """A process died while an attempt ran, so it is unknown whether the attempt took effect."""
 
     type: Literal["cut"]
     at: int
@@ -163,20 +166,20 @@ class CutOff(TypedDict):
 
 
 class TimerFired(TypedDict):
-    """A timer is due. `at` is when it was noticed, at or after the due time."""
+    """A timer is due. `at` is the time at which this was noticed, at or after the due time."""
 
     type: Literal["timer"]
     at: int
     timer: int
     evidence: NotRequired[Evidence]
-    """What the attempt had printed that it ends."""
+    """The output of the attempt that the timer ends."""
 
 
 class Decided(TypedDict, total=False):
-    """A person, or a policy, decided on an approval or answered a question.
+    """An approver or a policy decided an approval or answered a question.
 
-    `choice` of a question about a step that is uncertain, or has no environment: `retry`, `result`
-    (with `value`) or `fail`.
+    For a question about an attempt whose outcome is unknown, or that lost its environment, `choice`
+    is `retry`, `result` (with `value`) or `fail`.
     """
 
     type: Literal["decided"]
@@ -188,25 +191,25 @@ class Decided(TypedDict, total=False):
     comment: str | None
     attachments: list[Plain]
     images: list[str]
-    """With a decision about a call, for the model that made it: `data:` URLs."""
+    """With a decision about a call: images for the model that made the call, as `data:` URLs."""
     by: str
     via: str
     entered_by: str
-    """Who really did it, where it was done in the name of somebody else (`by`)."""
+    """The user who entered the decision on behalf of another user (`by`)."""
     value: Plain
-    """Of a policy that answers whether an environment may be opened: `{policy}`, narrower rules
-    that it says yes to; `{refused: True}`, so the error is `Refused`."""
+    """Answer of a policy to opening an environment: `{policy}` has narrower rules under which it
+    approves, and `{refused: True}` makes the error `Refused`."""
     grant: Plain
-    """With a yes to a call: `{args, uses, until, scope}`, so that it answers for later calls like
-    it, too; see `grants`."""
+    """With an approved call: `{args, uses, until, scope}`, so that the approval also covers later
+    calls like it. See `grants`."""
     granted: str
-    """Id of the grant for all executions of the flow that it comes from."""
+    """Id of the grant for all executions of the flow, if the answer comes from one."""
     sent: int
     """When it was made (ms), if it was recorded before it was journaled."""
 
 
 class Revoked(TypedDict):
-    """Somebody ended a grant."""
+    """A user revoked a grant."""
 
     type: Literal["revoked"]
     at: int
@@ -218,7 +221,7 @@ class Revoked(TypedDict):
 
 
 class Handed(TypedDict, total=False):
-    """A person claimed an approval, gave it back, or handed it on to `to`."""
+    """A user claimed an approval, released it, or delegated it to `to`."""
 
     type: Literal["claimed", "released", "delegated"]
     at: int
@@ -250,7 +253,7 @@ class Message(TypedDict):
 
 
 class Granted(TypedDict):
-    """A lock that executions share is had now: see `commands.Claim`."""
+    """A lock that executions share has been acquired. See `commands.Claim`."""
 
     type: Literal["granted"]
     at: int
@@ -259,7 +262,7 @@ class Granted(TypedDict):
 
 
 class CancelAsked(TypedDict):
-    """Somebody asked to cancel the execution. `now` skips `finally` and compensation."""
+    """A user requested to cancel the execution. `now` skips `finally` and compensation."""
 
     type: Literal["cancel"]
     at: int
@@ -271,46 +274,49 @@ class CancelAsked(TypedDict):
 
 
 class RetryAsked(TypedDict):
-    """An operator starts a failed execution again from what failed.
+    """An operator restarts the failed part of a failed execution.
 
-    The engine takes the state back to before the first event by which something failed, and applies
-    those events of then on again that concern what did not fail, holding back the failures
-    (`held_failures`). Then this event begins anew what is held, and `unit`, whatever its effect.
-    Other attempts that ran when the execution failed were stopped, and are taken as cut off. A fork
-    begins with the same event, without `back`: its journal holds the events in the order in which
+    The engine resets the state to before the first event by which something failed. It applies the
+    later events that are not about failed work again and holds back the failures (`held_failures`).
+    Then this event restarts the held work, and also `unit` regardless of its effect. Other attempts
+    that were running when the execution failed were stopped and count as cut off. A fork begins
+    with the same event, without `back`, because its journal has the events in the order in which
     they apply.
     """
 
     type: Literal["retry"]
     at: int
     back: NotRequired[int]
-    """How many of the events before it stand, as `replay.line` returns them."""
+    """How many of the earlier events stay in force, in the order returned by `replay.line`."""
     kept: NotRequired[list[Plain]]
-    """The numbers of those after that are applied again; `[number, other]` where what the event is
-    about has another number now, `[number, *late]` for a `retry` that has another `late`. There is
-    one wherever there is `back`."""
+    """The numbers of the later events that are applied again. An entry is `[number, other]` if the
+    record that the event is about has another number now, and `[number, *late]` for a `retry` with
+    another `late`. Present whenever `back` is."""
     hold: NotRequired[dict[str, Plain]]
-    """Whose failure is held back meanwhile, see `State`, and what begins anew then."""
+    """The records whose failures are held back during that time, see `State`, and that restart
+    afterwards."""
     unit: int | None
     stays: NotRequired[bool]
-    """What is held stays so until another such event."""
+    """The held work stays held until another `retry` event."""
     undone: NotRequired[list[str]]
-    """Addresses of compensations that a fork of one does not run again: the old execution did."""
+    """Addresses of compensations that a fork does not repeat because the original execution ran
+    them."""
     fresh: NotRequired[list[int]]
-    """Units whose attempt never began outside."""
+    """Units whose attempt never began outside the kernel."""
     late: NotRequired[list[int]]
-    """Units whose result came after the failure; it is the next event. If a later `retry` applies
-    this one again, also those that did not run then: that later one goes on with them."""
+    """Units whose result arrived after the failure, as the next event. If a later `retry` applies
+    this event again, they include the units that were not running then, and the later event resumes
+    them."""
     overdue: NotRequired[list[int]]
-    """Timers of bounds that begin anew: those that were over when the execution failed for another
-    one; in a fork the one of the whole execution."""
+    """Timers of limits that start again: those that had expired when the execution failed because
+    of another one. In a fork, the timer of the whole execution."""
     last: NotRequired[int]
-    """The last number that was used before going back; none is used twice."""
+    """The last number in use before the reset. No number is used twice."""
     by: str
 
 
 class StateSet(TypedDict):
-    """An operator, or a fork, wrote state."""
+    """An operator or a fork wrote state."""
 
     type: Literal["state"]
     at: int
@@ -319,9 +325,9 @@ class StateSet(TypedDict):
 
 
 class Upgraded(TypedDict):
-    """An operator moved the execution to another form of its flow; see `moving.upgrading`.
+    """An operator moved the execution to another form of its flow. See `moving.upgrading`.
 
-    `before` and `after` are the hashes of its forms.
+    `before` and `after` are the hashes of the two forms.
     """
 
     type: Literal["upgraded"]
@@ -331,21 +337,24 @@ class Upgraded(TypedDict):
     mapping: dict[str, Plain]
     """See `pairing`."""
     version: str
-    """The flow's own `version` after it."""
+    """The flow's own `version` after the upgrade."""
     evaluator: str
-    """Version of the expression evaluator that it goes on under."""
+    """Version of the expression evaluator that the execution uses from now on."""
     by: str
     via: str
 
 
 class Warned(TypedDict):
-    """Something went wrong beside the execution, also after its end; it is noted at most."""
+    """A problem outside the execution, possibly after its end.
+
+    It is recorded and has no other effect.
+    """
 
     type: Literal["warning"]
     at: int
     about: str
-    """What it is about: `environment`; `decision`, one that somebody tried and could not make;
-    `budget`, one that does not count what nobody knows."""
+    """The subject: `environment`, `decision` (an attempted decision that was refused), or `budget`
+    (it does not count an amount that is unknown)."""
     message: str
 
 

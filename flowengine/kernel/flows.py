@@ -1,9 +1,10 @@
-"""A flow as a whole: its start, its own error handlers, its end.
+"""A flow as a whole: its start, its error handlers, its end.
 
 See docs/language.md: on_error, Crashes.
 
-The main flow and a subflow take the same way. At its end the main flow ends the execution, and a
-subflow lets the step that runs it go on, or fail: its `finally` runs as that of a group does.
+The main flow and subflows are processed in the same way. The end of the main flow ends the
+execution. The end of a subflow lets its step continue or fail, and its `finally` runs like that of
+a group.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def begin_execution(tx: Transition, event: Started) -> None:
-    """Start the execution: inputs, state, keys of signals, the first tokens.
+    """Start the execution: inputs, state, signal keys, the first tokens.
 
     Args:
         event: The first event of the journal.
@@ -75,7 +76,7 @@ def begin_execution(tx: Transition, event: Started) -> None:
 
 
 def _queue(tx: Transition, names: Names, bound: dict[str, Plain]) -> None:
-    """Claim a place among the executions of the flow, before anything else is done."""
+    """Claim a place among the executions of the flow, before any other work."""
     key = str(evaluate(names, bound["key"])) if "key" in bound else ""
     name = f"concurrency {tx.graph.flow['id']}:{key}"
     tx.state["bound"] = [name, bound["max"], bound["then"]]
@@ -84,10 +85,10 @@ def _queue(tx: Transition, names: Names, bound: dict[str, Plain]) -> None:
 
 
 def lock_granted(tx: Transition, event: Granted) -> None:
-    """Go on with who has a lock now that executions share: a unit, or the flow with its start.
+    """Resume the holder of a lock that executions share: a unit, or the start of the flow.
 
     Args:
-        event: What was granted; if it is not waited for any more, nothing changes.
+        event: The granted lock. If no claim for it is waiting, nothing changes.
     """
     number = event["unit"]
     if tx.state.get("claims", {}).get(number) != event["lock"]:
@@ -104,10 +105,10 @@ def lock_granted(tx: Transition, event: Granted) -> None:
 
 
 def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
-    """End a scope because of an error that nobody in it handles: its other tokens are withdrawn.
+    """End a scope with an unhandled error and withdraw its other tokens.
 
     Args:
-        error: The first such error; it keeps its type.
+        error: The first such error. It keeps its type.
     """
     empty_scope(tx, scope)
     if tx.graph.body(scope["body"]).kind != "flow":
@@ -142,27 +143,27 @@ def fail_scope(tx: Transition, scope: Scope, error: ErrorData) -> None:
 
 
 def _flow(tx: Transition, scope: Scope) -> Flow:
-    """Return what the flow of a scope declares."""
+    """Return the declarations of a scope's flow."""
     return tx.flow_of(scope.get("frame", 0))
 
 
 def _address(scope: Scope) -> str:
-    """Return the address of the step that runs a flow; empty for the main one."""
+    """Return the address of the step that runs a flow. Empty for the main flow."""
     return scope["path"].rstrip("/")
 
 
 def _at_work(tx: Transition, number: int) -> Scope | None:
-    """Return the scope of a flow; 0: of the main one; None of one that was withdrawn since."""
+    """Return the scope of a flow, or None if it was withdrawn. 0: the main flow."""
     return tx.state["scopes"].get(number) if number else tx.root()
 
 
 def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
-    """Do what a handler of a flow says, after it has compensated if it does.
+    """Perform a handler of a flow, after its compensation if it has one.
 
     Args:
-        index: Which handler.
-        error: What the flow failed with.
-        of: The scope of the flow; 0: the main one.
+        index: Index of the handler.
+        error: The error of the flow.
+        of: The scope of the flow. 0: the main flow.
     """
     scope = _at_work(tx, of)
     if scope is None:
@@ -198,7 +199,7 @@ def handled(tx: Transition, index: int, error: ErrorData, of: int = 0) -> None:
 
 
 def _rescue(tx: Transition, scope: Scope, step: int, past: int) -> None:
-    """Lead a token back into the flow, once."""
+    """Send a token back into the flow, which is possible once."""
     moves.lead_back(scope)
     arrival = routing.unsent(scope["id"], step, past, [])
     learn(arrival, scope.get("knows"))
@@ -211,7 +212,7 @@ def succeed(tx: Transition, number: int, past: int) -> None:
 
     Args:
         number: Its scope.
-        past: What lies behind its tokens.
+        past: The past of its tokens.
     """
     scope = tx.state["scopes"].get(number)
     if scope is None:
@@ -247,7 +248,7 @@ def _check_output(tx: Transition, name: str, spec: dict[str, Plain], value: Plai
 
 
 def _given(tx: Transition, scope: Scope, output: Plain) -> dict[str, Plain]:
-    """Return the outputs of a flow that a handler gives instead: all of them, of their types."""
+    """Return the outputs of a flow from a handler, which must provide all of them."""
     declared = _flow(tx, scope).outputs
     message = "the 'output' of this handler is the outputs of the flow"
     require(isinstance(output, dict), "ValidationError", f"{message}, but no map")
@@ -261,7 +262,7 @@ def _given(tx: Transition, scope: Scope, output: Plain) -> dict[str, Plain]:
 
 
 def _outcome(tx: Transition, scope: Scope, past: int) -> str:
-    """Return how a flow has ended that says so; nobody asks for that of the main flow."""
+    """Return the declared outcome of a subflow. The main flow always ends with `ok`."""
     expression = _flow(tx, scope).outcome
     if expression is None or not scope["unit"]:
         return "ok"
@@ -279,14 +280,14 @@ def end(
     of: int = 0,
     outcome: str = "ok",
 ) -> None:
-    """End a flow: a subflow lets its step go on; the execution ends when all is cleaned up.
+    """End a flow. A subflow lets its step continue. The execution ends after all cleanups.
 
     Args:
         status: `succeeded`, `failed` or `cancelled`.
-        error: What it failed with, or why it was cancelled.
-        outputs: Its outputs, if it succeeded.
-        of: The scope of the flow; 0: the main one.
-        outcome: Of a subflow that succeeded: which of its ways it has ended in.
+        error: The error, or the reason of the cancellation as an error.
+        outputs: The outputs, if it succeeded.
+        of: The scope of the flow. 0: the main flow.
+        outcome: The outcome of a subflow that succeeded.
     """
     scope = _at_work(tx, of)
     if scope is None:
@@ -306,7 +307,10 @@ def end(
 def _end_subflow(
     tx: Transition, scope: Scope, error: ErrorData | None, outputs: Any, outcome: str
 ) -> None:
-    """End a subflow: its step has its outputs, or an error of the same type as the one inside."""
+    """End a subflow.
+
+    Its step receives its outputs, or an error of the same type as the one inside.
+    """
     unit, result = tx.state["units"][scope["unit"]], _flow(tx, scope).result
     scope["error"] = error
     remove_scope(tx, scope)
@@ -326,7 +330,7 @@ def _end_subflow(
 
 
 def close(tx: Transition, status: str, error: ErrorData | None, outputs: Any = None) -> None:
-    """End the execution at once; nothing of it stays open. See `end`."""
+    """End the execution at once, and close everything that is open in it. See `end`."""
     state = tx.state
     scope = tx.root()
     empty_scope(tx, scope)

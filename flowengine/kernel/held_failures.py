@@ -1,12 +1,12 @@
-"""Failures held back, so that what failed can begin anew where it stands (`retry`, forks).
+"""Failures that are held back, so that the failed work can restart in place (`retry`, forks).
 
-A `retry` applies the events of a failed execution again, from the first failure on. Meanwhile
-`State["hold"]` names the units, activations and scopes whose failure ended the execution. These do
-not fail: each stays in its place, its `then` says what follows when it begins again, and everything
-beside it goes on as it did.
+A `retry` applies the events of a failed execution again, from the first failure on. During that
+time `State["hold"]` names the units, activations and scopes whose failure ended the execution.
+These do not fail. Each stays in its place, with the entry that restarts it in `then`, and all other
+work continues as before.
 
-Which they are is found by cause: while events are replayed, `Transition.blame` notes for each place
-that failed what made it fail. A place that nothing else made fail is where an error was raised.
+They are found by cause. During replay, `Transition.blame` records the causes of each failed place.
+A place without a recorded cause is where an error was raised.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from flowengine.kernel.transition import Transition
 
 WITH_PAST = frozenset({"group_ended", "test_until"})
-"""Agenda entries whose last argument may be a past."""
+"""Agenda entries whose last argument can be a past."""
 
 
 def is_held(tx: Transition, kind: PlaceKind, number: int) -> bool:
-    """Return whether a failure of a place is to be held back."""
+    """Return whether a failure of a place must be held back."""
     hold = tx.state.get("hold")
     return hold is not None and number in hold.get(kind, ())
 
 
 def hold_unit(tx: Transition, unit: Unit, then: Entry) -> bool:
-    """Hold a unit that is about to fail for good, if that is asked for.
+    """Hold a unit that is about to fail for good, if requested.
 
     Args:
-        unit: Its attempt is over.
-        then: What follows, for the agenda, when it begins again.
+        unit: The unit, whose attempt has ended.
+        then: The entry to process when it begins again.
 
     Returns:
-        Whether it is held; if not, it fails.
+        True if it is held. Otherwise it fails.
     """
     if not is_held(tx, "unit", unit["id"]):
         if tx.blame is not None:
@@ -59,7 +59,7 @@ def hold_unit(tx: Transition, unit: Unit, then: Entry) -> bool:
 
 
 def hold_act(tx: Transition, act: Activation, then: Entry) -> bool:
-    """Hold an activation that is about to fail, if that is asked for; see `hold_unit`."""
+    """Hold an activation that is about to fail, if requested. See `hold_unit`."""
     if not is_held(tx, "act", act["id"]):
         if tx.blame is not None:
             tx.blame.see(("act", act["id"]), tx.step_address(act))
@@ -70,7 +70,7 @@ def hold_act(tx: Transition, act: Activation, then: Entry) -> bool:
 
 
 def hold_scope(tx: Transition, scope: Scope, then: Entry) -> bool:
-    """Hold a scope that is about to fail, if that is asked for; see `hold_unit`."""
+    """Hold a scope that is about to fail, if requested. See `hold_unit`."""
     if not is_held(tx, "scope", scope["id"]):
         if tx.blame is not None:
             tx.blame.forget(("scope", scope["id"]))
@@ -84,7 +84,7 @@ def hold_scope(tx: Transition, scope: Scope, then: Entry) -> bool:
 
 
 def _give_places(tx: Transition, units: Iterable[Unit]) -> None:
-    """Give back the places of items around what is held, in maps that went on without them."""
+    """Free the places of items around held work, in maps that continued without them."""
     for unit in units:
         act = tx.act_of(unit)
         if unit["item"] >= 0 and act["units"][unit["id"]]:
@@ -101,19 +101,19 @@ def _give_places(tx: Transition, units: Iterable[Unit]) -> None:
 
 
 def begins_held(tx: Transition, act: Activation, unit: Unit | None = None) -> bool:
-    """Return whether a place is to be held before anything of it is done, as forks ask for."""
+    """Return whether a place must be held before its work begins, as requested by forks."""
     at = tx.state["hold"].get("at")
     return at is not None and at == (tx.step_address(act) if unit is None else tx.address(unit))
 
 
 def hold_unbegun(tx: Transition, act: Activation, unit: Unit, then: Entry) -> bool:
-    """Hold a unit, or its next round, before anything of it is done, if a fork asks for that.
+    """Hold a unit, or its next round, before its work begins, if a fork requests it.
 
     Args:
         tx: The transition.
         act: The activation of the unit.
         unit: In phase `ready`.
-        then: What follows, for the agenda, when it begins.
+        then: The entry to process when it begins.
 
     Returns:
         Whether it is held.
@@ -126,7 +126,7 @@ def hold_unbegun(tx: Transition, act: Activation, unit: Unit, then: Entry) -> bo
 
 
 def drop_then(state: State, owner: Any) -> None:
-    """Forget what follows for something held that is withdrawn, with the past it refers to."""
+    """Remove the next entry of held work that is withdrawn, with its reference to a past."""
     then = owner.pop("then", None)
     if then is not None and then[0] in WITH_PAST and then[-1]:
         provenance.drop(state, then[-1])

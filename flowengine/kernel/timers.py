@@ -1,6 +1,6 @@
-"""Timers: what follows when one fires.
+"""Timers: the effects of each.
 
-Whoever set a timer clears it when what it bounds is over, so one that fires has an owner.
+The code that ends an activity clears its timers, so the owner of a timer that fires exists.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def fire(tx: Transition, event: TimerFired) -> None:
-    """Do what a timer is for, if it has not been cleared.
+    """Perform the effect of a timer, if it has not been cleared.
 
     Args:
-        event: Says which.
+        event: The event with the timer's number.
     """
     timer = tx.state["timers"].pop(event["timer"], None)
     if timer is not None:
@@ -51,7 +51,7 @@ def _timeout(tx: Transition, number: int, _arg: int) -> None:
 
 
 def _goes_on(tx: Transition, unit: Unit, failure: StepFailure) -> bool:
-    """Return whether a group or subflow is held as it is, to be given more time."""
+    """Return whether a group or subflow is held unchanged, so that it can be given more time."""
     if not held_failures.is_held(tx, "unit", unit["id"]):
         return False
     if retries.tries_again(tx, unit, as_error(failure, tx.address(unit), unit["tries"])):
@@ -113,4 +113,4 @@ TIMERS: dict[Why, Callable[[Transition, int, int], None]] = {
     "remind": lambda tx, number, _: approvals.remind(tx, tx.state["waits"][number]),
     "escalate": lambda tx, number, index: approvals.escalate(tx, tx.state["waits"][number], index),
 }
-"""What a timer does when it fires, by its `why`; `phases.TIMERS` says it in words."""
+"""Reason for a timer → its effect when it fires. `phases.TIMERS` describes the effects."""

@@ -1,8 +1,8 @@
 """A transition: the context that all modules share while one event is applied.
 
-Modules never call upwards. Work that belongs to a module above is put on the agenda, a
-first-in-first-out list of entries (`state/entries.py`) that `advance` works off. So nothing
-recurses, and the order of work is the order in which it was requested.
+Modules never call upwards. Work for a module above is appended to the agenda, a first-in-first-out
+list of entries (`state/entries.py`) that `advance` processes. Therefore no calls recurse, and work
+is done in the order in which it was requested.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _NOTHING: dict[str, Any] = {}
 
 
 class Transition(View):
-    """The application of one event to an execution: its state, and the work still to do.
+    """The application of one event to an execution: its state and the remaining work.
 
     Attributes:
         moved: Heap of the scopes in which a token has moved, innermost (negated) first.
         marked: The scopes that are on the heap.
-        calm: Scopes looked at since, in which only a stuck join may still have to act.
-        changed: State keys written since it was last looked who watches them.
-        watchers: Heap of those that are to be looked at because of that, the oldest first.
-        awake: Those that are on that heap.
+        calm: Scopes that have been checked since then, in which only a stuck join may need work.
+        changed: State keys written since their watchers were last queued.
+        watchers: Heap of the watchers to be checked for that reason, oldest first.
+        awake: The watchers that are on that heap.
         emitted: Number of messages that steps have sent since the event began.
         entered: Number of subflows that have begun since the event began.
         rounds: Unit → number of its rounds that have begun since the event began.
-        freed_places: Map activations in which an item has given back its place.
-        begun: Units whose attempts the event has begun; withdrawn by it, they never run.
-        resumed: Units that the event lets on that were held back for a lock or a budget.
-        event: What is applied. `reduced` has what functions of the user gave when it was first.
-        reduced: What such functions have given so far.
-        stood: How much later it is than at the event before (ms).
-        blame: Gets what made each place fail, see `held_failures`; None costs nothing.
-        idle_questions: Questions for whose answer perhaps nobody waits any more → the budget.
+        freed_places: Map activations in which an item has freed its place.
+        begun: Units whose attempts the event has begun. If it also withdraws them, they never run.
+        resumed: Units that waited for a lock or a budget and that the event resumes.
+        event: The event. `reduced` has the results of the user's functions from the first time.
+        reduced: The results of such functions so far.
+        stood: Time since the previous event (ms).
+        blame: Receives the causes of each failure, see `held_failures`. None costs nothing.
+        idle_questions: Questions that may have no waiting units any more → the budget.
     """
 
     __slots__ = (
@@ -109,12 +109,12 @@ class Transition(View):
         self.idle_questions: dict[int, int] = {}
 
     def new_id(self) -> int:
-        """Return the next number that events may name: see `State.last`."""
+        """Return the next number for a record that events can name. See `State.last`."""
         self.state["last"] += 1
         return self.state["last"]
 
     def touch(self, scope: int) -> None:
-        """Have a scope looked at when the agenda is empty."""
+        """Check a scope when the agenda is empty."""
         if scope not in self.marked:
             self.marked.add(scope)
             heappush(self.moved, -scope)
@@ -148,7 +148,7 @@ class Transition(View):
         to: Iterable[int] = (),
         handler: int = -1,
     ) -> None:
-        """Tell who observes what happened to an activation, or to one item of it."""
+        """Report a change of an activation, or of one item of it, to the observer."""
         if self.observe is None:
             return
         address = self.step_address(act) if unit is None else self.address(unit)
@@ -177,7 +177,7 @@ class Transition(View):
 
 
 def has_items(act: Activation) -> bool:
-    """Return whether an activation is that of a map which has begun: `over` is its items."""
+    """Return whether an activation is a map that has begun. `over` contains its items."""
     return "over" in act
 
 
@@ -185,10 +185,10 @@ def require(condition: bool, type: str, message: str, data: Plain = None) -> Non
     """Raise a failure of the step unless a condition holds.
 
     Args:
-        condition: What must hold.
+        condition: The condition.
         type: The error's type.
-        message: What is wrong.
-        data: For handlers.
+        message: The error's message.
+        data: The error's data, for handlers.
 
     Raises:
         StepFailure: The condition does not hold.

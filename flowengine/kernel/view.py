@@ -1,6 +1,6 @@
-"""Reading an execution: what follows from a flow and a state, which both stay as they are.
+"""Reading an execution: values derived from a flow and a state, which do not change.
 
-Whoever is outside the kernel reads a state through this module, and builds nothing of its insides.
+Code outside the kernel must read state only through this module.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     )
 
 BOUNDS: frozenset[Why] = frozenset({"timeout", "deadline", "duration"})
-"""Why a timer is set that bounds something at work."""
+"""Reasons of timers that limit running work."""
 
 
 class View:
-    """A flow and the state of an execution of it, to be read.
+    """A flow and the state of one of its executions, for reading.
 
     Args:
         graph: The flow.
@@ -64,46 +64,46 @@ class View:
             number = self.scope_of(self.act_of(unit))["unit"]
 
     def acts_around(self, act: Activation) -> Iterator[Activation]:
-        """Yield an activation and those around it, innermost first; the last is in the flow."""
+        """Yield an activation and those around it, innermost first. The last is in the flow."""
         yield act
         for unit in self.units_around(act):
             yield self.act_of(unit)
 
     def frame_of(self, act: Activation) -> int:
-        """Return the frame of the subflow that an activation belongs to; 0: the main flow."""
+        """Return the frame of an activation's subflow, or 0 for the main flow."""
         if "frame" in act:
             return act["frame"]
         return self.state["scopes"][act["scope"]].get("frame", 0)
 
     def flow_of(self, frame: int) -> Flow:
-        """Return what the flow of a frame declares."""
+        """Return the declarations of a frame's flow."""
         return self.graph.flows[self.state["frames"][frame]["flow"] if frame else 0]
 
     def vars_of(self, frame: int) -> dict[str, list[Plain]]:
-        """Return the state of a flow at work: key → cell."""
+        """Return the state of a running flow: key → cell."""
         return self.state["frames"][frame]["vars"] if frame else self.state["vars"]
 
     def keys_of(self, frame: int) -> dict[str, str]:
-        """Return by which keys a flow at work is found: signal → key."""
+        """Return the signal keys of a running flow: signal → key."""
         return self.state["frames"][frame]["keys"] if frame else self.state["keys"]
 
     def watched(self, act: Activation, keys: Iterable[str]) -> list[str]:
-        """Return state keys that an activation names as the names under which they are watched."""
+        """Return the names under which an activation's state keys are watched."""
         frame = self.frame_of(act)
         return [state_name(frame, key) for key in keys]
 
     def root(self) -> Scope:
-        """Return the scope of the flow."""
+        """Return the scope of the main flow."""
         return next(s for s in self.state["scopes"].values() if not s["unit"])
 
     def subflows(self) -> Iterator[Scope]:
-        """Yield the scope of each subflow at work, outer ones first."""
+        """Yield the scope of each running subflow, outer ones first."""
         for scope in self.state["scopes"].values():
             if scope.get("frame", 0) and self.graph.body(scope["body"]).kind == "flow":
                 yield scope
 
     def step_address(self, act: Activation) -> str:
-        """Return the address of an activation: the path of its scope, the step, `#` if again."""
+        """Return the address of an activation: scope path, step, and `#` if it is repeated."""
         if "address" in act:
             return act["address"]
         path = self.state["scopes"][act["scope"]]["path"]
@@ -111,7 +111,7 @@ class View:
         return f"{address}#{act['number']}" if act["number"] > 1 else address
 
     def address(self, unit: Unit) -> str:
-        """Return the address of a unit: its activation's, the item's key, the round."""
+        """Return the address of a unit: that of its activation, the item's key, the round."""
         act = self.state["acts"][unit["act"]]
         address = self.step_address(act)
         if unit["item"] >= 0:
@@ -121,7 +121,10 @@ class View:
         return address
 
     def enclosing(self, act: Activation) -> Iterator[Unit]:
-        """Yield the units around an activation, innermost first, a `finally` in its group."""
+        """Yield the units around an activation, innermost first.
+
+        A `finally` counts as in its group.
+        """
         units = self.state["units"]
         while True:
             number = self.scope_of(act)["unit"]
@@ -134,7 +137,7 @@ class View:
             act = self.act_of(unit)
 
     def _cleaned_up(self, cleanup: Cleanup) -> int:
-        """Return the unit that waits for a cleanup, or around what does; 0 if none."""
+        """Return the unit that waits for a cleanup, or is around the waiting place, or 0."""
         kind = cleanup.get("kind")
         if kind == "unit":
             return cleanup["of"]
@@ -144,7 +147,7 @@ class View:
 
 
 def state_name(frame: int, key: str) -> str:
-    """Return the name of a state key in an execution, in which several flows may have one."""
+    """Return the name of a state key that is unique among the flows of an execution."""
     return f"{frame}/{key}" if frame else key
 
 
@@ -152,21 +155,21 @@ def state_name(frame: int, key: str) -> str:
 
 
 def call_names(unit: Unit, args: Plain) -> dict[str, Plain]:
-    """Return what rules and approvals see of a call.
+    """Return the names for rules and approvals of a call.
 
     Args:
-        unit: It calls.
+        unit: The calling unit.
         args: The arguments.
 
     Returns:
-        `args`, and `calls`: the `count` and `totals` of this call and those before it; empty: calls
+        `args`, and `calls`: the `count` and `totals` up to and including this call. Empty if calls
         of its step are not counted.
     """
     return {"args": args, "calls": unit.get("counted", {}).get("seen", {})}
 
 
 def is_shared(name: str) -> bool:
-    """Return whether a lock is one that executions share."""
+    """Return whether a lock is shared by executions."""
     return not name[0].isdigit()
 
 
@@ -174,21 +177,21 @@ def is_shared(name: str) -> bool:
 
 
 def budget_of(state: State, frame: int) -> Budget | None:
-    """Return the budget of a flow at work; None of one that has none, or is over."""
+    """Return the budget of a running flow. None: it has no budget, or has ended."""
     owner: Any = state.get("frames", {}).get(frame, {}) if frame else state
     budget: Budget | None = owner.get("budget")
     return budget
 
 
 def bounding(state: State, frame: int) -> list[int]:
-    """Return whose budgets hold inside a flow at work, the innermost first."""
+    """Return the frames whose budgets apply inside a running flow, innermost first."""
     if frame:
         return state["frames"][frame].get("bounds", [])
     return [0] if "budget" in state else []
 
 
 def budgets_around(view: View, frame: int) -> Iterator[tuple[int, Budget]]:
-    """Yield the budgets that hold inside a flow at work, the innermost first."""
+    """Yield the budgets that apply inside a running flow, innermost first."""
     for number in bounding(view.state, frame):
         budget = budget_of(view.state, number)
         if budget is not None:
@@ -196,38 +199,41 @@ def budgets_around(view: View, frame: int) -> Iterator[tuple[int, Budget]]:
 
 
 def unbound(view: View, act: Activation) -> set[int]:
-    """Return whose budgets do not hold for a call: what it is part of undoes or cleans up there."""
+    """Return the frames whose budgets do not limit a call.
+
+    These are the frames in which the call is part of a compensation or cleanup.
+    """
     inside = bounding(view.state, view.frame_of(act))
     free: dict[int, bool] = {}
     tidies = False
     for other in view.acts_around(act):
         tidies = tidies or "undo" in other or "final" in other
-        # What tidies may be at work outside of the subflow that it belongs to.
+        # A compensation or cleanup may run outside its subflow.
         free[view.frame_of(other)] = free[view.scope_of(other).get("frame", 0)] = tidies
     return {number for number in inside if free.get(number, True)}
 
 
 DOLLAR = 10**9
-"""What a budget counts one dollar as."""
+"""The amount in which a budget counts one dollar."""
 NEVER = 2**53
-"""A limit that nothing reaches: what tidies up is counted, and not bounded."""
+"""A limit that is never reached: compensation and cleanup are counted without a limit."""
 
 
 def begun(budget: Budget) -> int:
-    """Return how many tool calls have begun: those that are over, and those that run."""
+    """Return the number of tool calls that have begun, both ended and running."""
     reserved = budget.get("reserved", {})
     among = sum(amounts.get("tool_calls", 0) for amounts in reserved.values())
     return budget["used"] + len(budget["calls"]) - len(reserved) + among
 
 
 def taken(budget: Budget, meter: str) -> int:
-    """Return how much of a meter calls have used, and may yet use that run."""
+    """Return how much of a meter ended calls have used and running calls have reserved."""
     running = sum(amounts.get(meter, 0) for amounts in budget.get("reserved", {}).values())
     return settled(budget, meter) + running
 
 
 def total(budget: Budget) -> dict[str, int]:
-    """Return what a budget has counted in all: what is over, and what is reserved; by meter."""
+    """Return the total of a budget by meter: ended calls and reservations."""
     amounts = budget["limits"].keys() - {"tool_calls", "wall_time"}
     return {
         "tool_calls": begun(budget),
@@ -236,21 +242,23 @@ def total(budget: Budget) -> dict[str, int]:
 
 
 class Left(NamedTuple):
-    """What budgets have left of a meter."""
+    """The remaining amount of a meter."""
 
     amount: int
     limit: int
-    """Of the one that has least left."""
+    """The limit of the budget that has the least left."""
     flow: str
     """Id of the flow that declares it."""
 
 
 def left_around(view: View, unit: Unit) -> dict[str, Left] | None:
-    """Return what is left for what an attempt starts, by meter; None: it is in no budget.
+    """Return the remaining amounts for an execution that an attempt starts, by meter.
+
+    The result is None if no budget applies to the attempt.
 
     Args:
-        view: Of the execution.
-        unit: Whose attempt it is.
+        view: The execution.
+        unit: The unit of the attempt.
     """
     act = view.act_of(unit)
     free, found = unbound(view, act), dict[str, Left]()
@@ -265,20 +273,20 @@ def left_around(view: View, unit: Unit) -> dict[str, Left] | None:
 
 
 def as_said(amounts: Mapping[str, int]) -> dict[str, float]:
-    """Return amounts of meters as people and step kinds say them: money in dollars."""
+    """Return amounts of meters in the units of users and step kinds: money in dollars."""
     return {amount: n / DOLLAR if amount == "cost_usd" else n for amount, n in amounts.items()}
 
 
 def settled(budget: Budget, meter: str) -> int:
-    """Return how much of a meter calls have used that are over."""
+    """Return how much of a meter ended calls have used."""
     return budget.get("amounts", {}).get(meter, 0)
 
 
 def worked(state: State, budget: Budget, now: int) -> int:
-    """Return how long calls of a flow have run (ms), as things stand at a time.
+    """Return the time during which any call of a flow ran (ms), up to a given time.
 
     Args:
-        budget: That of the flow.
+        budget: The budget of the flow.
         now: The time (ms).
     """
     spent = budget.get("spent", 0)
@@ -291,7 +299,7 @@ def worked(state: State, budget: Budget, now: int) -> int:
 
 
 def number_waiting(join: JoinState) -> int:
-    """Return how many tokens wait at a join."""
+    """Return the number of tokens that wait at a join."""
     waiting = sum(len(arrivals) for arrivals in join["arrivals"].values())
     return waiting + len(join.get("counted", ())) + len(join.get("kept", ()))
 
@@ -306,11 +314,11 @@ def waiting_arrivals(join: JoinState) -> list[Arrival]:
 
 
 RESPOND = "respond"
-"""The choice that gives the result of a call, in place of the call."""
+"""The choice that provides the result of a call in place of the call."""
 
 
 def edited(subject: Plain, edits: dict[str, Plain]) -> Plain:
-    """Return the subject with fields replaced; a field is a dotted path into it."""
+    """Return the subject with edited fields. A field is a dotted path into the subject."""
     for path, value in edits.items():
         subject = _replaced(subject, path.split("."), value)
     return subject
@@ -324,7 +332,7 @@ def _replaced(value: Plain, path: list[str], leaf: Plain) -> Plain:
 
 
 def counting(record: dict[str, Plain], choice: str) -> str:
-    """Return what a choice counts as: `approve`, `reject` or `other`."""
+    """Return the category of a choice: `approve`, `reject` or `other`."""
     for entry in record.get("choices") or ():
         if entry["id"] == choice:
             counts_as: str = entry.get("counts_as", "other")
@@ -333,7 +341,7 @@ def counting(record: dict[str, Plain], choice: str) -> str:
 
 
 def grant_status(grant: Mapping[str, Any], now: int) -> str:
-    """Return how a grant stands: `open`, `revoked`, `used up` or `over`."""
+    """Return the status of a grant: `open`, `revoked`, `used up` or `over`."""
     if "revoked" in grant:
         return "revoked"
     if "uses" in grant and grant["used"] >= grant["uses"]:
@@ -342,7 +350,7 @@ def grant_status(grant: Mapping[str, Any], now: int) -> str:
 
 
 def overdue(state: State) -> list[int]:
-    """Return the timers of bounds that are over, but were not the first to end the execution."""
+    """Return the timers of limits that have expired but were not the first to end the execution."""
     return [
         number
         for number, timer in state["timers"].items()

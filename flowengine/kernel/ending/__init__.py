@@ -1,1 +1,1 @@
-"""How what is at work is withdrawn, cleaned up after and undone."""
+"""Withdrawal of running work, cleanup after it, and compensation."""

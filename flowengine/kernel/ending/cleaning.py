@@ -1,12 +1,12 @@
-"""Cleaning up: the `finally` of scopes that have ended (docs/language.md: finally).
+"""Cleanup: the `finally` of scopes that have ended (docs/language.md: finally).
 
-    scope over ─► its `finally` is due ─► what encloses it hands it outwards while it ends, too
-                     └─► whoever goes on runs what is due first, innermost first, then goes on
+    scope over ─► its `finally` is due ─► passed outwards while the enclosing scopes end, too
+                     └─► before a place continues, it runs due cleanups, innermost first
 
-A `finally` runs as an activation of its hidden step, in the scope of the main flow whatever it
-belongs to, and sees what its own flow has: so nothing that ends around it withdraws it. Who waits
-for it may be withdrawn meanwhile; the cleanup then goes on by itself, and whoever goes on in that
-place waits for it.
+A `finally` runs as an activation of its hidden step. It always runs in the scope of the main flow,
+so that no scope that ends around it can withdraw it, but its expressions read the data of the flow
+that it belongs to. The place that waits for a cleanup can be withdrawn. The cleanup then continues
+independently, and the place outside waits for it instead.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def clean_first(
     cause: ErrorData | None = None,
     past: int = 0,
 ) -> bool:
-    """Clean up what is due in a place before it goes on.
+    """Run the cleanups that are due in a place before it continues.
 
     Args:
-        kind: What `owner` is.
-        owner: Who goes on.
-        then: What follows, for the agenda; None if nobody waits for it.
-        cause: Why the scopes have ended that were withdrawn.
+        kind: The kind of `owner`.
+        owner: The place that continues.
+        then: The entry to process afterwards. None if no place waits for the cleanup.
+        cause: The reason why the scopes were withdrawn.
         past: A past that `then` refers to.
 
     Returns:
-        Whether something is due; if not, `then` is still to be done.
+        Whether a cleanup is due. If not, the caller must process `then`.
     """
     due: list[Final] = owner.pop("finals", None)
     if not due:
@@ -71,17 +71,17 @@ def clean_first(
 
 
 def clean_scope(tx: Transition, number: int) -> None:
-    """Clean up in a scope that goes on after something in it was withdrawn."""
+    """Clean up after withdrawn work in a scope that continues."""
     scope = tx.state["scopes"].get(number)
     if scope is not None and not is_over(scope):
         clean_first(tx, "scope", scope, None)
 
 
 def clean_next(tx: Transition, number: int) -> None:
-    """Run the next `finally` of a cleanup, or end it.
+    """Run the next `finally` of a cleanup, or end the cleanup.
 
     Args:
-        number: Which.
+        number: Number of the cleanup.
     """
     cleanups = tx.state.get("cleanups", {})
     cleanup = cleanups.get(number)
@@ -102,7 +102,7 @@ def clean_next(tx: Transition, number: int) -> None:
 
 
 def _run(tx: Transition, number: int, final: Final) -> None:
-    """Begin a `finally`, as an activation of its hidden step."""
+    """Begin a `finally` as an activation of its hidden step."""
     cleanup = tx.state["cleanups"][number]
     error = final["error"] if "error" in final else cleanup["cause"]
     if error is None and "error" not in final:
@@ -117,7 +117,7 @@ def _run(tx: Transition, number: int, final: Final) -> None:
 
 
 def cleaned(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-    """Go on after a `finally` has ended, or has failed."""
+    """Continue a cleanup after a `finally` has ended or failed."""
     number = act["final"]
     cleanup = tx.state["cleanups"][number]
     hidden_steps.end_hidden(tx, act, error)
@@ -132,7 +132,7 @@ def cleaned(tx: Transition, act: Activation, error: ErrorData | None) -> None:
 
 
 def _take_over(tx: Transition, number: int, cleanup: Cleanup, of: int, other: Cleanup) -> None:
-    """Tell a cleanup how another one ended that it was waiting for."""
+    """Pass the result of a cleanup to another one that waited for it."""
     learn(cleanup, other.get("knows"))
     if "failure" in other:
         if tx.blame is not None and "failure" not in cleanup:
@@ -149,7 +149,7 @@ def _finish(tx: Transition, number: int, cleanup: Cleanup) -> None:
         tx.agenda.append(entries.clean_on(cleanup["waiter"]))
         return
     if "kind" not in cleanup:
-        cleanup["over"] = True  # until somebody goes on who has to know
+        cleanup["over"] = True  # until a waiter takes its result
         return
     del cleanups[number]
     if not cleanups:
@@ -158,7 +158,7 @@ def _finish(tx: Transition, number: int, cleanup: Cleanup) -> None:
 
 
 def _pass_writes(tx: Transition, cleanup: Cleanup) -> None:
-    """Pass what a cleanup has written to whatever waited for it."""
+    """Pass the writes of a cleanup to the place that waited for it."""
     knows, of = cleanup.get("knows"), cleanup["of"]
     if not knows:
         return
@@ -174,7 +174,7 @@ def _pass_writes(tx: Transition, cleanup: Cleanup) -> None:
 
 
 def _go_on_after(tx: Transition, number: int, cleanup: Cleanup) -> None:
-    """Resume whatever waited for a cleanup; it fails if the cleanup failed."""
+    """Resume the place that waited for a cleanup. It fails if the cleanup failed."""
     kind, of = cleanup["kind"], cleanup["of"]
     _pass_writes(tx, cleanup)
     if kind == "unit":
@@ -190,7 +190,7 @@ def _go_on_after(tx: Transition, number: int, cleanup: Cleanup) -> None:
         return
     provenance.drop(tx.state, cleanup["past"])
     if tx.blame is not None and cleanup["cause"] is None:
-        # With a cause that is what failed; it is cleaned up after once more.
+        # With a cause, the cause is what failed, and its cleanup is repeated.
         tx.blame.note((kind, of), ("cleanup", number))
     error: ErrorData = {**cleanup["failure"]}
     error["cause"] = error.get("cause") or cleanup["cause"]

@@ -1,8 +1,8 @@
-"""Closing: withdrawing what is at work, from the inside outwards (patterns 19, 20, 25-27).
+"""Closing: withdrawal of running work, from the inside outwards (patterns 19, 20, 25-27).
 
-No expression is evaluated and no handler is looked for while something closes. An attempt that runs
-and that could be undone is noted as *cut off*: whether it acted is open, and a scope that
-compensates settles it first.
+No expression is evaluated and no handler is used during a withdrawal. A running attempt that could
+be undone is recorded as *cut off*: its outcome is unknown, and a scope that compensates settles it
+first.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 
 def close_activation(tx: Transition, act: Activation) -> None:
-    """Withdraw an activation with all that it does; its token is gone.
+    """Withdraw an activation with all its work and its token.
 
     Args:
-        act: The activation; it is removed from the state.
+        act: The activation. It is removed from the state.
     """
     close_units(tx, act)
     scope = tx.scope_of(act)
     hand_over(tx, act)
     tx.note(act, "cancelled")
     routing.forget_activation(tx, act)
-    if "undo" in act:  # its past is that of what it undoes, which may lie in a subflow inside
+    if "undo" in act:  # its past is that of the step it undoes, possibly in an inner subflow
         provenance.drop(tx.state, act["past"])
     else:
         leave_past(tx, scope, act["line"], act["past"])
@@ -60,7 +60,7 @@ def close_activation(tx: Transition, act: Activation) -> None:
 def close_units(tx: Transition, act: Activation) -> None:
     """Withdraw all units of an activation, and its deadline.
 
-    What items of a map have written that succeeded before stays; what it cleans up goes on.
+    Writes of map items that have succeeded are kept, and cleanups continue.
     """
     no_longer_wait(tx, act)
     for number in list(act["units"]):
@@ -71,7 +71,7 @@ def close_units(tx: Transition, act: Activation) -> None:
 
 
 def end_bounds(tx: Transition, act: Activation) -> None:
-    """Withdraw what bounds an activation from outside: its deadline, and what moves its map."""
+    """Withdraw an activation's deadline, and the listeners and watchers of its map."""
     if "deadline" in act:
         tx.clear_timer(act.pop("deadline"))
     if has_items(act):
@@ -84,7 +84,7 @@ def end_bounds(tx: Transition, act: Activation) -> None:
 
 
 def close_unit(tx: Transition, unit: Unit) -> None:
-    """Withdraw a unit: what it runs, what it waits for, the scope inside it."""
+    """Withdraw a unit: its attempt, its waits, the scope inside it."""
     if unit["phase"] == "scope":
         close_scope(tx, tx.state["scopes"][unit["scope"]])
     act = tx.act_of(unit)
@@ -110,9 +110,9 @@ def close_unit(tx: Transition, unit: Unit) -> None:
 
 
 def release_region(tx: Transition, unit: Unit) -> None:
-    """Have the environments of a unit given back, if it is a region and they may have it.
+    """Release the environments of a unit, if it is a region that can own them.
 
-    What was answered about them is forgotten.
+    The answers about them are removed.
     """
     forget_answers(tx, unit["id"])
     if tx.graph.regions:
@@ -122,7 +122,7 @@ def release_region(tx: Transition, unit: Unit) -> None:
 
 
 def stop_attempt(tx: Transition, unit: Unit) -> None:
-    """Withdraw the attempt of a unit, wherever it is."""
+    """Withdraw the attempt of a unit in any phase."""
     stop = STOP.get(unit["phase"])
     if stop is not None:
         stop(tx, unit)
@@ -138,12 +138,12 @@ def _stop_run(tx: Transition, unit: Unit) -> None:
 
 
 def _stop_waiting(tx: Transition, unit: Unit) -> None:
-    if "wait" in unit:  # else it has just ended, and what follows is on the agenda
+    if "wait" in unit:  # otherwise it has just ended, and its entry is on the agenda
         close_wait(tx, tx.state["waits"][unit["wait"]], "withdrawn")
 
 
 def _stop_asking(tx: Transition, unit: Unit) -> None:
-    """Withdraw a question about an attempt: whether it acted stays open."""
+    """Withdraw a question about an attempt, whose outcome stays unknown."""
     if "wait" in unit and tx.state["waits"][unit["wait"]]["record"]["ran"] == "maybe":
         cut_off(tx, unit)
     _stop_waiting(tx, unit)
@@ -156,7 +156,7 @@ STOP: dict[Phase, Callable[[Transition, Unit], None]] = {
     "wait": _stop_waiting,
     "ask": _stop_asking,
 }
-"""How an attempt is withdrawn, by the phase of its unit; locks and scopes stay with the unit."""
+"""Phase of a unit → withdrawal of its attempt. Locks and scopes stay with the unit."""
 
 
 def stop_timeout(tx: Transition, unit: Unit) -> None:
@@ -166,19 +166,19 @@ def stop_timeout(tx: Transition, unit: Unit) -> None:
 
 
 def close_scope(tx: Transition, scope: Scope) -> None:
-    """Withdraw all that is in a scope, and the scope.
+    """Withdraw a scope and everything in it.
 
-    What its steps leave to be undone goes to the activation that it belongs to.
+    Steps that must be undone are passed to the activation that the scope belongs to.
 
     Args:
-        scope: The scope; it is removed from the state.
+        scope: The scope. It is removed from the state.
     """
     empty_scope(tx, scope)
     remove_scope(tx, scope)
 
 
 def empty_scope(tx: Transition, scope: Scope) -> None:
-    """Withdraw all tokens of a scope: at work, held at joins, under way; the scope stays."""
+    """Withdraw all tokens of a scope: running, held at joins, or moving. The scope stays."""
     interrupt(tx, scope)
     if "idle" in scope:
         tx.clear_timer(scope.pop("idle"))
@@ -198,7 +198,7 @@ def empty_scope(tx: Transition, scope: Scope) -> None:
 
 
 def leave_past(tx: Transition, scope: Scope, line: list[int], past: int) -> None:
-    """Release the past of a withdrawn token; the `finally` of its scope still sees it."""
+    """Release the past of a withdrawn token, or keep it for the `finally` of its scope."""
     if tx.graph.body(scope["body"]).final < 0:
         provenance.drop(tx.state, past)
     else:
@@ -206,7 +206,7 @@ def leave_past(tx: Transition, scope: Scope, line: list[int], past: int) -> None
 
 
 def remove_scope(tx: Transition, scope: Scope) -> None:
-    """Take an empty scope out of the state; its `finally` is now due."""
+    """Remove an empty scope from the state. Its `finally` becomes due."""
     if "timer" in scope:
         tx.clear_timer(scope["timer"])
     owner = tx.state["units"].get(scope["unit"])
@@ -228,7 +228,7 @@ def remove_scope(tx: Transition, scope: Scope) -> None:
 
 
 def withdraw_under_way(tx: Transition, scope: Scope) -> None:
-    """Withdraw the tokens of a scope that are under way, and what else it has on the agenda."""
+    """Withdraw the moving tokens of a scope, and its other entries on the agenda."""
     left = []
     for entry in tx.agenda:
         arrivals = entries.arrivals_of(entry)
@@ -246,7 +246,7 @@ def withdraw_under_way(tx: Transition, scope: Scope) -> None:
 def cancel_late(tx: Transition, scope: Scope, join: int) -> None:
     """Withdraw the tokens of a scope that can still reach a join that has fired (pattern 29).
 
-    The token that has just left through the join is spared, though a cycle may bring it back.
+    The token that has just left through the join is kept, although a cycle could bring it back.
     """
     body = tx.graph.body(scope["body"])
     left = []

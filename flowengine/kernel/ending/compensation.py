@@ -1,9 +1,9 @@
-"""Compensation: undoing what completed, newest first (docs/language.md: compensate).
+"""Compensation: undoing completed steps, newest first (docs/language.md: compensate).
 
-    settle the attempts that were cut off ─► undo one step after the other ─► what follows
+    settle the attempts that were cut off ─► undo one step after the other ─► next entry
 
-`cut_attempts` settles: what turns out to have succeeded is undone like the others. A compensation
-that fails does not stop the others.
+`cut_attempts` settles attempts. If one turns out to have succeeded, it is undone like the other
+steps. A compensation that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 def compensate(tx: Transition, act: Activation, cause: ErrorData, then: Entry) -> None:
-    """Compensate what completed in a group or subflow, or so far in the scope around other steps.
+    """Compensate completed steps of a group or subflow, or, for other steps, of the scope around.
 
     Args:
-        act: The activation whose handler asks.
-        cause: Why.
-        then: What follows, for the agenda.
+        act: The activation whose handler requests it.
+        cause: The error that was handled.
+        then: The entry to process afterwards.
     """
     scope = tx.scope_of(act)
     owner: Any = act if tx.node(act).action in ("group", "flow") else scope
     todo, cuts = owner.get("done", []), owner.get("cut", [])
-    # A step that is being tried again is not over: its later attempt tells what became of it.
+    # A step that is being retried is not over. Its later attempt determines the outcome.
     alive = [number for number in cuts if number in tx.state["units"]]
     cut = [number for number in cuts if number not in tx.state["units"]]
     owner["done"], owner["cut"] = [], alive
@@ -51,7 +51,7 @@ def compensate_in(
     cause: ErrorData | None,
     then: Entry,
 ) -> None:
-    """Compensate `todo`, with the compensations at work in `scope`; then go on with `then`."""
+    """Compensate `todo` with activations in `scope`, then process `then`."""
     number = initial.inner_number(tx.state)
     undo: Undo = {
         "scope": scope["id"],
@@ -66,10 +66,10 @@ def compensate_in(
 
 
 def undo_next(tx: Transition, number: int) -> None:
-    """Do the next piece of a compensation.
+    """Perform the next part of a compensation.
 
     Args:
-        number: Which.
+        number: Number of the compensation.
     """
     undo = tx.state["undos"].get(number)
     if undo is None:
@@ -88,7 +88,7 @@ def undo_next(tx: Transition, number: int) -> None:
 
 
 def leave_out(tx: Transition, undone: Collection[str]) -> None:
-    """Take out of what is still to be undone the steps whose compensations have run elsewhere."""
+    """Remove steps whose compensations have run in another execution."""
     if not undone:
         return
     for undo in tx.state["undos"].values():
@@ -127,7 +127,7 @@ def _undo(tx: Transition, number: int, done: Done) -> None:
 
 
 def undone(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-    """Go on after one step has been undone, or could not be."""
+    """Continue after one step has been undone, or could not be undone."""
     number = act["undo"]
     undo = tx.state["undos"][number]
     hidden_steps.end_hidden(tx, act, error)
@@ -151,7 +151,7 @@ def _finish(tx: Transition, number: int, undo: Undo) -> None:
 
 
 def _why(undo: Undo) -> str:
-    """Return why something was undone, as the beginning of a message."""
+    """Return the cause of a compensation as the beginning of a message."""
     cause = undo["cause"]
     if cause is None:
         return ""

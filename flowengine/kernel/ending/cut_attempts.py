@@ -1,12 +1,13 @@
-"""Attempts that were cut off: finding out whether they acted, before they are undone.
+"""Cut-off attempts: determining whether they took effect, before they are undone.
 
 See docs/language.md: Crashes.
 
     cut off ─► may it be repeated? ─► run again, under the same key ─► its result ─► settled
-                 └─ no: `on_crash` ─► somebody is asked ─► the answer ─► settled
+                 └─ no: `on_crash` ─► an operator is asked ─► the answer ─► settled
                                    └► it stays unknown, and the compensation fails
 
-A late result of the attempt itself settles it, too. A crash or a lost environment begins that anew.
+A late result of the attempt itself settles it, too. If a crash interrupts the second run, this
+starts again. If that run loses its environment, an operator is asked.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def settle_cut_attempt(tx: Transition, number: int, cut: Cut) -> None:
-    """Find out what became of an attempt that was cut off."""
+    """Determine the outcome of a cut-off attempt."""
     node = tx.graph.node(cut["step"])
     if node.effect != "once" or node.on_crash == "retry":
         _run_again(tx, number, cut)
@@ -43,7 +44,7 @@ def settle_cut_attempt(tx: Transition, number: int, cut: Cut) -> None:
 
 
 def _run_again(tx: Transition, number: int, cut: Cut) -> None:
-    """Run an attempt that was cut off once more, with the same input and key."""
+    """Run a cut-off attempt again, with the same input and key."""
     cut["attempt"] += 1
     move_cut(cut, "run")
     budgets.reserve(tx, number, None, cut.get("frame", 0))
@@ -69,12 +70,12 @@ def _run_again(tx: Transition, number: int, cut: Cut) -> None:
 
 
 def apply_result(tx: Transition, event: Any) -> None:
-    """Apply an event about an attempt that no unit runs, if it is one that was cut off.
+    """Apply an event about an attempt that no unit runs, if the attempt was cut off.
 
-    What an attempt gave that was not settled yet counts whenever it comes, unless a later one runs.
+    A late result counts until the attempt is settled, unless a later attempt runs.
 
     Args:
-        event: As `advance` takes it.
+        event: As for `advance`.
     """
     cut = tx.state["cuts"].get(event["unit"])
     if cut is None:
@@ -125,14 +126,14 @@ def _ask(tx: Transition, number: int, cut: Cut, error: ErrorData | None = None) 
 
 
 def _go_on(tx: Transition, number: int) -> None:
-    """Let the compensation continue that has to know what became of an attempt."""
+    """Continue the compensation that waits for the outcome of an attempt."""
     for undo, record in tx.state["undos"].items():
         if number in record["cut"]:
             tx.agenda.append(entries.undo(undo))
 
 
 def stop_settling(tx: Transition, number: int) -> None:
-    """Withdraw what is being done to find out about an attempt that was cut off."""
+    """Withdraw the attempt or question that was to settle a cut-off attempt."""
     cut = tx.state["cuts"][number]
     if cut["phase"] == "run":
         tx.commands.append(Stop(number, cut["attempt"]))
@@ -142,11 +143,11 @@ def stop_settling(tx: Transition, number: int) -> None:
 
 
 def decide_cut_attempt(tx: Transition, wait: Wait, event: Decided) -> None:
-    """Do what an operator says about an attempt that was cut off.
+    """Apply an operator's answer about a cut-off attempt.
 
     Args:
         wait: The open question.
-        event: The answer, already found to be allowed and well-formed.
+        event: The answer, which has been validated.
     """
     choice, number = event["choice"], wait["cut"]
     cut = tx.state["cuts"][number]
@@ -159,7 +160,7 @@ def decide_cut_attempt(tx: Transition, wait: Wait, event: Decided) -> None:
 
 
 def done_of(tx: Transition, cut: Cut) -> Done:
-    """Return what is to be undone of an attempt that turned out to have succeeded."""
+    """Return the record for undoing an attempt that turned out to have succeeded."""
     node = tx.graph.node(cut["step"])
     output = cut["value"]
     if node.output is not None:
@@ -168,7 +169,8 @@ def done_of(tx: Transition, cut: Cut) -> Done:
         try:
             output = evaluate(names, node.output)
         except EvaluationError:
-            # Undoing must not fail because the result cannot be reshaped: it sees the raw one.
+            # Undoing must not fail because the result cannot be reshaped, so it receives the raw
+            # one.
             output = cut["value"]
     done: Done = {
         "step": cut["step"],

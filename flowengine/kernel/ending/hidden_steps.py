@@ -1,13 +1,13 @@
-"""Hidden steps: what a flow does beside its tokens.
+"""Hidden steps: steps of a flow that no token enters.
 
-| mark    | the step                                                   | begun by       |
+| mark    | the step                                                   | started by     |
 |---------|------------------------------------------------------------|----------------|
 | `undo`  | undoes another one (`compensate`)                          | `compensation` |
 | `final` | cleans up after a scope (`finally`)                        | `cleaning`     |
-| `opens` | opens what is open from the start of its flow (`start`)    | `steps.scopes` |
+| `opens` | opens the initial environments of its flow (`start`)       | `steps.scopes` |
 
-A hidden step has an activation like any other, marked with what it is part of. No token leads to it
-and none leaves: when it has ended, what it is part of goes on (`steps.activation_outcomes`).
+A hidden step has an activation like any other, with a mark that refers to the work that started it.
+When the step has ended, that work continues (`steps.activation_outcomes`).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def begin_hidden(
 
     Args:
         tx: The transition.
-        mark: What kind it is.
-        of: Which compensation or cleanup it is part of.
-        arrival: Its step and scope, and the past that it sees.
+        mark: Its kind.
+        of: Number of the compensation or cleanup that it belongs to.
+        arrival: Its step and scope, and its past.
         address: Its address.
-        about: What was left, if it is about that: it sees what was seen there.
-        names: What it sees besides.
+        about: The record of the work to undo or clean up, if any, with the names visible there.
+        names: Additional names.
     """
     act = new_activation(tx, tx.graph.node(arrival["step"]), [arrival])
     marked: dict[str, Any] = act  # type: ignore[assignment]
@@ -60,7 +60,7 @@ def begin_hidden(
 
 
 def end_hidden(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-    """Take a hidden step that has ended out of the state."""
+    """Remove a hidden step that has ended from the state."""
     tx.note(act, "succeeded" if error is None else "failed", error=error)
     routing.forget_activation(tx, act)
     provenance.drop(tx.state, act["past"])

@@ -1,14 +1,14 @@
-"""What steps and scopes leave to be done after them (docs/language.md: compensate, finally).
+"""Work that steps and scopes leave to be done afterwards (docs/language.md: compensate, finally).
 
-| left     | when                                        | what is done about it                   |
-|----------|---------------------------------------------|-----------------------------------------|
-| `done`   | a step that says how it is undone has acted | `compensation` undoes it                |
-| `cut`    | its attempt was cut off: it may have acted  | `compensation` finds out, and undoes it |
-| `finals` | a scope with a `finally` has ended          | `cleaning` runs it                      |
+| record   | created when                                      | handled by                        |
+|----------|---------------------------------------------------|-----------------------------------|
+| `done`   | a step with a declared compensation took effect   | `compensation` undoes it          |
+| `cut`    | an attempt of such a step was cut off             | `compensation` settles it first   |
+| `finals` | a scope with a `finally` has ended                | `cleaning` runs it                |
 
-What is left is kept in the place where it was left, and passed outwards as that place ends: from a
-unit to its activation, on to its scope, to the unit of that. A record of it has all that the hidden
-step will see, for by then the place may be gone.
+A record is kept in the place where it was created. When that place ends, it is passed outwards:
+from a unit to its activation, to its scope, to the unit of that scope. It contains all data for the
+hidden step, because the place may have ended by then.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 def note_done(tx: Transition, act: Activation, unit: Unit, output: Plain, past: int | None) -> None:
-    """Note that a step has acted, if it says how it is undone.
+    """Record that a step took effect, if it declares how it is undone.
 
-    A group that says it itself is undone by that, not by what its steps say; `past` is then what
-    lies behind its inner tokens.
+    The compensation of a group replaces those of its steps. In this case `past` is the past of its
+    inner tokens.
     """
     if tx.node(act).compensate < 0 or "undo" in act or "responded" in unit:
         return
@@ -57,7 +57,7 @@ def note_done(tx: Transition, act: Activation, unit: Unit, output: Plain, past: 
 
 
 def _note_seen(left: Left, names: Names, past: int) -> None:
-    """Write into a record what its place sees now; its past is shared."""
+    """Record the names and the past that are visible in a place. The past is shared."""
     left["local"] = local_names(names)
     left["past"] = provenance.share(names.view.state, past)
     if names.frame:
@@ -65,7 +65,7 @@ def _note_seen(left: Left, names: Names, past: int) -> None:
 
 
 def cut_off(tx: Transition, unit: Unit) -> None:
-    """Note an attempt that was stopped while it ran, if its step says how it is undone."""
+    """Record an attempt that was stopped while it ran, if its step declares how it is undone."""
     act = tx.act_of(unit)
     if tx.node(act).compensate < 0:
         return
@@ -88,7 +88,7 @@ def cut_off(tx: Transition, unit: Unit) -> None:
 
 
 def forget_cut(tx: Transition, act: Activation, unit: Unit) -> None:
-    """Forget that an earlier attempt of a unit was cut off: a later one, under its key, counts."""
+    """Remove a cut-off attempt of a unit because a later attempt under its key counts."""
     open_ = tx.scope_of(act)["cut"]
     if unit["id"] in open_:
         open_.remove(unit["id"])
@@ -96,7 +96,7 @@ def forget_cut(tx: Transition, act: Activation, unit: Unit) -> None:
 
 
 def forget_undoing(tx: Transition, act: Activation) -> None:
-    """Forget what an activation leaves to be undone."""
+    """Remove the records of an activation's work to undo."""
     for done in act.pop("done", []):
         provenance.drop(tx.state, done["past"])
     for number in act.pop("cut", []):
@@ -109,7 +109,7 @@ def _drop_cut(tx: Transition, number: int) -> None:
 
 
 def final_of(tx: Transition, scope: Scope) -> Final:
-    """Return the `finally` of a scope that ends, with all that it will see."""
+    """Return the record of the `finally` of a scope that ends, with all its data."""
     owner = tx.state["units"].get(scope["unit"])
     body = tx.graph.body(scope["body"])
     local: dict[str, Plain] = {}
@@ -130,13 +130,13 @@ def final_of(tx: Transition, scope: Scope) -> Final:
 
 
 def pass_finals(inner: Any, outer: Any) -> None:
-    """Make whatever encloses a unit, activation or scope run what is due in it, after its own."""
+    """Pass due `finally` steps to an enclosing unit, activation or scope, after its own."""
     if inner.get("finals"):
         outer.setdefault("finals", []).extend(inner.pop("finals"))
 
 
 def hand_over(tx: Transition, act: Activation) -> None:
-    """Keep what a group leaves to be undone and cleaned up in the scope around it."""
+    """Pass a group's work to undo and clean up to the scope around it."""
     scope = tx.scope_of(act)
     if "done" in act:
         scope["done"].extend(act["done"])
@@ -148,7 +148,7 @@ def hand_over(tx: Transition, act: Activation) -> None:
 
 
 def no_longer_wait(tx: Transition, owner: Any) -> None:
-    """Withdraw somebody who waits for a cleanup; that goes on, and who goes on here waits."""
+    """Withdraw a place that waits for a cleanup. The cleanup continues, and its successor waits."""
     if "cleanup" in owner:
         owner.setdefault("finals", []).insert(0, _given_back(tx, owner.pop("cleanup")))
 
@@ -164,14 +164,14 @@ def _given_back(tx: Transition, number: int) -> Final:
 
 
 def no_longer_cleaning(scope: Scope) -> None:
-    """Count out a cleanup for which a scope has waited."""
+    """Subtract a cleanup that a scope has waited for."""
     scope["cleaning"] -= 1
     if not scope["cleaning"]:
         del scope["cleaning"]
 
 
 def interrupt(tx: Transition, scope: Scope) -> None:
-    """Give back to a scope that is withdrawn what it has not undone, and what it cleans up."""
+    """Return unfinished compensations and cleanups to a scope that is withdrawn."""
     for number, cleanup in tx.state["cleanups"].items() if "cleaning" in scope else ():
         if cleanup.get("kind") == "scope" and cleanup["of"] == scope["id"]:
             scope.setdefault("finals", []).append(_given_back(tx, number))

@@ -1,1 +1,1 @@
-"""What expressions see: names, and what the steps behind a token gave."""
+"""The names that expressions can read, and the past of a token: earlier steps and their outputs."""

@@ -1,4 +1,4 @@
-"""Defaults of inputs that are expressions: values for what was not given, before a flow begins."""
+"""Defaults of inputs that are expressions, evaluated before a flow begins."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from flowengine.kernel.transition import Transition
 def computed_inputs(
     graph: Graph, given: dict[str, Plain], execution: dict[str, Plain], now: int
 ) -> dict[str, Plain]:
-    """Return inputs with the computed defaults filled in.
+    """Return inputs with computed defaults filled in.
 
     Args:
         given: The inputs that have a value.
-        execution: What expressions see of the execution to be.
-        now: When it starts (ms).
+        execution: The `execution` that the expressions read.
+        now: Start time of the execution (ms).
 
     Returns:
-        The inputs, those given first.
+        The inputs, given ones first.
 
     Raises:
         EvaluationError: A default has no value.
@@ -35,15 +35,15 @@ def computed_inputs(
 def inputs_of_message(
     graph: Graph, message: Plain, execution: dict[str, Plain], now: int
 ) -> dict[str, Plain] | None:
-    """Return the inputs with which a message begins an execution.
+    """Return the inputs with which a message starts an execution.
 
     Args:
         message: `{name, key, data, id, sent_at, sent_by}`.
-        execution: What expressions see of the execution to be.
-        now: When it starts (ms).
+        execution: The `execution` that the expressions read.
+        now: Start time of the execution (ms).
 
     Returns:
-        What `start.with` gives; None if the flow does not start on this signal.
+        The value of `start.with`, or None if this signal does not start the flow.
 
     Raises:
         EvaluationError: One of the inputs has no value.
@@ -58,11 +58,11 @@ def inputs_of_message(
 
 
 def fill_computed(names: Names, flow: Flow, inputs: dict[str, Plain]) -> None:
-    """Fill in the computed defaults of a flow, each after those that it names.
+    """Fill in the computed defaults of a flow, in the order of their dependencies.
 
     Args:
-        names: What they see; `inputs` among it.
-        inputs: Its inputs that have a value; changed in place.
+        names: The names that the defaults can read, including `inputs`.
+        inputs: The inputs that have a value. Changed in place.
 
     Raises:
         EvaluationError: A default has no value.

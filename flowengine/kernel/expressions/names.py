@@ -1,4 +1,4 @@
-"""What an expression sees: its names, looked up when they are asked for (docs/language.md)."""
+"""The names that an expression can read, looked up on demand (docs/language.md)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ NOT_RUN: dict[str, Plain] = {
     "started_at": None,
     "ended_at": None,
 }
-"""`steps.x` of a step that is not behind the token."""
+"""`steps.x` for a step that is not in the past of the token."""
 
 
 class Names:
-    """The names visible at one place: an activation, perhaps one unit of it, and extra roots.
+    """The names visible in one place: an activation, possibly one of its units, and extra roots.
 
     Args:
         view: The execution.
-        act: The activation whose expression is evaluated; None at the level of a flow.
-        unit: The item or round, if one.
-        past: The past that `steps` shows; by default the activation's.
-        extra: Roots that only this place has, such as `output` or `error`.
-        frame: Without an activation: that of the flow; 0: the main one.
+        act: The activation whose expression is evaluated. None at the level of a flow.
+        unit: The unit of the item or round, if any.
+        past: The past for `steps`. Default: that of the activation.
+        extra: Additional roots of this place, such as `output` or `error`.
+        frame: Without an activation: the frame of the flow. 0: the main flow.
     """
 
     __slots__ = ("act", "extra", "frame", "past", "unit", "view")
@@ -86,7 +86,7 @@ class Names:
         return self._local(root)
 
     def field(self, name: str, field: str) -> Plain:
-        """Return `steps.NAME.FIELD`, without making the rest of it."""
+        """Return `steps.NAME.FIELD` without the other fields."""
         state, frame = self.view.state, self.frame
         flow = state["frames"][frame]["flow"] if frame else 0
         record = provenance.find(state, self.past, self.view.graph.step_index(name, flow))
@@ -97,16 +97,16 @@ class Names:
         return record[field] if field in record else NOT_RUN[field]
 
     def variable(self, key: str) -> Plain:
-        """Return `state.KEY`, without looking at the rest of it."""
+        """Return `state.KEY` without the other keys."""
         return self.view.vars_of(self.frame)[key][0]
 
     def having(self, extra: dict[str, Plain]) -> Names:
-        """Return what is visible with more roots."""
+        """Return these names with additional roots."""
         more = {**(self.extra or {}), **extra}
         return Names(self.view, self.act, self.unit, self.past, more, self.frame)
 
     def _idempotency_key(self) -> str:
-        """Return the key under which the unit calls out, in every attempt."""
+        """Return the idempotency key of the unit, which is the same in every attempt."""
         unit, view = self.unit, self.view
         if unit is None:
             raise KeyError("idempotency_key")
@@ -118,7 +118,7 @@ class Names:
         )
 
     def _join(self) -> Plain:
-        """Return what arrived at the activation: `output`, `outputs`, `all`, `from`."""
+        """Return the arrivals of the activation: `output`, `outputs`, `all`, `from`."""
         if self.act is None:
             raise KeyError("join")
         node = self.view.graph.node
@@ -131,7 +131,7 @@ class Names:
         }
 
     def _local(self, root: str) -> Plain:
-        """Return the name of an item or `round`, from the inside outwards."""
+        """Return the name of an item or `round`, from the innermost place outwards."""
         act, unit = self.act, self.unit
         while act is not None:
             local = act.get("local")
@@ -154,7 +154,7 @@ class Names:
 
 
 def group_around(view: View, act: Activation) -> Unit | None:
-    """Return the unit of the group around an activation; None at the level of a flow."""
+    """Return the unit of the group around an activation. None at the level of a flow."""
     scope = view.scope_of(act)
     if not scope["unit"] or view.graph.body(scope["body"]).kind == "flow":
         return None
@@ -164,7 +164,7 @@ def group_around(view: View, act: Activation) -> Unit | None:
 def regions(view: View, unit: Unit) -> tuple[int, ...]:
     """Return the units of the map items, groups and subflows around a unit, innermost first.
 
-    Plumbing is no region: who wrote the flow does not know of it.
+    Steps with `plumbing` are excluded because they do not appear in the author's file.
     """
     act = view.act_of(unit)
     found = [] if view.node(act).map is None else [unit]
@@ -173,7 +173,7 @@ def regions(view: View, unit: Unit) -> tuple[int, ...]:
 
 
 def of_scope(view: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:
-    """Return what an expression of a scope sees: of a flow, or of a group at its unit."""
+    """Return the names for an expression of a scope: of a flow, or of a group at its unit."""
     if view.graph.body(scope["body"]).kind == "flow":
         return Names(view, None, past=past, extra=extra, frame=scope.get("frame", 0))
     unit = view.state["units"][scope["unit"]]
@@ -181,7 +181,7 @@ def of_scope(view: View, scope: Scope, past: int, extra: dict[str, Plain] | None
 
 
 def local_names(names: Names) -> dict[str, Plain]:
-    """Return the names of items, rounds and messages that a place sees, to be kept for later."""
+    """Return the names of items, rounds and messages in a place, to be stored for later."""
     found: dict[str, Plain] = {}
     act, unit = names.act, names.unit
     while act is not None:
@@ -205,7 +205,7 @@ def local_names(names: Names) -> dict[str, Plain]:
 
 
 class Steps:
-    """`steps`: a step's name → what is known of its latest activation in this past."""
+    """`steps`: step name → the record of its latest activation in this past."""
 
     __slots__ = ("frame", "past", "view")
 
@@ -223,23 +223,23 @@ class Steps:
         return {**NOT_RUN, **record, "activations": record["n"]}
 
     def get(self, name: str, _default: Plain = None) -> dict[str, Plain]:
-        """Return what is known of a step; of one that has not run, that it has not."""
+        """Return the record of a step, or `NOT_RUN`."""
         return self[name]
 
 
 def evaluate(names: Names, value: Value) -> Plain:
-    """Return what a value is at a place.
+    """Evaluate a value in a place.
 
     Args:
-        names: What its expressions see.
+        names: The names that its expressions can read.
         value: See `graph`.
 
     Returns:
-        Plain data; `SecretText` where it names secrets.
+        Plain data, with `SecretText` where it names secrets.
 
     Raises:
         EvaluationError: An expression has no value.
-        StepFailure: Arguments are no map, or have a name that is taken.
+        StepFailure: Arguments are not a map, or contain a name that the flow fixes.
     """
     tag, content = value
     if tag == "const":
@@ -265,7 +265,7 @@ def evaluate(names: Names, value: Value) -> Plain:
 
 
 def _arguments(names: Names, given: Value, fixed: Value, refused: Value) -> dict[str, Plain]:
-    """Return the arguments that one expression gives, with those that the flow fixes."""
+    """Evaluate the arguments of one expression, and add those that the flow fixes."""
     found = evaluate(names, given)
     if not isinstance(found, dict):
         what = "a list" if isinstance(found, list) else repr(found)
@@ -278,7 +278,7 @@ def _arguments(names: Names, given: Value, fixed: Value, refused: Value) -> dict
 
 
 def _given(names: Names, path: list[str]) -> Plain:
-    """Return a part of what the step that runs the flow around gives it, evaluated anew."""
+    """Evaluate a part of the arguments or input of the step that runs the surrounding flow."""
     view, act = names.view, names.act
     assert act is not None
     while (unit := group_around(view, act)) is not None:
@@ -295,7 +295,7 @@ def _given(names: Names, path: list[str]) -> Plain:
 
 
 def text_part(names: Names, part: str | int) -> str:
-    """Return a part of a template as text: itself, or the value of its expression."""
+    """Return a part of a template as text: the part itself, or the value of its expression."""
     if isinstance(part, str):
         return part
     graph = names.view.graph
@@ -303,5 +303,5 @@ def text_part(names: Names, part: str | int) -> str:
 
 
 def holds(names: Names, condition: int) -> bool:
-    """Return whether a condition holds; the evaluator makes sure that it is a bool."""
+    """Return whether a condition holds. The evaluator guarantees a bool."""
     return bool(names.view.graph.evaluate(condition, names))

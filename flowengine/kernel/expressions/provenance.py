@@ -1,12 +1,12 @@
-"""The past of a token: which steps lie behind it, and what they gave.
+"""The past of a token: the steps behind it and their results.
 
-A past is a chain of layers. A token refers to the top one and writes into it while nobody else
-does; a split lets several tokens refer to one layer, and each that writes then puts a layer of its
-own on top; a merge walks up to the common ancestor and touches the layers of the branches only.
-Layer number 0 is the empty past.
+A past is a chain of layers. A token refers to the top layer and writes into it as long as it has
+the only reference. After a split, several tokens refer to one layer, and each token that writes
+adds a new layer on top. A merge searches upwards for the common ancestor and processes only the
+layers of the branches. Layer number 0 is the empty past.
 
-A layer is a list `[up, height, references, records]`; `records` maps a step to its record, a dict
-with the fields that expressions name, and `n`: how many activations of the step lie behind.
+A layer is a list `[up, height, references, records]`. `records` maps a step to its record, a dict
+with the fields that expressions name, and `n`, the number of activations of the step in the past.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Record = dict[str, Any]
 
 
 def share(state: State, layer: int) -> int:
-    """Count one more reference to a layer, and return the layer."""
+    """Add a reference to a layer, and return the layer."""
     if layer:
         state["layers"][layer][REFERENCES] += 1
     return layer
 
 
 def drop(state: State, layer: int) -> None:
-    """Count one reference to a layer less; drop layers without references."""
+    """Remove a reference to a layer, and all layers that have none left."""
     layers = state["layers"]
     while layer:
         entry = layers[layer]
@@ -50,14 +50,14 @@ def drop(state: State, layer: int) -> None:
 
 
 def _forget_frame(state: State, layer: int) -> None:
-    """Forget what a subflow had of its own: nothing refers to a past inside it any more."""
+    """Remove the data of a subflow, since no record refers to a past inside it any more."""
     del state["frames"][layer]
     if not state["frames"]:
         del state["frames"]
 
 
 def find(state: State, layer: int, step: int) -> Record | None:
-    """Return the latest record of a step in a past, or None if it is not there."""
+    """Return the latest record of a step in a past, or None if there is none."""
     layers = state["layers"]
     while layer:
         entry = layers[layer]
@@ -69,12 +69,12 @@ def find(state: State, layer: int, step: int) -> Record | None:
 
 
 def remember(state: State, layer: int, step: int, record: Record) -> int:
-    """Put the record of a step into a past that one token refers to.
+    """Add the record of a step to a past.
 
     Args:
-        layer: The past; the caller's reference to it is used up.
+        layer: The past. The caller's reference to it is consumed.
         step: The step that ended.
-        record: What is kept of it; `n` is filled in.
+        record: The fields to store. `n` is filled in.
 
     Returns:
         The past with the record, with one reference.
@@ -91,10 +91,10 @@ def remember(state: State, layer: int, step: int, record: Record) -> int:
 
 
 def forget_steps(state: State, layer: int, steps: list[int]) -> None:
-    """Forget what is known of steps that nobody ahead names, but for how many lie behind.
+    """Reduce the records of steps that no later step names to their number of activations.
 
-    What somebody else refers to as well stays as it is: a record that a merge has taken over may be
-    in several layers.
+    Layers with other references stay unchanged. A record that a merge has taken over may be in
+    several layers.
 
     Args:
         state: The state.
@@ -112,7 +112,7 @@ def forget_steps(state: State, layer: int, steps: list[int]) -> None:
 
 
 def put(state: State, up: int, records: dict[int, Record]) -> int:
-    """Return a new layer on top of `up`, taking over the caller's reference to that."""
+    """Add a layer on top of `up`, taking over the caller's reference to `up`, and return it."""
     number = initial.inner_number(state)
     height = state["layers"][up][HEIGHT] + 1 if up else 1
     state["layers"][number] = [up, height, 1, records]
@@ -120,9 +120,9 @@ def put(state: State, up: int, records: dict[int, Record]) -> int:
 
 
 def fold(state: State, layer: int) -> None:
-    """Take in the layers below that only this one refers to; the larger dict stays.
+    """Combine a layer with those below that only it refers to.
 
-    The lowest layer of a subflow stays: its number is that of the frame.
+    The lowest layer of a subflow stays, because its number is that of the frame.
     """
     layers = state["layers"]
     entry = layers[layer]
@@ -134,14 +134,14 @@ def fold(state: State, layer: int) -> None:
 
 
 def merge(state: State, first: int, second: int) -> int:
-    """Merge two pasts; the caller's references to both are used up.
+    """Merge two pasts. The caller's references to both are consumed.
 
-    Of two records of one step the one with more activations behind it stays; at the same number
-    that of `second`, which is the later one in the order of the file.
+    Of two records of a step, the one with more activations is kept. With equal numbers it is the
+    one of `second`, which is later in the order of the file.
 
     Args:
         first: A past.
-        second: Another.
+        second: Another past.
 
     Returns:
         The merged past, with one reference.
@@ -185,7 +185,7 @@ def branches(state: State, first: int, second: int) -> tuple[int, list[int], lis
     return first, above_first, above_second
 
 
-# What a past keeps of a step: the fields that some expression names
+# Records of steps: the fields that some expression names
 
 
 _OUTPUT = ["output"]
@@ -200,7 +200,7 @@ def record(
     output: Plain,
     error: ErrorData | None,
 ) -> None:
-    """Put what expressions name of a step into the past of its token."""
+    """Store the named fields of a step in the past of its token."""
     kept = known(tx, act, node, status, outcome, output, error)
     act["past"] = remember(tx.state, act["past"], act["step"], kept)
 
@@ -214,9 +214,9 @@ def known(
     output: Plain,
     error: ErrorData | None,
 ) -> dict[str, Any]:
-    """Return what expressions name of a step that has ended, or of an item that goes on alone."""
+    """Return the named fields of a step that has ended, or of an item that continues separately."""
     named = node.named or ()
-    if named == _OUTPUT:  # most of all
+    if named == _OUTPUT:  # the most common case
         return {"output": output}
     fields: dict[str, Any] = {
         "status": status,
@@ -238,7 +238,10 @@ def known(
 
 
 def _items(tx: Transition, act: Activation) -> list[Plain]:
-    """Return `steps.x.items`: how each item ended; those still running say so for good."""
+    """Return `steps.x.items`, the results of the items.
+
+    Items still running stay so in this past.
+    """
     at_work = {tx.state["units"][number]["item"] for number in act["units"]}
     rows = []
     for index, key in enumerate(act["keys"]):

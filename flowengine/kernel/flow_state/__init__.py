@@ -1,1 +1,1 @@
-"""A flow's own state: typed values, written through reducers by tokens in parallel."""
+"""The state of a flow: typed values, written through reducers by parallel tokens."""

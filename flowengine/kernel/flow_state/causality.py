@@ -1,12 +1,12 @@
-"""Which writes to state happened before a token: how parallel writes are told from later ones.
+"""Causality of state writes, which distinguishes parallel writes from later ones.
 
-Each write that replaces a key has a number, one more than the write before. Whatever can write - a
-token, an item of a map, a scope - has `knows`: key → the number of the latest write that happened
-before it. A split copies it, a merge takes the greater number. A scope knows of everything that was
-written in it, so that whoever continues after the scope learns it, however the scope ended.
+Each write that replaces a key has a number, one more than the previous write. Everything that can
+write (a token, an item of a map, a scope) has `knows`: key → the number of the latest write that
+happened before it. A split copies `knows`, and a merge takes the maximum. A scope knows all writes
+made in it, and passes them to its successor regardless of how it ended.
 
-`knows` is absent while there is nothing to know; what it holds is never changed in place. Keys are
-those of `view.state_name`: a subflow has its own.
+`knows` is absent while it would be empty, and its value is never changed in place. The keys are
+those of `view.state_name`, because each subflow has separate state.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Knowledge = dict[str, int]
 
 
 def learn(who: Any, knows: Mapping[str, int] | None) -> None:
-    """Add writes to those that a token, item, scope or cleanup knows of.
+    """Add writes to those that a token, item, scope or cleanup knows.
 
     Args:
-        who: The record that has `knows`.
-        knows: What somebody knows who came before it.
+        who: The record with `knows`.
+        knows: The `knows` of a predecessor.
     """
     if not knows:
         return
@@ -42,26 +42,26 @@ def learn(who: Any, knows: Mapping[str, int] | None) -> None:
 
 
 def learn_own(who: Any, name: str, number: int) -> None:
-    """Add a write that has just been made, so its number is the greatest of its key.
+    """Add a write that was just made, so its number is the highest of its key.
 
     Args:
-        who: The record that has `knows`.
+        who: The record with `knows`.
         name: The key that was replaced.
-        number: Of the write.
+        number: Number of the write.
     """
     mine = who.get("knows")
     who["knows"] = {name: number} if mine is None else {**mine, name: number}
 
 
 def writer(act: Activation, unit: Unit | None) -> Any:
-    """Return who writes at a place: an item of a map for itself, else the token."""
+    """Return the record that writes in a place: the unit of a map item, else the activation."""
     return unit if unit is not None and unit["item"] >= 0 else act
 
 
 def pass_out(tx: Transition, scope: Scope, unit: Unit) -> None:
-    """Pass the writes made in a scope to whatever continues after it.
+    """Pass the writes made in a scope to its successor.
 
-    A subflow has state of its own, which nobody can write after it.
+    A subflow has separate state, which cannot be written after it has ended.
 
     Args:
         scope: The scope that ends.
@@ -71,11 +71,11 @@ def pass_out(tx: Transition, scope: Scope, unit: Unit) -> None:
         return
     act = tx.act_of(unit)
     learn(writer(act, unit), scope.get("knows"))
-    if "final" not in act:  # that one is at work in another scope than the one it belongs to
+    if "final" not in act:  # a `finally` runs outside the scope that it belongs to
         learn(tx.scope_of(act), scope.get("knows"))
 
 
 def of_frame(knows: Mapping[str, int], frame: int) -> Knowledge:
-    """Return what is known of the state of one flow at work."""
+    """Return the part of `knows` about the state of one running flow."""
     whose = str(frame) if frame else ""
     return {key: number for key, number in knows.items() if key.rpartition("/")[0] == whose}

@@ -1,11 +1,11 @@
-"""Readers: attempts that are handed values of state by reference.
+"""Readers: attempts that receive values of state by reference.
 
-A step may read state that is not part of its input (`StepSpec.reads`), such as a list that grows
-with every step: to put it into the input would copy it into every attempt and snapshot. The attempt
-is handed the values themselves, which nothing ever changes in place.
+A step can read state that is not part of its input (`StepSpec.reads`), such as a list that grows
+with every step. As part of the input, it would be copied into every attempt and snapshot. The
+attempt receives the values themselves, which are never changed in place.
 
-An attempt that runs again after a crash sees what it saw before: whoever writes a key first puts
-the old value aside for the units that read it.
+An attempt that runs again after a crash reads the same values as before. The first write to a key
+stores the old value for the units that read it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def begin_reading(tx: Transition, node: Node, unit: Unit) -> None:
-    """Note that an attempt of a unit begins, which sees state as it is now."""
+    """Record that an attempt of a unit begins and reads the current state."""
     unit.pop("replaced_reads", None)
     reading = tx.state.setdefault("reading", {})
     frame = tx.frame_of(tx.act_of(unit))
@@ -31,20 +31,20 @@ def begin_reading(tx: Transition, node: Node, unit: Unit) -> None:
 
 
 def values(tx: Transition, node: Node, unit: Unit) -> dict[str, Plain]:
-    """Return what an attempt of a unit reads: the state as it was when the attempt began."""
+    """Return the state that an attempt of a unit reads, as of the start of the attempt."""
     return {**read(tx, node, tx.frame_of(tx.act_of(unit))), **unit.get("replaced_reads", {})}
 
 
 def read(tx: Transition, node: Node, frame: int) -> dict[str, Plain]:
-    """Return the values of the state keys that a step reads, as they are now."""
+    """Return the current values of the state keys that a step reads."""
     cells = tx.vars_of(frame)
     return {key: cells[key][0] for key in node.reads if key in cells}
 
 
 def put_aside(tx: Transition, frame: int, key: str) -> None:
-    """Keep the value of a key that is about to be written, for the attempts that read it.
+    """Store the value of a key that is about to be written, for the attempts that read it.
 
-    Asked only where some attempt reads state.
+    Called only if an attempt reads state.
     """
     readers = tx.state["reading"].pop(state_name(frame, key), None)
     if readers is None:
@@ -57,7 +57,7 @@ def put_aside(tx: Transition, frame: int, key: str) -> None:
 
 
 def stop_reading(tx: Transition, unit: Unit) -> None:
-    """Forget a unit that reads nothing any more."""
+    """Remove a unit that has finished reading."""
     reading = tx.state["reading"]
     for name in [name for name, readers in reading.items() if unit["id"] in readers]:
         del reading[name][unit["id"]]

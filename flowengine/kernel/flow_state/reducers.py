@@ -1,9 +1,9 @@
-"""Reducers: how a write changes the old value of a state key.
+"""Reducers: functions that combine the old value of a state key with a written value.
 
-Some are words of the language; others are functions of the user. What a user's function gave is
-kept in the event that it was called for (`reduced`), so an event that is applied again never calls
-it: code may have changed since, or read a clock. Kept is what changed, as most of these functions
-add something to a value that grows.
+Some are built in, others are functions of the user. The result of a user's function is stored in
+the event that it was called for (`reduced`). The function is therefore not called again during
+replay, when its code could have changed or a clock it reads has advanced. Only the change is
+stored, because most of these functions add to a growing value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def append(old: Plain, new: Plain) -> Plain:
 
 
 def union(old: Plain, new: Plain) -> Plain:
-    """Add what is not there yet."""
+    """Add items that are missing."""
     merged = list(old)
     for item in new if isinstance(new, list) else [new]:
         if item not in merged:
@@ -32,7 +32,7 @@ def union(old: Plain, new: Plain) -> Plain:
 
 
 def add(old: Plain, new: Plain) -> Plain:
-    """Add numbers, or put texts or lists one behind the other."""
+    """Add numbers, or concatenate texts or lists."""
     total = old + new
     if isinstance(total, float):
         fits = isfinite(total)
@@ -55,16 +55,16 @@ REDUCERS: dict[str, Callable[[Plain, Plain], Plain]] = {
 
 
 def reduced(tx: Transition, reducer: Any, old: Plain, new: Plain) -> Plain:
-    """Return what a reducer makes of an old value and what is written.
+    """Combine an old value with a written one.
 
     Args:
-        reducer: A word, or a user's function as `{"python", "folder"}`.
-        old: The value that is there.
-        new: What is written.
+        reducer: Name of a built-in reducer, or a user's function as `{"python", "folder"}`.
+        old: The current value.
+        new: The written value.
 
     Raises:
-        ValueError: It cannot; of a word `TypeError` too.
-        StepFailure: Nobody can call the function here.
+        ValueError: The reducer rejects the values. Built-in ones also raise `TypeError`.
+        StepFailure: The function cannot be called here.
     """
     if isinstance(reducer, str):
         return REDUCERS[reducer](old, new)
@@ -87,7 +87,7 @@ def reduced(tx: Transition, reducer: Any, old: Plain, new: Plain) -> Plain:
 
 
 def _change(old: Plain, new: Plain) -> dict[str, Plain]:
-    """Return a new value as what it adds to an old list or map, or else as a whole."""
+    """Return a new value as an addition to an old list or map, or else as a whole."""
     if type(old) is list and type(new) is list and _alike(new[: len(old)], old):
         return {"append": new[len(old) :]}
     if type(old) is dict and type(new) is dict:
@@ -98,7 +98,7 @@ def _change(old: Plain, new: Plain) -> dict[str, Plain]:
 
 
 def _restored(old: Plain, change: dict[str, Plain]) -> Plain:
-    """Return the value of which `_change` told what is new, or raise what the function raised."""
+    """Return the value of a recorded change, or raise the error that the function raised."""
     if "error" in change:
         raise ValueError(change["error"])
     if "append" in change:
@@ -107,5 +107,5 @@ def _restored(old: Plain, change: dict[str, Plain]) -> Plain:
 
 
 def _alike(first: Plain, other: Plain) -> bool:
-    """Return whether two values are the same to the byte: `1` is neither `1.0` nor `true`."""
+    """Return whether two values are the same to the byte. `1` differs from `1.0` and `true`."""
     return first == other and repr(first) == repr(other)

@@ -1,9 +1,8 @@
-"""State of a flow: typed values that live as long as the execution, written through reducers.
+"""The state of a flow: typed values that live as long as the execution, written through reducers.
 
-Values are never changed in place: an expression may have handed one on.
-
-Two parallel tokens must not replace the same key: a token may replace what was written before it or
-under a lock that it has, see `causality`.
+Values are never changed in place because an expression may have passed them on. Two parallel tokens
+must not replace the same key. A token may replace a value that was written before it, or under a
+lock that it holds, see `causality`.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ if TYPE_CHECKING:
 
 
 def initial(flow: Flow) -> dict[str, list[Plain]]:
-    """Return the state of a flow that begins: every key has its default."""
+    """Return the initial state of a flow, with the default of every key."""
     return {key: [spec.get("default"), 0] for key, spec in flow.state.items()}
 
 
 def write(tx: Transition, names: Names, pairs: list[list[Any]], act: Activation) -> list[list[Any]]:
-    """Write state as a step's `set` says; all values see the state before.
+    """Write state according to a step's `set`. All values read the state before the writes.
 
     Args:
-        names: What the values see.
+        names: The names that the values can read.
         pairs: `[key, value]` in the order of the file.
         act: The activation that writes.
 
     Returns:
-        `[key, data]` of those writes that are made later, because items of a map make them.
+        `[key, data]` of the writes that map items make later.
 
     Raises:
         StepFailure: A value does not fit, or a parallel token has replaced the key.
@@ -69,10 +68,10 @@ def write(tx: Transition, names: Names, pairs: list[list[Any]], act: Activation)
 
 
 def write_for_flow(tx: Transition, names: Names, pairs: list[list[Any]], scope: Scope) -> None:
-    """Write state as a handler of a flow says, none of whose tokens is left.
+    """Write state according to a handler of a flow that has no tokens left.
 
     Args:
-        names: What the values see.
+        names: The names that the values can read.
         pairs: `[key, value]` in the order of the file.
         scope: The scope of the flow.
 
@@ -88,7 +87,7 @@ def write_for_flow(tx: Transition, names: Names, pairs: list[list[Any]], scope: 
 
 
 def put(tx: Transition, key: str, value: Plain) -> None:
-    """Give a key of the main flow a value from outside, which everybody may replace."""
+    """Set a key of the main flow to a value from outside, which every token may replace."""
     if "reading" in tx.state:
         readers.put_aside(tx, 0, key)
     tx.state["vars"][key] = from_outside(value, tx.state["vars"][key])
@@ -98,10 +97,10 @@ def put(tx: Transition, key: str, value: Plain) -> None:
 def from_outside(value: Plain, before: list[Plain]) -> list[Plain]:
     """Return the cell of a key whose value comes from outside.
 
-    Writes go on being counted from those before, so none has a number that somebody knows already.
+    The number of writes continues from the previous cell, so that no number is already known.
 
     Args:
-        before: The cell so far.
+        before: The previous cell.
     """
     return [value, -abs(before[1])]
 
@@ -112,9 +111,10 @@ def replaces(spec: dict[str, Plain]) -> bool:
 
 
 def make_writes(tx: Transition, act: Activation) -> None:
-    """Make the writes that items of a map have left, in the order of the items.
+    """Make the delayed writes of map items, in the order of the items.
 
     Args:
+        tx: The transition.
         act: The map's activation.
 
     Raises:
@@ -127,14 +127,15 @@ def make_writes(tx: Transition, act: Activation) -> None:
             _reduce(tx, tx.frame_of(act), key, value, [act["id"]])
         except StepFailure:
             if is_held(tx, "act", act["id"]):
-                act["writes"] = {0: pairs[number:]}  # they are made when it begins again
+                act["writes"] = {0: pairs[number:]}  # made when the map begins again
             raise
 
 
 def make_fitting(tx: Transition, act: Activation) -> None:
-    """Make the writes that items have left to a map that is over anyway; what does not fit is lost.
+    """Make the delayed writes of items of a map that has ended, ignoring those that do not fit.
 
     Args:
+        tx: The transition.
         act: The map's activation.
     """
     left, act["writes"] = act["writes"], {}
@@ -158,13 +159,13 @@ def _replace(
 
     Args:
         tx: The transition.
-        frame: Of the flow whose state it is.
-        spec: What that declares of the key.
+        frame: The frame of the state's flow.
+        spec: The declaration of the key.
         cells: The state.
         key: The state key.
-        value: What is written.
-        under: The locks under which that happens.
-        who: What writes; None: a flow none of whose tokens is left, so nothing runs beside it.
+        value: The written value.
+        under: The locks held during the write.
+        who: The record that writes. None: a flow without tokens, so nothing runs in parallel.
 
     Raises:
         StepFailure: The value does not fit, or a parallel token has replaced the key.
@@ -201,10 +202,10 @@ def _reduce(tx: Transition, frame: int, key: str, value: Plain, mark: list[Plain
     """Write one state key through its reducer.
 
     Args:
-        frame: Of the flow whose state it is.
+        frame: The frame of the state's flow.
         key: The state key.
-        value: What is written.
-        mark: What stands behind the value in the key's cell.
+        value: The written value.
+        mark: The part of the key's cell after the value.
 
     Raises:
         StepFailure: The value does not fit the reducer or the key's schema.
@@ -218,7 +219,7 @@ def _reduce(tx: Transition, frame: int, key: str, value: Plain, mark: list[Plain
         name = reducer if isinstance(reducer, str) else reducer["python"]
         raise StepFailure("ValidationError", f"state.{key}: {name}: {error}") from None
     if reducer == "append":
-        # What is there already has been looked at when it came.
+        # Existing items were validated when they were added.
         added = value if isinstance(value, list) else [value]
         fault = tx.graph.validate(tx.flow_of(frame).added(key), added)
     else:

@@ -1,26 +1,26 @@
-"""The compiled flow: what the kernel walks over.
+"""The compiled flow, which the kernel runs.
 
 A compiled flow has two forms. The *plain* form (`CompiledFlow` in `specs.py`: nested dicts and
-lists of JSON-like data) is what the compiler writes, what is hashed, and what is stored beside an
-execution. The *linked* form (`Graph`, `Body`, `Node` in `linked.py`) is made from it when an
-execution is loaded, step by step as control reaches them, so that loading costs in proportion to
-what runs and not to the size of the flow. Here is what both forms are written with.
+lists of JSON-like data) is written by the compiler, hashed, and stored next to an execution. The
+*linked* form (`Graph`, `Body`, `Node` in `linked.py`) is created from it when an execution is
+loaded. Steps are linked when control reaches them, so the cost of loading depends on the steps that
+run rather than on the size of the flow. This module has the parts that both forms use.
 
-A *value* is a small tree that may hold expressions:
+A *value* is a small tree that may contain expressions:
 
     ["const", data]                  the data itself
     ["expr", i]                      the value of expression i, with its type
-    ["text", [str | int, ...]]       text with the expressions (by number) put in
+    ["text", [str | int, ...]]       text, with expressions given by their numbers
     ["list", [value, ...]]           a list of values
     ["map", {key: value}]            a map of values
-    ["secret", [str | int | [name], ...]]   text that names secrets; see `SecretText`
-    ["with", [args, value]]          a value that sees the first one as `args`
-    ["arguments", [given, fixed, names]]   the map that the first one gives, with the map of the
-                                     second; an error if it has one of the names (a list)
-    ["given", [name, ...]]           a part of what the step that runs this flow gives it, evaluated
-                                     anew: where, and as, that step stands
+    ["secret", [str | int | [name], ...]]   text that names secrets, see `SecretText`
+    ["with", [args, value]]          a value whose expressions read the first one as `args`
+    ["arguments", [given, fixed, names]]   the first map, extended by the second one. It is an
+                                     error if the first map has one of the names (a list)
+    ["given", [name, ...]]           a part of the input from the step that runs this flow,
+                                     evaluated again in the place of that step
 
-A *condition* is the number of an expression that gives a bool.
+A *condition* is the number of an expression whose value is a bool.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from __future__ import annotations
 from typing import Any
 
 FORMAT = 3
-"""What a compiled flow, the events of its executions and their states mean. A change by which what
-is stored would mean something else raises it: by another order or number of what `State.last`
-counts, an event names another unit than it did. Any other format is refused."""
+"""The version of compiled flows, events and states. It is increased by each change that gives
+stored data another meaning: for example, if `State.last` counted records in another order, an event
+would refer to a different unit than before. Any other format is rejected."""
 
 END = -1
 """Target of an edge: this token ends."""
@@ -42,7 +42,7 @@ TRIGGER = -2
 """Source of an edge: the step's own trigger."""
 
 OPENING = "environments"
-"""Kind and name of the hidden step that opens what is to be open from the start of a flow."""
+"""Kind and name of the hidden step that opens the initial environments of a flow."""
 
 Value = list[Any]
 Condition = int
@@ -51,10 +51,10 @@ Plain = Any
 
 
 class SecretText:
-    """Text that names secrets, as an evaluated input holds it.
+    """Text that names secrets, in an evaluated input.
 
-    Only the process that performs an effect turns it into text. It is no plain data on purpose:
-    nothing that comes from a model, a tool or a file can look like one, and it cannot be stored.
+    Only the process that performs a side effect resolves it to text. It deliberately is not plain
+    data: no value from a model, a tool or a file can imitate it, and it cannot be stored.
     """
 
     __slots__ = ("parts",)
@@ -74,7 +74,7 @@ class SecretText:
 
 
 class OtherFormat(Exception):
-    """A flow, or the state of an execution, is of a format that this kernel does not run.
+    """The format of a flow or of the state of an execution is not supported by this kernel.
 
     Args:
         found: Its format.
@@ -85,13 +85,13 @@ class OtherFormat(Exception):
 
 
 def check_format(found: object) -> None:
-    """Refuse what is stored in another format.
+    """Reject stored data in another format.
 
     Args:
         found: The `format` of a compiled flow or of a state.
 
     Raises:
-        OtherFormat: It is not the one that this kernel runs.
+        OtherFormat: This kernel does not support the format.
     """
     if found != FORMAT:
         raise OtherFormat(found)
@@ -101,7 +101,7 @@ class EvaluationError(Exception):
     """An expression that has no value: `ExpressionError` in a flow.
 
     Args:
-        message: What happened, with the place in the file.
+        message: The problem, with its position in the file.
         data: `{file, line, column, source}` where known.
     """
 

@@ -1,4 +1,4 @@
-"""Which environments a compiled step is given, as far as it is known before it runs."""
+"""The environments of a compiled step that are known before it runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 HOST = "host"
 """The provider without a sandbox."""
 _SERVER = "mcp"
-"""The kind whose environments are programs themselves; in others, the steps' programs run."""
+"""The kind whose environments are programs themselves. In other kinds, the steps' programs run."""
 
 
 def of_step(step: StepSpec) -> Iterable[Any]:
-    """Return the uses that a step is given, for the functions below."""
+    """Return the uses of environments in a step, for the functions below."""
     if not step.get("environments"):
         return ()
     uses: Mapping[str, Any] = step["input"][1]["environments"][1]
@@ -25,22 +25,23 @@ def of_step(step: StepSpec) -> Iterable[Any]:
 
 
 def names(uses: Iterable[Any]) -> list[str]:
-    """Return the declared names of environments, whatever they are called where they are used.
+    """Return the declared names of environments, regardless of their local names.
 
-    One of another file has two: the name in its own file, and that with the id of the file.
+    An environment from another file has two names: the one in its own file, and the same with the
+    id of the file.
 
     Args:
-        uses: Compiled values. What is mounted in an environment counts.
+        uses: Compiled values. Environments mounted in others are included.
     """
     keys = [str(spec.get("resource_key", "")) for spec in _specs(uses)]
     return list(dict.fromkeys(name for key in keys for name in (key, key.rpartition(".")[2])))
 
 
 def places(uses: Iterable[Any]) -> list[Plain]:
-    """Return where a call acts: the declared name and the provider of each environment.
+    """Return the places where a call takes effect: name and provider of each environment.
 
     Args:
-        uses: Compiled values. What is mounted in an environment counts.
+        uses: Compiled values. Environments mounted in others are included.
     """
     known = {(str(s.get("resource_key", "")), repr(s.get("provider"))) for s in _specs(uses)}
     return [list(place) for place in sorted(known)]
@@ -52,12 +53,12 @@ def are_on_host(uses: Iterable[Any]) -> bool:
 
 
 def are_on_host_at_last(uses: Iterable[Any]) -> bool:
-    """Return whether a sandbox comes first wherever programs of a step may run without one."""
+    """Return whether providers with a sandbox come first wherever one without is permitted."""
     return all(spec.get("provider") != HOST for spec in _of_programs(uses))
 
 
 def servers_on_host(uses: Iterable[Any]) -> dict[str, bool]:
-    """Return the servers that may run without a sandbox, and whether a sandbox comes first."""
+    """Return the servers that may run without a sandbox, and whether one is preferred."""
     return {
         str(spec.get("resource_key", "")).replace("tools.", ""): spec.get("provider") != HOST
         for spec in _specs(uses)
@@ -74,7 +75,7 @@ def _listed(provider: Plain) -> list[Plain]:
 
 
 def _specs(uses: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the constant parts of the specs, those of mounts included."""
+    """Yield the constant parts of the specs, including those of mounts."""
     pending = list(uses)
     while pending:
         use = pending.pop()

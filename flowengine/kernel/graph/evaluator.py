@@ -1,4 +1,4 @@
-"""The port to what gives expressions their values."""
+"""The port to the evaluator of expressions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Names(Protocol):
-    """The names an expression sees, by root: `names["inputs"]`, `names["steps"]`, ..."""
+    """The names that an expression can read, by root: `names["inputs"]`, `names["steps"]`, ..."""
 
     def __getitem__(self, root: str, /) -> Plain:
         """Return the value of a root name.
@@ -20,9 +20,9 @@ class Names(Protocol):
 
 
 class Evaluator(Protocol):
-    """What gives expressions their values; `flowengine.flow.expressions` implements it.
+    """Evaluates expressions. Implemented by `flowengine.flow.expressions`.
 
-    It is pure: the same expression and the same names give the same value on every machine.
+    It is pure: the same expression and names have the same value on every machine.
     """
 
     def evaluate(self, expression: int, names: Names) -> Plain:

@@ -1,8 +1,8 @@
-"""The linked form of a compiled flow: nodes and bodies, made from the plain form when reached.
+"""The linked form of a compiled flow: nodes and bodies, created from the plain form on demand.
 
-Linking a step looks only at that step, so an execution of a flow of 10,000 steps pays for those it
-comes through. What concerns a whole body - can a step be activated twice, which joins can a token
-still reach - is computed once per body when it starts.
+Linking a step reads only that step, so an execution of a flow with 10,000 steps pays only for the
+steps it reaches. Properties of a whole body (can a step be activated twice, which joins can a token
+still reach) are computed once per body when it starts.
 """
 
 from __future__ import annotations
@@ -45,36 +45,37 @@ if TYPE_CHECKING:
 _Part = TypeVar("_Part")
 
 NONE = -1
-"""No such step or body."""
+"""The number of a missing step or body."""
 
 
 ENTERING = frozenset({"sources", "join", "trigger", "when", "map", "loop", "deadline"})
-"""Words of a step that are looked at before its first attempt."""
+"""Keys of a step that are read before its first attempt."""
 ATTEMPTING = frozenset({"input", "args", "key", "tool", "counts", "caller_limit", "lock", "timeout",
                         "asks", "approval", "policies", "environments", "reads"})  # fmt: skip
-"""Words that are looked at when an attempt of a task begins."""
+"""Keys that are read when an attempt of a task begins."""
 ENDING = frozenset({"split", "emit", "retry", "output", "set", "on_error", "compensate", "raises",
                     "effect", "on_crash", "named", "forgets", "carries", "adapter"})  # fmt: skip
-"""Words that are not looked at before an attempt has ended."""
+"""Keys that are read only after an attempt has ended."""
 TELLING = frozenset({"id", "title", "plumbing", "teller", "ahead", "says", "ways", "body", "at",
                      "action", "kind", "task", "caller", "meters", "preview", "limits", "about",
                      "within", "declared", "chat"})  # fmt: skip
-"""Words that say what a step is, or that matter to other words, to budgets or to people."""
+"""Keys that describe a step, or that matter to other keys, to budgets or to users."""
 BARE = TELLING | ENTERING | ENDING | {"input", "tool", "policies"}
-"""What a task may say whose attempts need nothing but their input. A word that stands in none of
-these sets takes the long way."""
+"""Keys of a task whose attempts need only their input. A key in none of these sets disables this
+shortcut."""
 DIRECT = TELLING | ATTEMPTING | ENDING | {"sources", "join"}
-"""What a step may say that begins with its first attempt, at once, for a single token."""
+"""Keys of a step that begins with its first attempt directly when a single token arrives."""
 
 
 DEFAULT_LIMITS = {"activations": 1000, "steps": 10_000, "depth": 8}
-"""Bounds of an execution where the flow says none (docs/language.md: Budgets)."""
+"""Default limits of an execution (docs/language.md: Budgets)."""
 
 
 class Node:
     """A step, with every key of its plain form as an attribute.
 
-    What a step does not say is looked up in the class, so that linking costs what it says.
+    Missing keys are class attributes, so the cost of linking depends only on the keys that are
+    present.
     """
 
     id: str
@@ -141,24 +142,24 @@ class Node:
             and self.key is None
             and (self.input is None or self.input[0] == "const")
         )
-        """What an attempt is given asks no expression."""
+        """The input of an attempt contains no expressions."""
         self.make_input = None if self.input is None else maker(evaluator.evaluate, self.input)
-        """Makes what an attempt is given, if that can be made ready."""
+        """Creates the input of an attempt, if its value can be prepared."""
         self.bare = (
             self.action == "task"
             and spec.keys() <= BARE
             and not self.secret
             and (self.input is None or self.make_input is not None)
         )
-        """A task whose attempt needs nothing but its input."""
+        """A task whose attempt needs only its input."""
         self.direct = (
             self.action in ("task", "none")
             and spec.keys() <= DIRECT
             and (self.join is None or self.join["kind"] == "each")
         )
-        """It begins with its first attempt as soon as one token comes."""
+        """It begins with its first attempt as soon as one token arrives."""
         self.targets = _targets(self.split)
-        """Where its token goes, however it ends; None: that depends."""
+        """The targets of its token, regardless of the outcome. None: they depend on it."""
 
 
 def _targets(split: SplitSpec | None) -> list[int] | None:
@@ -168,11 +169,11 @@ def _targets(split: SplitSpec | None) -> list[int] | None:
 
 
 class Flow:
-    """What one of the flows of a compiled flow declares: number 0 is the main one.
+    """The declarations of one of the flows in a compiled flow. Number 0 is the main flow.
 
     Attributes:
-        limits: Those that it says, and the defaults of the others.
-        declared_limits: Those that it declares.
+        limits: The declared limits, and defaults for the others.
+        declared_limits: The declared limits.
     """
 
     __slots__ = ("_added", "budget", "counts_alone", "declared_limits", "defaults", "id", "indexes",
@@ -198,7 +199,7 @@ class Flow:
         self._added: dict[str, dict[str, Any]] = {}
 
     def added(self, key: str) -> dict[str, Any]:
-        """Return the schema of what is appended to a state key."""
+        """Return the schema of values appended to a state key."""
         if key not in self._added:
             schema = self.state[key].get("schema") or {}
             self._added[key] = {"type": "array", "items": schema.get("items", True)}
@@ -210,10 +211,10 @@ class Body:
 
     Attributes:
         flow: Number of the flow that it belongs to.
-        repeats: Some step may be activated more than once in one scope.
-        watched: Joins that depend on who can still reach them, in file order.
-        ahead: Step → the watched joins that a way of one or more edges leads to, as bits; steps
-            that clean up are not in it.
+        repeats: Some step can be activated more than once in one scope.
+        watched: Joins that count the tokens that can still reach them, in file order.
+        ahead: Step → the watched joins that a path of one or more edges leads to, as bits. Cleanup
+            steps are not included.
         bits: Watched join → its bit.
     """
 
@@ -238,12 +239,15 @@ class Body:
         self.ahead = joins_ahead(self.bits, self.steps, steps) if self.bits else {}
 
     def reaches(self, step: int, join: int) -> bool:
-        """Return whether a way of one or more edges leads from a step to a watched join."""
+        """Return whether a path of one or more edges leads from a step to a watched join."""
         return bool(self.ahead.get(step, 0) & self.bits[join])
 
 
 def may_repeat(body: list[int], steps: list[StepSpec]) -> bool:
-    """Return whether a step may be activated twice in one scope: by a cycle, spawner, trigger."""
+    """Return whether a step can be activated twice in one scope.
+
+    The reason can be a cycle, a join that fires repeatedly, a map with `each`, or a trigger.
+    """
     for index in body:
         step = steps[index]
         join = step.get("join")
@@ -268,10 +272,10 @@ def joins_ahead(bits: dict[int, int], body: list[int], steps: list[StepSpec]) ->
 
 
 class _Linked(dict[int, _Part]):
-    """Parts of a flow by number, each linked when it is first asked for.
+    """Parts of a flow by number, each linked on first use.
 
     Args:
-        link: Links one.
+        link: Links one part.
     """
 
     __slots__ = ("_link",)
@@ -285,22 +289,23 @@ class _Linked(dict[int, _Part]):
 
 
 def takes_nothing(_schema: Plain, _value: Plain) -> None:
-    """Find no fault with any value."""
+    """Accept every value."""
 
 
 class Graph:
     """A compiled flow, ready to run.
 
     Args:
-        flow: The compiled flow; it is not changed.
-        evaluator: Gives its expressions their values.
-        validate: Says why a value does not fit a JSON Schema, or None if it does; used for state
-            and outputs. Without it they are not validated.
-        function: Finds a reducer written in Python, by `{"python", "folder"}`; what it raises is a
+        flow: The compiled flow. It is not changed.
+        evaluator: Evaluates its expressions.
+        validate: Returns the reason why a value does not fit a JSON Schema, or None if it fits.
+            Used for state, outputs, inputs of subflows, signals and arguments. By default values
+            are not validated.
+        function: Returns a reducer written in Python, from `{"python", "folder"}`. It raises only
             `ValueError`.
 
     Raises:
-        OtherFormat: The flow is of a format that this kernel does not run.
+        OtherFormat: This kernel does not support the format of the flow.
     """
 
     def __init__(
@@ -329,12 +334,12 @@ class Graph:
         self.flows += [Flow(spec, (spec["steps"][0], spec["steps"][1])) for spec in subflows]
         self.limits = self.flows[0].limits
         self.timed = any("wall_time" in (flow.budget or ()) for flow in self.flows)
-        """Whether the budget of some flow bounds how long it is at work."""
+        """Whether the budget of some flow limits its running time."""
         self.nodes = _Linked(lambda index: Node(index, self._specs[index], evaluator))
-        """The steps; who goes through many asks here, without a call."""
+        """The steps. Code that reads many of them uses this table directly to save a call."""
         self.bodies = _Linked(lambda index: Body(index, flow["bodies"][index], self._specs))
         self.followers = _Linked(self._follower)
-        """Step → the step to which its token always goes and that begins at once, or None."""
+        """Step → the only target of its token, if that begins directly, else None."""
         self._stored: set[str] | None = None
         self._after_triggers: set[int] | None = None
         for index in flow.get("triggered", ()):
@@ -364,7 +369,7 @@ class Graph:
         return self.bodies[index]
 
     def step_index(self, name: str, flow: int = 0) -> int:
-        """Return the number of the step of a flow that is called `name`, or -1."""
+        """Return the number of the step named `name` in a flow, or -1."""
         indexes = self.flows[flow].indexes
         if not indexes:
             for index in range(*self.flows[flow].steps):
@@ -373,7 +378,7 @@ class Graph:
         return indexes.get(name, NONE)
 
     def stores(self, signal: str) -> bool:
-        """Return whether something in the flow takes messages of `signal` sent before it began."""
+        """Return whether a wait, map or trigger takes messages of `signal` sent before it began."""
         if self._stored is None:
             self._stored = {
                 alternative["signal"]
@@ -392,7 +397,7 @@ class Graph:
         return signal in self._stored
 
     def after_triggers(self) -> set[int]:
-        """Return the steps that a token can come to which a trigger begins."""
+        """Return the steps that a token created by a trigger can reach."""
         if self._after_triggers is None:
             ahead: dict[int, list[int]] = {}
             for index in self.body(0).steps:

@@ -1,4 +1,4 @@
-"""What can be reached in a directed graph, as sets of bits."""
+"""Reachability in a directed graph, as sets of bits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 
 def components(graph: list[list[int]]) -> list[list[int]]:
-    """Return the strongly connected components, those further on first.
+    """Return the strongly connected components in reverse topological order.
 
     Args:
         graph: Successors by node.
 
     Returns:
-        Components; every edge between two leads from a later one to an earlier one.
+        Components. Every edge between two components leads from a later one to an earlier one.
     """
     index: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -46,7 +46,7 @@ def components(graph: list[list[int]]) -> list[list[int]]:
 
 
 def _pop_component(stack: list[int], on_stack: set[int], root: int) -> list[int]:
-    """Take a finished component from the stack."""
+    """Remove a finished component from the stack."""
     component = []
     while True:
         node = stack.pop()
@@ -61,8 +61,7 @@ def reach(graph: list[list[int]], marks: Sequence[int] = ()) -> list[int]:
 
     Args:
         graph: Successors by node.
-        marks: The bit that stands for each node, or 0 for one that is not asked for. Default: bit
-            number n for node n.
+        marks: The bit of each node, or 0 for nodes to ignore. Default: bit number n for node n.
 
     Returns:
         Bit sets by node.

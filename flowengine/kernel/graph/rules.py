@@ -1,7 +1,8 @@
-"""Rules about calls: which one counts.
+"""Rules about calls, and which of them applies.
 
-Of a list of rules those that deny come first, then the first that fits counts. A rule that cannot
-be evaluated asks: it may have been there to deny. Of several lists the strictest answer counts.
+In a list of rules, those that deny come first, and the first matching rule applies. A rule that
+cannot be evaluated requires an approval, because it could be one that denies. With several lists,
+the strictest result applies.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import RuleSpec, ToolsSpec
 
 STRICTNESS = ("allow", "ask", "deny")
-"""From the mildest answer to the strictest."""
+"""From the mildest to the strictest."""
 
 
 class Verdict(NamedTuple):
-    """What rules say about a call."""
+    """The result of the rules for a call."""
 
     do: str
     """`allow`, `ask` or `deny`."""
     rule: str
-    """Which rule says so."""
+    """The rule that applies."""
 
 
 class About(Protocol):
-    """Which calls a rule is about; of what is None, it is about any."""
+    """The calls that a rule applies to. None means any."""
 
     @property
     def verdict(self) -> tuple[str, str]:
-        """What it says, and the glob of the tools that it is about."""
+        """`allow`, `ask` or `deny`, and the glob of the rule's tools."""
 
     @property
     def agent(self) -> str | None:
@@ -46,11 +47,11 @@ class About(Protocol):
 
     @property
     def environment(self) -> str | None:
-        """A glob of environments, of which the call gets one."""
+        """A glob that one of the call's environments must match."""
 
 
 class Calls(NamedTuple):
-    """Which calls a rule is about."""
+    """The calls that a rule applies to."""
 
     verdict: tuple[str, str]
     agent: str | None = None
@@ -59,31 +60,32 @@ class Calls(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A call, as far as rules look at it but for its arguments."""
+    """The properties of a call that rules read, except its arguments."""
 
     tool: str
-    """As the step names it; `server.*` if it may call any tool of a server."""
+    """The name in the step. `server.*` if it may call any tool of a server."""
     kind: str
     effect: str
     environments: Iterable[str]
     agent: str = ""
-    """In whose name it is made; empty: that of the flow."""
+    """The agent that makes the call. Empty: the flow."""
     names: Sequence[str] = ()
-    """Further names of what is called, which no flow chooses."""
+    """Further names of the tool that flows cannot choose."""
     declared: str = ""
-    """As its file declares the tool; empty: as the step names it."""
+    """The name in the tool's declaration. Empty: the name in the step."""
 
     @property
     def any_of_server(self) -> bool:
-        """Whether it is known only when it is made which tool of a server is called."""
+        """Whether the tool of a server is known only when the call is made."""
         return self.tool.endswith(".*")
 
     def is_of(self, rule: About, before: str = "") -> bool:
-        """Return whether a rule is about this call, but for its condition.
+        """Return whether a rule applies to this call, apart from its condition.
 
         Args:
             rule: The rule.
-            before: By which import the file of the rule has that of the call: `lib.`.
+            before: Prefix of the import through which the rule's file uses the call's file, such as
+                `lib.`.
         """
         glob, tool, agent = rule.verdict[1], f"{before}{self.tool}", f"{before}{self.agent}"
         fits = _may_fit if self.any_of_server else fnmatchcase
@@ -99,19 +101,20 @@ class Called(NamedTuple):
 
 
 def in_order(rules: Iterable[RuleSpec]) -> list[RuleSpec]:
-    """Return the rules of a file in the order in which they are looked at: who denies is first."""
+    """Return the rules of a file in the order of evaluation, those that deny first."""
     return sorted(rules, key=lambda rule: rule["do"] != "deny")
 
 
 def strictest(
     lists: Iterable[Sequence[RuleSpec]], holds: Callable[[int], bool], tool: str = ""
 ) -> Verdict | None:
-    """Return what the rules say about a call; None: none fits.
+    """Return the result of the rules for a call, or None if no rule matches.
 
     Args:
-        lists: Rules that fit the call but for their conditions; in each the ones that deny first.
+        lists: Rules that match the call apart from their conditions. In each list those that deny
+            come first.
         holds: Evaluates a condition.
-        tool: The name of what is called, for rules that are about some tools of a server.
+        tool: The name of the tool, for rules about some tools of a server.
     """
     verdicts = [
         verdict
@@ -139,12 +142,12 @@ def _first(rules: Sequence[RuleSpec], holds: Callable[[int], bool], tool: str) -
 
 
 def _is_of(tools: ToolsSpec, tool: str) -> bool:
-    """Return whether a rule is about a tool of a server, whose name is known only now."""
+    """Return whether a rule applies to a tool of a server whose name is known only now."""
     names = [f"{before}{tool}" for before in tools["before"]]
     return any(fnmatchcase(name, tools["glob"]) for name in names)
 
 
 def _may_fit(server: str, glob: str) -> bool:
-    """Return whether a glob may fit the name of a tool of a server, `server.*`."""
+    """Return whether a glob can match the name of a tool of a server, `server.*`."""
     start, literal = server.removesuffix("*"), re.split(r"[*?\[]", glob)[0]
     return start.startswith(literal) or literal.startswith(start)

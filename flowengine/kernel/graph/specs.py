@@ -1,8 +1,8 @@
-"""The plain form of a compiled flow: `CompiledFlow`, and the types of what it consists of.
+"""The plain form of a compiled flow: `CompiledFlow`, and the types of its parts.
 
-Absent keys mean "none". Steps and bodies are named by their position in `CompiledFlow.steps` and
-`.bodies`; expressions by their position in `CompiledFlow.expressions`. All of this is data, so
-whatever only reads it imports these types for type checking alone.
+Absent keys mean "none". Steps and bodies are referred to by their position in `CompiledFlow.steps`
+and `.bodies`, expressions by their position in `CompiledFlow.expressions`. All of it is data, so
+modules that only read it import these types for type checking alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JoinSpec(TypedDict, total=False):
-    """How incoming tokens meet; absent on a step where at most one token can come."""
+    """How incoming tokens meet. Absent on a step that at most one token can reach."""
 
     kind: Literal["each", "all", "active", "count"]
     need: Value
@@ -22,7 +22,7 @@ class JoinSpec(TypedDict, total=False):
 
 
 class BudgetSpec(TypedDict, total=False):
-    """What a flow may use. `then` is always there."""
+    """The limits of a flow. `then` is always present."""
 
     tool_calls: int
     wall_time: str
@@ -30,14 +30,14 @@ class BudgetSpec(TypedDict, total=False):
     tokens: int
     cost_usd: float
     fallback_at: int
-    """Percent of `tokens` or `cost_usd` from which on steps are told to spare them."""
+    """Percentage of `tokens` or `cost_usd` from which on steps should save resources."""
     then: Literal["stop", "ask"]
     assignees: list[str]
-    """Who is asked; absent: anyone."""
+    """The approvers. Absent: anyone."""
 
 
 class SplitEntry(TypedDict, total=False):
-    """One way out. Exactly one of `when`, `otherwise` or neither (unconditional)."""
+    """One target of a split, with `when`, with `otherwise`, or unconditional."""
 
     to: int
     when: Condition
@@ -45,9 +45,9 @@ class SplitEntry(TypedDict, total=False):
 
 
 class SplitSpec(TypedDict, total=False):
-    """Where the token goes.
+    """The targets of a token.
 
-    `one`: along `to`. `all`, `first`: by `entries`. `outcome`: by `outcomes`, else `otherwise`.
+    `one`: `to`. `all`, `first`: by `entries`. `outcome`: by `outcomes`, else `otherwise`.
     """
 
     kind: Literal["one", "all", "first", "outcome"]
@@ -58,7 +58,7 @@ class SplitSpec(TypedDict, total=False):
 
 
 class MapSpec(TypedDict, total=False):
-    """Once per item. `names` are the names of item, index and key in expressions."""
+    """Run once per item. `names` are the names of item, index and key in expressions."""
 
     over: Value
     names: list[str]
@@ -69,15 +69,15 @@ class MapSpec(TypedDict, total=False):
     need: Value
     late: Literal["ignore", "cancel"]
     each: bool
-    """`join: none`: every item goes along `next` as a token of its own."""
+    """`join: none`: every item continues along `next` as a separate token."""
     more: str
-    """A signal: each message adds its data as an item while the map runs."""
+    """A signal. Each message adds its data as an item while the map runs."""
     watches: list[str]
-    """State keys that `need` names; absent: none."""
+    """State keys that `need` names. Absent: none."""
 
 
 class LoopSpec(TypedDict, total=False):
-    """Again while or until. `every` waits between rounds."""
+    """Repeat while or until a condition holds. `every` waits between rounds."""
 
     until: Condition
     before: Condition
@@ -87,26 +87,27 @@ class LoopSpec(TypedDict, total=False):
     backoff: float
     max_delay: str
     keep: bool
-    """Gives the outputs of all rounds as a list."""
+    """The output is a list of the outputs of all rounds."""
 
 
 class LockSpec(TypedDict, total=False):
-    """Never at the same time as another holder of the same key in the same scope."""
+    """Exclude other holders of the same key in the same scope."""
 
     key: Value
     scope: Literal["run", "execution", "flow", "global"]
-    """`run`: of the flow that the step is in; absent: `execution`."""
+    """`run`: the flow that the step is in. Absent: `execution`."""
     permits: int
     shared: Value
-    """Beside other holders that share it, if true; absent: false."""
+    """If true, together with other holders that share it. Absent: false."""
     hold: bool
     ordered: bool
-    """Its place in the queue is that of its first attempt, not of the permission to begin it: it
-    has or awaits the lock while people are asked. Only generated flows say so."""
+    """Its place in the queue is determined by its first attempt rather than by the permission to
+    begin it: it holds or awaits the lock during the questions about the attempt. Used only by
+    generated flows."""
 
 
 class RetrySpec(TypedDict, total=False):
-    """Attempts in all; delays as duration texts. Defaults: 1, `1s`, 2, `1m`, `full`."""
+    """Total number of attempts, and delays as durations. Defaults: 1, `1s`, 2, `1m`, `full`."""
 
     attempts: int
     delay: str
@@ -128,11 +129,11 @@ class EmitSpec(TypedDict, total=False):
 
 
 class HandlerSpec(TypedDict, total=False):
-    """One entry of `on_error`, or the short forms `continue` and `compensate` written out.
+    """One entry of `on_error`, or the expanded form of `continue` and `compensate`.
 
-    `types` absent: every error but `Cancelled`. `do` says what follows: `next` follows `to`,
-    `output` gives `output` as the result, `fail` raises `fail` (a value giving
-    `{type, message, data, retryable}`), `continue` goes on as failed, `raise` raises again.
+    If `types` is absent, it handles every error except `Cancelled`. `do` is the action: `next`
+    continues at `to`, `output` uses `output` as the result, `fail` raises `fail` (a value `{type,
+    message, data, retryable}`), `continue` continues as failed, `raise` raises the error again.
     """
 
     types: list[str]
@@ -147,7 +148,7 @@ class HandlerSpec(TypedDict, total=False):
 
 
 class AlternativeSpec(TypedDict, total=False):
-    """One thing a wait waits for: exactly one of `after`, `until`, `signal`, `when`."""
+    """An alternative of a wait: exactly one of `after`, `until`, `signal`, `when`."""
 
     id: str
     after: Value
@@ -160,24 +161,24 @@ class AlternativeSpec(TypedDict, total=False):
     transient: bool
     when: Condition
     watches: list[str]
-    """State keys that `when` names; absent: it may be any."""
+    """State keys that `when` names. Absent: it could name any."""
 
 
 class WaitSpec(TypedDict, total=False):
-    """`first` or `all` of the alternatives; a bare wait is `first` of one, with the id `ok`."""
+    """`first` or `all` of the alternatives. A simple wait is `first` of one, with the id `ok`."""
 
     mode: Literal["first", "all"]
     alternatives: list[AlternativeSpec]
 
 
 class TriggerSpec(TypedDict, total=False):
-    """What starts a token at a step: a message of one of `signals`, or a write to `state`."""
+    """Starts a token at a step: a message of one of `signals`, or a write to `state`."""
 
     signals: list[str]
     all: bool
     """It takes a message of each of `signals`."""
     match: Condition
-    """Of a single message."""
+    """For a single message."""
     transient: bool
     """Takes messages only when they arrive, so none is kept for it."""
     state: str
@@ -193,15 +194,15 @@ class CancelSpec(TypedDict, total=False):
 
 
 class ToolsSpec(TypedDict):
-    """Of which tools of a server a rule is, where a step may call any of them."""
+    """The tools of a server that a rule applies to, for steps that may call any of them."""
 
     glob: str
     before: list[str]
-    """What stands before the name of the tool, in the names that the glob may fit."""
+    """Prefixes of the tool's name, in the names that the glob can match."""
 
 
 class CallsSpec(TypedDict, total=False):
-    """Which calls a rule is about, where these are not known when its flow is compiled."""
+    """The calls that a rule applies to, if they are not known when its flow is compiled."""
 
     glob: Required[str]
     agent: str
@@ -214,87 +215,90 @@ class RuleSpec(TypedDict, total=False):
 
     do: Literal["allow", "ask", "deny"]
     rule: str
-    """Names it for people."""
+    """Its name for users."""
     when: Condition
-    """Sees `args`, and the inputs of the main flow."""
+    """Can read `args`, and the inputs of the main flow."""
     tools: ToolsSpec
     calls: CallsSpec
     """Of a rule in `within`."""
 
 
 class StepSpec(TypedDict, total=False):
-    """One step. `action` is what the kernel does with it; `kind` is the word in the file."""
+    """One step. `action` is its meaning for the kernel, and `kind` is the keyword in the file."""
 
     id: str
     title: str
     plumbing: bool
-    """It only holds a generated flow together: not shown to people unless something is wrong."""
+    """It only connects the parts of a generated flow, and is not displayed unless there is a
+    problem."""
     teller: str
-    """The step kind that says in a line what its output means. This, `says` and `ways` are for
-    people, and not part of the structural hash."""
+    """The step kind that describes the step's output in one line. This key, `says` and `ways` are
+    for display, and not part of the structural hash."""
     ahead: bool
-    """Its step kind is asked to load what it needs when an execution begins; not part of the
-    structural hash either."""
+    """Its step kind may load its dependencies when an execution begins. Not part of the structural
+    hash."""
     chat: bool
-    """The people whom it asks are shown an answer; what they say is their next message."""
+    """It shows an answer to its users and uses their reply as their next message."""
     says: str
-    """What a picture says of it, in place of its settings."""
+    """Its label in diagrams, in place of its settings."""
     ways: list[str]
-    """What a picture says of its ways out, in their order."""
+    """Labels of its outgoing edges in diagrams, in their order."""
     body: int
     at: list[int]
-    """Line and column in the file; not part of the structural hash."""
+    """Line and column in the file. Not part of the structural hash."""
     action: Literal["none", "task", "group", "flow", "wait", "approval", "fail", "cancel"]
     kind: str
-    """`python`, `http`, `run`, `shell`, `std`, ...: for a task the step kind that runs it. Of an
-    approval `ask`, if it is a question whose answer is the output."""
+    """`python`, `http`, `run`, `shell`, `std`, ...: for a task the step kind that runs it. `ask`
+    for an approval that is a question, whose answer is the output."""
     task: dict[str, Plain]
-    """Constant part of a task, opaque to the kernel; handed to the runner."""
+    """Constant part of a task, opaque to the kernel and passed to the runner."""
     tool: str
-    """Name of the tool that is called; not part of the structural hash."""
+    """Name of the called tool. Not part of the structural hash."""
     declared: str
-    """Its name where it is declared, if an agent knows it by another one."""
+    """Its name in its declaration, if an agent uses another one."""
     caller: str
-    """The agent in whose name it is called."""
+    """The agent that makes the call."""
     args: Value
-    """Arguments (`with`) of a call; evaluated first, visible as `args` in `input`. Of a `flow` what
-    its inputs are given."""
+    """Arguments (`with`) of a call, evaluated first and visible as `args` in `input`. For a `flow`,
+    the values of its inputs."""
     input: Value
-    """What a task, an approval or a fail gets; evaluated once per attempt."""
+    """The input of a task, an approval or a fail, evaluated once per attempt."""
     environments: bool
-    """`input` is a map of two: `input`, and under `environments` what is to be had, by name."""
+    """`input` is a map with two keys: `input`, and `environments` with the required environments by
+    name."""
     meters: dict[str, dict[str, Plain]]
-    """What a call uses of budgets: meter → `{"reserved": path, "used": [path]}`, paths into its
-    input and its result; absent: one of `tool_calls`."""
+    """The usage of budgets by a call: meter → `{"reserved": path, "used": [path]}`, with paths into
+    its input and its result. Absent: one of `tool_calls`."""
     reads: list[str]
-    """State keys that a task may read: handed over by reference, not part of its input."""
+    """State keys that a task may read. They are passed by reference and are not part of its
+    input."""
     preview: dict[str, Plain]
-    """`{"function", "folder"}`: says what a call would do; for the runner."""
+    """`{"function", "folder"}`: describes the effect of a call, for the runner."""
     limits: dict[str, int]
-    """Bounds of a call: `output`, the bytes of its result, for the runner; `calls`, how many an
-    execution may make."""
+    """Limits of a call: `output`, the bytes of its result, for the runner, and `calls`, the maximum
+    number of calls per execution."""
     counts: str
-    """Tells the tool from others: its calls are counted; see `call_counts`."""
+    """Identifies the tool. Its calls are counted, see `call_counts`."""
     caller_limit: list[Any]
-    """`[identity, calls]`: which agent calls, and how many calls it may make in an execution."""
+    """`[identity, calls]`: the calling agent, and its maximum number of calls per execution."""
     adapter: dict[str, Plain]
-    """`{"kind", "task"}`: the step kind that makes what a task returned into its output."""
+    """`{"kind", "task"}`: the step kind that converts the result of a task to its output."""
     asks: bool
-    """People may be asked before some of these are opened; see `environment_questions`."""
+    """Some of these environments may need an approval, see `environment_questions`."""
     approval: Value
-    """What people are asked before the call of a task or flow, a map; sees `args`. `tool`,
-    `version` of its declaration, `schema` of what a caller gives, `bind`, `returns`; `when` they
-    are asked, `edit`: which arguments they may change, and the `fields` of an approval. See
+    """The approval of a task's or flow's call, a map whose expressions can read `args`: `tool`,
+    `version` of its declaration, `schema` of the caller's arguments, `bind`, `returns`, `when` it
+    is required, `edit` with the editable arguments, and the `fields` of an approval. See
     `call_questions`."""
     about: Value
-    """What people who are asked about the call are shown of what led to it, a map of texts;
-    evaluated when they are asked."""
+    """The context of a call for its approvers, a map of texts, evaluated when the approval is
+    requested."""
     policies: list[list[RuleSpec]]
-    """The rules that may fit the call, in the order in which they are looked at; of each list the
-    first that fits counts, and of these the strictest. `approval` says what is asked."""
+    """The rules that could match the call, in the order of evaluation. In each list the first match
+    applies, and of these the strictest. `approval` defines the question."""
     within: list[list[RuleSpec]]
-    """The rules of the files around a step that may start agents: for the calls that those make;
-    see `engines.executions.outer_attempts`."""
+    """For a step that may start agents: the rules of the surrounding files, for the calls of those
+    agents. See `engines.executions.outer_attempts`."""
     key: Value
     """`idempotency_key` of the tool."""
     wait: WaitSpec
@@ -302,7 +306,7 @@ class StepSpec(TypedDict, total=False):
     child: int
     """The body of a group or subflow."""
     sources: list[int]
-    """Steps with an edge to this one, each once, in file order; `START`, `TRIGGER` too."""
+    """Steps with an edge to this one, each once, in file order, including `START` and `TRIGGER`."""
     join: JoinSpec
     trigger: TriggerSpec
     split: SplitSpec
@@ -325,65 +329,70 @@ class StepSpec(TypedDict, total=False):
     effect: Literal["pure", "idempotent", "once"]
     on_crash: Literal["ask", "retry", "fail"]
     named: list[str]
-    """Fields of `steps.<id>` that some expression names: `output`, `status`, `items`, ...
-    What nobody names is not kept in the state."""
+    """Fields of `steps.<id>` that some expression names: `output`, `status`, `items`, ... Other
+    fields are not stored in the state."""
     forgets: list[int]
-    """Steps that no expression names any more for a token that has left this one. A compiled flow
-    without the key, of an earlier release, forgets nothing."""
+    """Steps that no expression names any more for a token that has left this one. Absent: none,
+    so all records are kept."""
     carries: bool
-    """Some target names `join.output` or `join.outputs`: its tokens carry the output along."""
+    """Some target names `join.output` or `join.outputs`, so its tokens carry the output."""
 
 
 class BodySpec(TypedDict, total=False):
     """A list of steps that runs as a scope: the flow, a group, a finally."""
 
     owner: int
-    """The group step, also of its `finally`; -1 for a flow and its own."""
+    """The group step, also of its `finally`. -1 for a flow and its `finally`."""
     kind: Literal["flow", "group", "finally"]
     flow: int
-    """Which flow it belongs to: a number of `CompiledFlow.flows`, from 1; absent: the main one."""
+    """Number of its flow in `CompiledFlow.flows`, from 1. Absent: the main flow."""
     start: list[int]
-    """Steps that get a token when the scope starts: the first one, or all of a `parallel`."""
+    """Steps that receive a token when the scope starts: the first one, or all of a `parallel`."""
     steps: list[int]
     output: Value
-    """A group's own result when its step has no `output`: of its last step, or the map of a
-    `parallel`. Sees the steps inside."""
+    """The result of a group whose step has no `output`: that of its last step, or the map of a
+    `parallel`. Its expressions can read the steps inside."""
     final: int
     """Number of a step with `body` -1: a group whose child is the body of `finally`."""
     opens: int
-    """Of a flow: number of a step with `body` -1 that runs before its first ones. It gets the
-    environments that are to be open from the start."""
+    """Of a flow: number of a step with `body` -1 that runs before its first steps, with the
+    environments that must be open from the start."""
 
 
 class FlowSpec(TypedDict, total=False):
-    """A flow that others run as a step; its steps, bodies and expressions are among the others.
+    """A flow that others run as a step.
 
-    The keys that it shares with `CompiledFlow` mean the same, each for this flow alone.
+    Its steps, bodies and expressions are stored with the others.
+
+    Keys that it shares with `CompiledFlow` have the same meaning, for this flow alone.
     """
 
     id: str
     version: str
     body: int
-    """Its own body."""
+    """Its body."""
     triggered: list[int]
     steps: list[int]
-    """The first of its steps, and the first behind them; so for bodies and expressions."""
+    """The range of its steps: the first one, and the one after the last. Also for bodies and
+    expressions."""
     bodies: list[int]
     expressions: list[int]
     inputs: dict[str, Plain]
     defaults: list[list[Any]]
     outputs: dict[str, Plain]
     outcome: Value
-    """How it has ended, as text: the outcome of the step that runs it; absent: `ok`."""
+    """The outcome of the step that runs it, as text. Absent: `ok`."""
     state: dict[str, Plain]
     signals: dict[str, Plain]
     on_error: list[HandlerSpec]
     limits: dict[str, Plain]
     counts_alone: bool
-    """Activations in it count for its own `limits.steps` and not for those of flows around it."""
+    """Its activations count for its own `limits.steps` rather than for those of the flows around
+    it."""
     budget: BudgetSpec
     result: str
-    """The output that is that of the step which runs it; the others are fields of `steps.x`."""
+    """The output that becomes the output of the step that runs it. The others are fields of
+    `steps.x`."""
 
 
 class CompiledFlow(TypedDict, total=False):
@@ -398,40 +407,41 @@ class CompiledFlow(TypedDict, total=False):
     bodies: list[BodySpec]
     """Number 0 is the flow's own."""
     flows: list[FlowSpec]
-    """The subflows that it runs, directly or through others; number 1 is the first. Absent: none.
-    Each is there once, however often and deep it is run."""
+    """The subflows that it runs, directly or through others, numbered from 1. Absent: none. Each
+    exists once, regardless of the number and depth of its runs."""
     steps: list[StepSpec]
     expressions: list[Plain]
     inputs: dict[str, Plain]
     """Name → JSON Schema."""
     defaults: list[list[Any]]
-    """`[name, value]` of the inputs whose default is computed, in the order of evaluation; they
-    see `execution` and `inputs`. The `default` in the schema is then the text of the file."""
+    """`[name, value]` of the inputs with a computed default, in the order of evaluation. Their
+    expressions can read `execution` and `inputs`. The `default` in the schema is the text of the
+    file."""
     outputs: dict[str, Plain]
     """Name → `{"value": value, "schema": JSON Schema?}`."""
     outcome: Value
-    """As in `FlowSpec`: an execution itself has none."""
+    """As in `FlowSpec`. An execution itself has no outcome."""
     state: dict[str, Plain]
-    """Name → `{"schema", "default", "reducer"}`; reducer is a word or `{"python": path}`."""
+    """Name → `{"schema", "default", "reducer"}`. The reducer is a name or `{"python": path}`."""
     signals: dict[str, Plain]
     """Name → `{"key": value?, "data": JSON Schema?}`."""
     secrets: dict[str, Plain]
-    """Name → reference; never a value."""
+    """Name → reference, never a value."""
     environments: list[str]
-    """The scopes of the environments that its steps get; absent: none gets any."""
+    """The scopes of the environments that its steps use. Absent: none."""
     on_error: list[HandlerSpec]
     """Handlers of the whole flow."""
     triggered: list[int]
-    """Steps with a trigger; absent: none."""
+    """Steps with a trigger. Absent: none."""
     start: list[dict[str, Plain]]
-    """`{"signal", "with": {input: value}}` of each signal that begins executions; absent: none."""
+    """`{"signal", "with": {input: value}}` of each signal that starts executions. Absent: none."""
     concurrency: dict[str, Plain]
-    """`{"key": value?, "max": number, "then": "queue" | "reject" | "cancel"}`; absent: no bound."""
+    """`{"key": value?, "max": number, "then": "queue" | "reject" | "cancel"}`. Absent: no limit."""
     counts_alone: bool
-    """As in `FlowSpec`; nothing is around an execution."""
+    """As in `FlowSpec`. It has no effect for the main flow."""
     limits: dict[str, Plain]
     """`activations`, `steps`, `depth` (numbers), `duration`, `finally`, `idle` (durations)."""
     result: str
     """As in `FlowSpec`, before it is linked."""
     budget: BudgetSpec
-    """Absent: no bound."""
+    """Absent: no limit."""

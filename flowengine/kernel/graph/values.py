@@ -1,6 +1,6 @@
-"""Compiled values, made ready once when their step is linked; secrets in values; digests of them.
+"""Compiled values: preparation when their step is linked, secrets in them, and digests.
 
-A text that names secrets is taken out of plain data to be stored, and put back to be used.
+Texts that name secrets are removed from plain data for storage, and inserted again for use.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Make = Callable[[Names], Plain]
 
 
 def maker(evaluate: Evaluate, value: Value) -> Make | None:
-    """Return what makes a value of constants, expressions, lists and maps; None of any other.
+    """Return a function that evaluates a value of constants, expressions, lists and maps.
 
-    What it makes is what `names.evaluate` gives.
+    None for other values. The function has the same result as `names.evaluate`.
 
     Args:
-        evaluate: Gives an expression its value.
+        evaluate: Evaluates an expression.
         value: See `graph`.
     """
     tag, content = value
@@ -50,7 +50,7 @@ def holds_secret(value: Value) -> bool:
         elif tag in {"list", "with"}:
             pending.extend(content)
         elif tag == "arguments":
-            pending.extend(content[:2])  # then there are names
+            pending.extend(content[:2])  # the third part contains names
     return False
 
 
@@ -75,7 +75,7 @@ def _map(keys: list[str], parts: list[Make] | None) -> Make | None:
 
 
 def masked(value: Plain) -> Plain:
-    """Return a value as people see it: without what secrets hold."""
+    """Return a value for display, with secrets masked."""
     if isinstance(value, SecretText):
         return "".join([part if isinstance(part, str) else "***" for part in value.parts])
     if isinstance(value, dict):
@@ -84,7 +84,7 @@ def masked(value: Plain) -> Plain:
 
 
 def split_secrets(value: Plain, path: list[Any], found: list[Plain]) -> Plain:
-    """Return a value with None in place of each text that names secrets; those go to `found`."""
+    """Return a value with None in place of texts that name secrets, which are added to `found`."""
     if isinstance(value, SecretText):
         found.append([path, value.parts])
         return None
@@ -96,7 +96,7 @@ def split_secrets(value: Plain, path: list[Any], found: list[Plain]) -> Plain:
 
 
 def join_secrets(value: Plain, secrets: list[Plain]) -> Plain:
-    """Return a copy of a value with the texts that name secrets put back in their places."""
+    """Return a copy of a value with the texts that name secrets in their places."""
     for path, parts in secrets:
         value = put_at(value, path, SecretText(parts))
     return value
@@ -114,7 +114,7 @@ def put_at(value: Plain, path: list[Any], leaf: Plain) -> Plain:
 def digest(value: Plain) -> str:
     """Return the SHA-256 of a value in its canonical form, in hexadecimal digits.
 
-    Values that differ have different forms: `1` and `1.0`, bytes and any text, the reference to a
+    Different values have different forms: `1` and `1.0`, bytes and any text, the reference to a
     secret and any map. The order of the keys of a map does not matter.
     """
     import hashlib

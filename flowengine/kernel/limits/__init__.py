@@ -1,1 +1,1 @@
-"""What keeps a unit from going on although its step may begin: locks, budgets, places in a map."""
+"""Limits that delay a unit although its step may begin: locks, budgets, places in a map."""

@@ -1,21 +1,22 @@
-"""Budgets: what the calls of a flow may use, and how long it may be at work.
+"""Budgets: limits on the calls of a flow and on its running time.
 
 See docs/language.md: Budgets.
 
-    call ─► room in every budget around it? ─► reserved ─► settled when its attempt is over
+    call ─► room in every budget around it? ─► reserved ─► settled when its attempt has ended
               ├─ no ─► stop: it fails with `BudgetExceeded`
               │        ask:  it waits, with all others, for the answer to one question
-              └─ others have reserved it ─► queued until some of their calls are over
+              └─ others have reserved it ─► queued until some of their calls have ended
 
-Of tokens and money, a kind may work out what an attempt will use at most: `measured`, before that
-attempt begins, asks once more for room. It then gets no more than what is left.
+A step kind can compute how many tokens and how much money an attempt will use at most. In that case
+the event `measured` checks again, before the attempt begins, whether there is room. The attempt is
+granted at most the remaining amount.
 
-A budget is that of a flow at work: of the main flow, or of a subflow by its frame. It holds for all
-calls inside, those of further subflows too, so the strictest counts. What undoes and cleans up is
-counted and never refused: a budget that is used up must leave nothing half done.
+A budget belongs to a running flow: the main flow, or the frame of a subflow. It applies to all
+calls inside, including those of nested subflows, so the strictest one limits them. Compensation and
+cleanup are counted but never refused, because an exhausted budget must not leave work half done.
 
-Time is counted while a call runs. What passed between the last event before a crash and the one
-that tells of it is nobody's time; see `skip`.
+Time is counted while a call runs. The time between the last event before a crash and the next event
+is not counted, see `skip`.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
 
 
 def new_budget(spec: BudgetSpec | None, left: Mapping[str, int] | None = None) -> Budget | None:
-    """Return the budget of a flow that begins; None if nothing bounds it.
+    """Return the budget of a flow that begins, or None if it has no limits.
 
     Args:
-        spec: What the flow declares.
-        left: What an execution around it has left, by meter.
+        spec: The declaration of the flow.
+        left: The remaining amounts of a surrounding execution, by meter.
     """
     if spec is None and left is None:
         return None
@@ -62,7 +63,7 @@ def new_budget(spec: BudgetSpec | None, left: Mapping[str, int] | None = None) -
 
 
 def declared_limits(spec: BudgetSpec) -> dict[str, int]:
-    """Return the limits that a flow says, as they are counted."""
+    """Return the declared limits of a flow, in counted units."""
     limits = {}
     if "tool_calls" in spec:
         limits["tool_calls"] = spec["tool_calls"]
@@ -76,11 +77,11 @@ def declared_limits(spec: BudgetSpec) -> dict[str, int]:
 
 
 def enter(tx: Transition, number: int, frame: Frame) -> None:
-    """Give a subflow that starts its own budget, in addition to those of its callers.
+    """Create the budget of a subflow that starts, in addition to those of its callers.
 
     Args:
-        number: Of its frame.
-        frame: The frame; it is filled in.
+        number: Number of its frame.
+        frame: The frame, which is filled in.
     """
     bounds = bounding(tx.state, frame["up"])
     own = new_budget(tx.graph.flows[frame["flow"]].budget)
@@ -95,7 +96,7 @@ def enter(tx: Transition, number: int, frame: Frame) -> None:
 
 
 def has_to_measure(tx: Transition, unit: Unit, node: Node) -> bool:
-    """Return whether it has to be worked out first what an attempt may use of the budgets."""
+    """Return whether the needs of an attempt must be computed before it begins."""
     if "needs" in unit:
         return False
     measured = meters.measured(node)
@@ -104,7 +105,7 @@ def has_to_measure(tx: Transition, unit: Unit, node: Node) -> bool:
 
 
 def grant(tx: Transition, unit: Unit) -> None:
-    """Note what a measured attempt may use; it is about to begin."""
+    """Record the granted amounts of a measured attempt that is about to begin."""
     act = tx.act_of(unit)
     free = unbound(tx, act)
     around = budgets_around(tx, tx.frame_of(act))
@@ -113,7 +114,7 @@ def grant(tx: Transition, unit: Unit) -> None:
 
 
 def forget_needs(unit: Unit) -> None:
-    """Forget what an attempt needs: it is over, and the next one may need something else."""
+    """Remove the needs of an attempt that has ended, since the next one may need other amounts."""
     unit.pop("needs", None)
 
 
@@ -121,9 +122,9 @@ def reserve(tx: Transition, number: int, act: Activation | None, frame: int = 0)
     """Count a call that begins, in every budget around it.
 
     Args:
-        number: The unit whose call it is.
-        act: Its activation; None of an attempt that was cut off and is settled: nothing bounds it.
-        frame: Without an activation: the flow at work that it belongs to.
+        number: The calling unit.
+        act: Its activation. None for a cut-off attempt that is being settled, which has no limit.
+        frame: Without an activation: the frame of its flow.
     """
     tx.state["running"] += 1
     tx.begun.add(number)
@@ -132,15 +133,15 @@ def reserve(tx: Transition, number: int, act: Activation | None, frame: int = 0)
 
 
 def count_in(tx: Transition, number: int, frame: int, act: Activation | None) -> None:
-    """Count a call that runs in those budgets around it that do not count it yet.
+    """Count a running call in those budgets around it that do not count it yet.
 
     Args:
-        number: The unit whose call it is.
-        frame: The flow at work that it belongs to.
+        number: The calling unit.
+        frame: The frame of its flow.
         act: As for `reserve`.
     """
     if not bounding(tx.state, frame) or (act is not None and "opens" in act):
-        return  # to open environments is no call
+        return  # opening environments is not a call
     free = None if act is None else unbound(tx, act)
     amounts = meters.reserved(tx, number)
     for owner, budget in budgets_around(tx, frame):
@@ -154,18 +155,18 @@ def count_in(tx: Transition, number: int, frame: int, act: Activation | None) ->
 
 
 def settle_unit(tx: Transition, unit: Unit, *, ran: bool = True) -> None:
-    """Count the call of a unit that is still there; see `settle`."""
+    """Settle the call of a unit that still exists. See `settle`."""
     bounded = "budget" in tx.state or "frames" in tx.state
     settle(tx, unit["id"], tx.frame_of(tx.act_of(unit)) if bounded else 0, ran=ran)
     forget_needs(unit)
 
 
 def settle_result(tx: Transition, unit: Unit, result: Plain) -> None:
-    """Count the call of a unit that has ended, and says itself what it used.
+    """Settle the call of a unit that has ended and reported its own usage.
 
     Args:
         unit: The unit.
-        result: What it gave, or the data of its error.
+        result: The result, or the data of the error.
     """
     if "budget" not in tx.state and "frames" not in tx.state:
         tx.state["running"] -= 1
@@ -183,13 +184,13 @@ def settle(
     ran: bool = True,
     amounts_used: dict[str, int] | None = None,
 ) -> None:
-    """Count a call whose attempt is over, however it ended; what has only been asked for is none.
+    """Settle a call whose attempt has ended in any way. A mere request for approval is not a call.
 
     Args:
-        number: The unit whose call it was.
-        frame: The flow at work that it belongs to.
-        ran: Whether it began outside.
-        amounts_used: What it used; None: unknown.
+        number: The calling unit.
+        frame: The frame of its flow.
+        ran: Whether it began outside the kernel.
+        amounts_used: The amounts used. None: unknown.
     """
     tx.state["running"] -= 1
     if "budget" not in tx.state and "frames" not in tx.state:
@@ -205,13 +206,13 @@ def settle(
 
 
 def count_run(tx: Transition, unit: Unit, run: str, amounts: Mapping[str, int]) -> None:
-    """Count what a run that an attempt has started uses, in every budget around the attempt.
+    """Count the usage of an execution started by an attempt, in every budget around the attempt.
 
     Args:
-        unit: Whose attempt it is.
-        run: Id of the execution that it has started.
-        amounts: Meter → what that has used or reserved in all; less than before where a call has
-            used less than was reserved for it.
+        unit: The unit of the attempt.
+        run: Id of the started execution.
+        amounts: Meter → its total used or reserved amount. It is less than before if a call has
+            used less than was reserved.
     """
     runs = unit.setdefault("runs", {})
     before, runs[run] = runs.get(run, {}), dict(amounts)
@@ -227,7 +228,7 @@ def count_run(tx: Transition, unit: Unit, run: str, amounts: Mapping[str, int]) 
 
 
 def let_queue_try(tx: Transition, budget: Budget) -> None:
-    """Have those that wait for room in a budget look again whether there is some."""
+    """Let the units that are queued for room in a budget try again."""
     for number in budget.pop("queue", ()):
         unit = tx.state["units"][number]
         del unit["budget"]
@@ -235,7 +236,7 @@ def let_queue_try(tx: Transition, budget: Budget) -> None:
 
 
 def stop_waiting(tx: Transition, unit: Unit) -> None:
-    """Remove a withdrawn unit from those that wait for a budget."""
+    """Remove a withdrawn unit from the queue of a budget."""
     number = unit.pop("budget")
     del unit["then"]
     budget = budget_of(tx.state, number)
@@ -250,17 +251,17 @@ def stop_waiting(tx: Transition, unit: Unit) -> None:
 
 
 def _look_later(tx: Transition, number: int, budget: Budget) -> None:
-    """Have it looked, when all else is done, whether a question is still one."""
+    """Check, at the end of the event, whether a question still has waiting units."""
     if "wait" in budget and not budget["waiting"] and not budget["calls"]:
         tx.idle_questions[budget["wait"]] = number
 
 
 def used_up(tx: Transition, budget: Budget, node: Node | None = None) -> list[str]:
-    """Return of what a budget has nothing left.
+    """Return the exhausted meters of a budget.
 
     Args:
         budget: The budget.
-        node: Whose call it is about: only what that uses; None: anything.
+        node: The step of a call, to check only the meters that the call uses. None: all meters.
     """
     limits = budget["limits"]
     found = []
@@ -270,7 +271,7 @@ def used_up(tx: Transition, budget: Budget, node: Node | None = None) -> list[st
         found.append("wall_time")
     measured = meters.measured(node) if node is not None else ()
     for meter in meters.AMOUNTS:
-        # What others have reserved for a measured call is room that may come back.
+        # For a measured call, room that others have reserved can become free again.
         used_of = settled if meter in measured else taken
         if meter in limits and used_of(budget, meter) >= limits[meter]:
             found.append(meter)
@@ -281,11 +282,11 @@ def used_up(tx: Transition, budget: Budget, node: Node | None = None) -> list[st
 
 
 def is_low(tx: Transition, unit: Unit) -> bool:
-    """Return whether a call is to spare what it uses: a budget has reached its `fallback_at`."""
+    """Return whether a call should save resources: a budget has reached its `fallback_at`."""
     act = tx.act_of(unit)
     node = tx.node(act)
     uses = meters.names(node).intersection(meters.AMOUNTS)
-    # A bound is far more than what a call will use.
+    # A reservation is far above the actual use of a call.
     used_of = settled if meters.measured(node) else taken
     for number, budget in budgets_around(tx, tx.frame_of(act)):
         spec, limits = tx.flow_of(number).budget, budget["limits"]
@@ -301,11 +302,11 @@ def is_low(tx: Transition, unit: Unit) -> bool:
 
 
 def skip(state: State, since: int) -> None:
-    """Count the time since the last event for nobody: no process was there.
+    """Exclude downtime since the last event from every budget.
 
     Args:
-        state: The state, at the event that tells so.
-        since: When the event before it was.
+        state: The state, at the first event after the downtime.
+        since: Time of the event before it.
     """
     if state["now"] > since:
         state["skipped"] = state.get("skipped", 0) + state["now"] - since
@@ -317,7 +318,7 @@ def _start_clock(tx: Transition, budget: Budget) -> None:
 
 
 def watch_time(tx: Transition, number: int, budget: Budget) -> None:
-    """Set the timer for when the time of a budget is over, while its clock runs."""
+    """Set the timer for the end of a budget's time, while its clock runs."""
     if "since" in budget and "timer" not in budget:
         left = budget["limits"]["wall_time"] - worked(tx.state, budget, tx.now)
         budget["timer"] = tx.set_timer(max(left, 0), "wall_time", number)

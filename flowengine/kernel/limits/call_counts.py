@@ -1,11 +1,11 @@
-"""Calls of tools, counted: how often each was called, and what its numbers add up to.
+"""Counts of tool calls, and totals of their numeric arguments.
 
-A call counts from the moment at which its arguments are known, before rules are looked at and
-people are asked: of several calls at the same time each sees those before it. It counts once,
-however often it is tried; one that is refused or rejected, or of which somebody gives the result,
-was not made and does not count. What its arguments are changed to by whoever approves it counts in
-place of what was asked. A number counts by its size, whatever its sign: a model that could call
-with -500 would lower the sum that a rule bounds.
+A call is counted as soon as its arguments are known, before rules are evaluated and approvals
+requested. Each of several concurrent calls therefore sees those before it. A call counts once,
+regardless of its number of attempts. A call that is refused, rejected, or answered by an approver
+was not made and does not count. If an approver edits the arguments, the edited values count instead
+of the original ones. A number counts by its absolute value. Otherwise a model could call with -500
+and lower the total that a rule limits.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def count(tx: Transition, unit: Unit, args: Plain, tool: str) -> None:
     """Count the call of a unit, if its step's calls are counted.
 
     Args:
-        unit: It is about to call.
+        unit: The unit that is about to call.
         args: The arguments.
-        tool: The name of what is called.
+        tool: The name of the tool.
 
     Raises:
-        StepFailure: `LimitExceeded`: the tool was called, or the agent has called, as often as
-            `limits.calls` says.
+        StepFailure: `LimitExceeded`: the calls of the tool or the agent have reached
+            `limits.calls`.
     """
     node = tx.graph.nodes[tx.state["acts"][unit["act"]]["step"]]
     if not node.counts:
@@ -42,7 +42,7 @@ def count(tx: Transition, unit: Unit, args: Plain, tool: str) -> None:
         name: _within(abs(value)) for name, value in given.items() if type(value) in (int, float)
     }
     of = node.counts
-    if node.tool.endswith(".*"):  # only now it is known which one of the server's it is
+    if node.tool.endswith(".*"):  # the tool of the server is known only now
         of = f"{of} {tool[len(node.tool) - 1 :]}"
     mine: dict[str, Any] = {"of": of, "numbers": numbers}
     caller, most = node.caller_limit or ("", None)
@@ -64,7 +64,7 @@ def count(tx: Transition, unit: Unit, args: Plain, tool: str) -> None:
 
 
 def uncount(tx: Transition, unit: Unit) -> None:
-    """Take back that a unit calls, if it was counted: the call is not made."""
+    """Remove the call of a unit from the counts because it is not made."""
     mine = unit.pop("counted", None)
     if mine is not None:
         _add(tx.state["calls"][mine["of"]], mine["numbers"], -1)
@@ -92,5 +92,5 @@ def _add(so_far: dict[str, Any], numbers: Mapping[str, Any], times: int) -> None
 
 
 def _within(number: float) -> float:
-    """Return a number that expressions and stores can hold: beyond 64 bits it is no integer."""
+    """Return a number in the range of expressions and stores. Beyond 64 bits it becomes a float."""
     return number if -(2**63) <= number < 2**63 else float(number)

@@ -1,18 +1,18 @@
-"""Locks: steps that never run at the same time (docs/language.md: lock; patterns 17, 39, 40).
+"""Locks: steps that never run at the same time (docs/language.md: lock. Patterns 17, 39, 40).
 
-    want ─► free? ─► held ─► given back ─► the next in the queue has it
-             └─ no ─► queued, in order of arrival
+    request ─► free? ─► held ─► released ─► passes to the next in the queue
+                 └─ no ─► queued, in order of arrival
 
-A lock has one holder that excludes all others (or as many as it permits), or any number that share
-it. Who is queued is never overtaken, also by one that could share it with the holders.
+A lock has one exclusive holder (or as many as it permits), or any number of holders that share it.
+A queued unit is never overtaken, even by one that could share the lock with the holders.
 
-A unit has the lock of its step over all attempts of a round and over its writes; a wait or approval
-only from its decision on, unless it says `hold`. One with an `ordered` lock keeps its place while
-people are asked whether it may begin. A lock that a scope around a step holds already is
-taken again inside that scope: it is a lock of its own there, named by who holds the outer one.
+A unit holds the lock of its step during all attempts of a round and its writes. A wait or approval
+holds it only from its decision on, unless it declares `hold`. With an `ordered` lock, a unit keeps
+its place in the queue during the questions about its attempt. If a surrounding scope already holds
+a lock, taking it inside that scope uses a separate lock, named after the holder of the outer one.
 
-A lock that other executions may hold, too, is claimed: whoever keeps the journals grants it, in the
-order in which it was claimed, and the unit waits until it hears so.
+A lock shared with other executions is claimed. The store of the journals grants it in the order of
+the claims, and the unit waits for the event `granted`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ WITHIN = frozenset({"execution", "run"})
 
 
 def take(tx: Transition, unit: Unit, then: Entry) -> bool:
-    """Take the lock of a unit's step, or queue for it.
+    """Acquire the lock of a unit's step, or queue for it.
 
     Args:
-        then: What follows, for the agenda, once the unit has a lock for which it had to queue.
+        then: The entry to process once a unit that had to queue has the lock.
 
     Returns:
         Whether the unit holds it now.
 
     Raises:
-        StepFailure: `LockCycle`: who has it waits for what this unit's scopes hold.
+        StepFailure: `LockCycle`: its holder waits for a lock that this unit's scopes hold.
         EvaluationError: The key has no value.
     """
     if "lock" not in unit:
@@ -59,15 +59,15 @@ def take(tx: Transition, unit: Unit, then: Entry) -> bool:
 
 
 def line_up(tx: Transition, unit: Unit, then: Entry) -> None:
-    """Give a unit the lock of its step, or its place in the queue, ready for it or not.
+    """Acquire the lock of a unit's step, or a place in its queue, before the unit is ready for it.
 
     Args:
-        unit: It has neither; people may still have to permit its attempt.
-        then: As of `take`.
+        unit: The unit, which has no lock and no place yet. Its attempt may still need an approval.
+        then: As for `take`.
 
     Raises:
-        StepFailure: As of `take`.
-        EvaluationError: As of `take`.
+        StepFailure: As for `take`.
+        EvaluationError: As for `take`.
     """
     act = tx.act_of(unit)
     node = tx.node(act)
@@ -99,7 +99,7 @@ def line_up(tx: Transition, unit: Unit, then: Entry) -> None:
 
 
 def shared_name(tx: Transition, scope: str, key: str) -> str:
-    """Return the name of a lock that executions share: of one flow, or of all."""
+    """Return the name of a lock that executions share, for one flow or for all."""
     return f"{scope} {tx.graph.flow['id']}:{key}" if scope == "flow" else f"{scope}:{key}"
 
 
@@ -111,14 +111,14 @@ def _claim(tx: Transition, unit: Unit, name: str, permits: int, then: Entry) -> 
 
 
 def lock_granted(tx: Transition, unit: Unit) -> None:
-    """Resume a unit that got the lock it was waiting for."""
+    """Resume a unit that acquired the lock it was waiting for."""
     unit["has_lock"] = True
     forget_claim(tx, unit["id"])
     resume(tx, unit)
 
 
 def forget_claim(tx: Transition, number: int) -> None:
-    """Forget a claim that waited: it is granted, or withdrawn."""
+    """Remove a waiting claim that was granted or withdrawn."""
     claims = tx.state.get("claims", {})
     if claims.pop(number, None) is not None and not claims:
         del tx.state["claims"]
@@ -140,7 +140,7 @@ def _shares(value: Plain, step: str) -> bool:
 
 
 def _has_room(tx: Transition, lock: Lock, unit: Unit) -> bool:
-    """Return whether a unit may have a lock beside its holders, who all share it or none does."""
+    """Return whether a unit can join a lock's holders, which share it or are all exclusive."""
     holders = lock["holders"]
     if not holders:
         return True
@@ -152,9 +152,9 @@ def _has_room(tx: Transition, lock: Lock, unit: Unit) -> bool:
 
 
 def would_keep(tx: Transition, unit: Unit) -> bool:
-    """Return whether a unit that begins anew has the very lock that it would take again.
+    """Return whether a unit that restarts already has the same lock that it would acquire.
 
-    To give it back would let those pass who are queued behind it.
+    Releasing that lock would let the units queued behind it pass.
     """
     spec = tx.node(tx.act_of(unit)).lock
     if spec is None or not unit.get("has_lock") or is_shared(unit["lock"]):
@@ -164,12 +164,12 @@ def would_keep(tx: Transition, unit: Unit) -> bool:
         key = _key(evaluate(names, spec["key"]), "")
         shares = "shared" in spec and _shares(evaluate(names, spec["shared"]), "")
     except (StepFailure, EvaluationError):
-        return False  # its attempt fails by that
+        return False  # its attempt fails for the same reason
     return unit["lock"].partition(":")[2] == key and shares == ("shares" in unit)
 
 
 def leave_lock(tx: Transition, unit: Unit) -> None:
-    """Give back the lock of a unit, or its place in the queue, if it has one."""
+    """Release the lock of a unit, or its place in the queue, if it has one."""
     name = unit.pop("lock", None)
     if name is None:
         return
@@ -194,7 +194,7 @@ def leave_lock(tx: Transition, unit: Unit) -> None:
 
 
 def _grant(tx: Transition, lock: Lock) -> None:
-    """Give a lock to those who are first in its queue, as far as it has permits."""
+    """Grant a lock to the first units in its queue, as far as its permits allow."""
     while lock["queue"]:
         unit = tx.state["units"][next(iter(lock["queue"]))]
         if not _has_room(tx, lock, unit):
@@ -207,7 +207,7 @@ def _grant(tx: Transition, lock: Lock) -> None:
 
 
 def locks_around(tx: Transition, act: Activation, unit: Unit | None) -> list[str]:
-    """Return the locks under which a place writes alone: its unit's, those of the scopes around."""
+    """Return the exclusive locks that protect a place: those of its unit and the scopes around."""
     is_outermost = not tx.state["scopes"][act["scope"]]["unit"] and "final" not in act
     if is_outermost and (unit is None or "lock" not in unit):
         return []
@@ -216,19 +216,19 @@ def locks_around(tx: Transition, act: Activation, unit: Unit | None) -> list[str
 
 
 def _taken_around(tx: Transition, act: Activation, key: str, scope: str) -> int:
-    """Return the innermost unit around that holds a lock of this key and scope, or 0."""
+    """Return the innermost surrounding unit that holds a lock of this key and scope, or 0."""
     run = tx.frame_of(act)
     for outer in tx.enclosing(act):
         same = outer.get("across", "execution") == scope
         if scope == "run" and tx.frame_of(tx.act_of(outer)) != run:
-            return 0  # a lock around the run is none of it
+            return 0  # a lock outside the run does not belong to it
         if same and outer.get("has_lock") and outer["lock"].partition(":")[2] == key:
             return outer["id"]
     return 0
 
 
 def _closes_circle(tx: Transition, unit: Unit, wanted: str) -> bool:
-    """Return whether a lock comes free only after this unit has had it."""
+    """Return whether a lock becomes free only after this unit has held it."""
     mine = {outer["id"] for outer in tx.enclosing(tx.act_of(unit)) if outer.get("has_lock")}
     if not mine:
         return False
@@ -244,10 +244,10 @@ def _closes_circle(tx: Transition, unit: Unit, wanted: str) -> bool:
 def _never_free(
     tx: Transition, name: str, mine: set[int], waiting: dict[int, list[str]], seen: set[str]
 ) -> bool:
-    """Return whether a lock's holders wait, in the end, for one of `mine`.
+    """Return whether a lock's holders directly or indirectly wait for one of `mine`.
 
-    All of them have to for that: one place is enough. Of those that share it one is enough, because
-    who waits for it needs all of them to leave.
+    With exclusive holders, all of them must do so, because one free place is enough. With shared
+    ones, one is enough, because an exclusive request needs all of them to leave.
     """
     if name in seen:
         return False

@@ -1,12 +1,11 @@
-"""Meters: what a call uses of a budget, beside time.
+"""Meters: the amounts of a budget that a call uses, except time.
 
 See docs/language.md: Budgets.
 
-A call is one tool call, unless its step kind says what it uses instead: tokens, money. How much it
-has used stands in its result. How much it will use at most stands in its input; or its kind works
-that out, right before the attempt, with all that it knows of the outside (`Run.measures`), and the
-event `measured` tells. All amounts are whole numbers; money is counted in billionths of a dollar,
-so that sums are exact.
+A call is one tool call, unless its step kind declares other meters: tokens, money. The used amount
+is in its result. The maximum amount is in its input, or its kind computes it right before the
+attempt from information outside the kernel (`Run.measures`) and reports it in the event `measured`.
+All amounts are integers. Money is counted in billionths of a dollar, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
     from flowengine.kernel.transition import Transition
 
 AMOUNTS = ("tokens", "cost_usd")
-"""What is measured in amounts; `tool_calls` are counted."""
+"""Meters with amounts. `tool_calls` are counted."""
 
 
 def counted_as(meter: str, value: Plain) -> int:
-    """Return an amount as it is counted; 0 for what is none."""
+    """Return an amount in counted units, or 0 if it is not valid."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     if not isfinite(value) or value < 0:
@@ -37,7 +36,7 @@ def counted_as(meter: str, value: Plain) -> int:
 
 
 def names(node: Node) -> frozenset[str]:
-    """Return what the calls of a step use; all of them use time."""
+    """Return the meters that the calls of a step use, except time, which all of them use."""
     return _CALL if node.meters is None else frozenset(node.meters)
 
 
@@ -45,10 +44,10 @@ _CALL = frozenset({"tool_calls"})
 
 
 def reserved(tx: Transition, number: int) -> dict[str, int] | None:
-    """Return what an attempt that begins may use at most; None: it is one tool call.
+    """Return the maximum amounts of an attempt that begins. None: it is one tool call.
 
     Args:
-        number: The unit whose attempt it is, or whose attempt was cut off and is settled.
+        number: The unit of the attempt, or of a cut-off attempt that is being settled.
     """
     unit = tx.state["units"].get(number)
     cut = tx.state["cuts"].get(number)
@@ -70,16 +69,16 @@ def reserved(tx: Transition, number: int) -> dict[str, int] | None:
 
 
 def measured(node: Node) -> frozenset[str]:
-    """Return of which meters the kind of a step works out what an attempt will use at most."""
+    """Return the meters for which the kind of a step computes the maximum amount of an attempt."""
     meters = node.meters or {}
     return frozenset(meter for meter in AMOUNTS if meters.get(meter, {}).get("measured"))
 
 
 def needs_as_counted(needs: Mapping[str, Plain]) -> dict[str, list[int]]:
-    """Return what an attempt needs, as its kind says it, in amounts as they are counted.
+    """Return the needs of an attempt, as reported by its kind, in counted units.
 
     Args:
-        needs: Meter → `[least, most, beyond]`; other meters are left out.
+        needs: Meter → `[least, most, beyond]`. Other meters are omitted.
     """
     return {
         meter: [_rounded_up(meter, need) for need in needs[meter]]
@@ -97,9 +96,9 @@ def _rounded_up(meter: str, amount: Plain) -> int:
 
 
 def lacks(budget: Budget, needs: Mapping[str, list[int]]) -> list[str]:
-    """Return of what a budget has less left than an attempt needs at least.
+    """Return the meters with less left in a budget than an attempt needs at least.
 
-    What others have reserved counts as left: how much of it they use is still open.
+    Amounts reserved by others count as left, because their actual use is still unknown.
     """
     return [
         meter
@@ -109,7 +108,7 @@ def lacks(budget: Budget, needs: Mapping[str, list[int]]) -> list[str]:
 
 
 def is_crowded(budget: Budget, needs: Mapping[str, list[int]]) -> bool:
-    """Return whether others have reserved what an attempt needs at least."""
+    """Return whether others have reserved the minimum that an attempt needs."""
     return any(
         meter in budget["limits"] and budget["limits"][meter] - taken(budget, meter) < least
         for meter, (least, _most, _beyond) in needs.items()
@@ -119,14 +118,14 @@ def is_crowded(budget: Budget, needs: Mapping[str, list[int]]) -> bool:
 def amounts_granted(
     budgets: Iterable[tuple[Budget, bool]], needs: Mapping[str, list[int]]
 ) -> dict[str, int]:
-    """Return how much an attempt may use: no more than is left, and what it may go beyond that.
+    """Return the amounts that an attempt may use: at most the rest, plus `beyond`.
 
     Args:
-        budgets: Those around it, and whether each bounds it.
-        needs: Of the attempt.
+        budgets: The budgets around it, and whether each limits it.
+        needs: The needs of the attempt.
 
     Returns:
-        Meter → amount, of the meters that some budget has.
+        Meter → amount, for the meters that some budget has.
     """
     found: dict[str, int] = {}
     for budget, bounds in budgets:
@@ -138,7 +137,7 @@ def amounts_granted(
 
 
 def used(node: Node, result: Plain) -> dict[str, int]:
-    """Return what an attempt says that it has used, by its result or the data of its error."""
+    """Return the usage of an attempt as reported in its result or the data of its error."""
     return {
         meter: sum(counted_as(meter, _at(result, path)) for path in spec.get("used", ()))
         for meter, spec in (node.meters or {}).items()
@@ -157,20 +156,20 @@ def _at(data: Plain, path: list[str] | None) -> Plain:
 
 
 def hold(budget: Budget, number: int, amounts: Mapping[str, int]) -> None:
-    """Reserve what a call may use at most."""
-    kept = {*budget["limits"], "tool_calls"}  # calls are counted whether they are bounded or not
+    """Reserve the maximum amounts of a call."""
+    kept = {*budget["limits"], "tool_calls"}  # calls are counted with or without a limit
     bounded = {meter: amount for meter, amount in amounts.items() if meter in kept}
     budget.setdefault("reserved", {})[number] = bounded
 
 
 def settle(budget: Budget, number: int, amounts_used: dict[str, int] | None, *, ran: bool) -> None:
-    """Replace what was reserved for a call by what it has used.
+    """Replace the reservation of a call by its actual usage.
 
     Args:
         budget: The budget.
-        number: The unit whose call is over.
-        amounts_used: What it has used; None: unknown, so what was reserved counts.
-        ran: Whether it began outside.
+        number: The unit whose call has ended.
+        amounts_used: The amounts used. None: unknown, so the reservation counts.
+        ran: Whether it began outside the kernel.
     """
     amounts = budget.get("reserved", {}).pop(number, None)
     if amounts is None:

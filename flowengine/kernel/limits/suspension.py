@@ -1,8 +1,8 @@
-"""Units that cannot go on yet: they are held back for something, or wait.
+"""Units that cannot continue yet: they are suspended, or they wait.
 
-A unit that is held back - for a lock, for a budget - says what follows, and keeps its place in the
-map that it is an item of. One that waits - for people, for the world - gives its place back, so
-that another item can begin, and takes it again when it goes on.
+A unit that is suspended for a lock or a budget stores its next entry, and keeps its place in the
+map that it is an item of. A unit that waits for a decision or an external event frees its place for
+another item, and takes it again when it continues.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def suspend(tx: Transition, unit: Unit, phase: Literal["lock", "budget"], then: Entry) -> None:
-    """Hold a unit back until somebody lets it on.
+    """Suspend a unit until it is resumed.
 
     Args:
-        phase: What for: `lock` or `budget`.
-        then: What follows, for the agenda.
+        phase: The reason: `lock` or `budget`.
+        then: The entry to process when it is resumed.
     """
     move(unit, phase)
     unit["then"] = list(then)
@@ -30,14 +30,14 @@ def suspend(tx: Transition, unit: Unit, phase: Literal["lock", "budget"], then: 
 
 
 def resume(tx: Transition, unit: Unit) -> None:
-    """Resume a unit that was held back."""
+    """Resume a suspended unit."""
     move(unit, "ready")
     tx.resumed.add(unit["id"])
     tx.agenda.append(Entry(unit.pop("then")))
 
 
 def park(tx: Transition, unit: Unit) -> None:
-    """Give back the place of a unit that waits; the scopes around it may wait with it."""
+    """Free the place of a unit that waits. The scopes around it may wait with it."""
     for parked in (unit, *tx.units_around(tx.act_of(unit))):
         act = tx.act_of(parked)
         if not act["units"].get(parked["id"]):
@@ -52,25 +52,25 @@ def park(tx: Transition, unit: Unit) -> None:
 
 
 def rest(tx: Transition, scope: Scope) -> None:
-    """Give back the place of the item around a scope in which nothing works any more.
+    """Free the place of the item around a scope in which no work is running.
 
     Args:
-        scope: A scope in which a token has moved; those that are left wait, or are held at joins.
+        scope: A scope in which a token has moved. Its remaining tokens wait or are held at joins.
     """
     if scope["mapped"] and not _awake(tx, scope):
         park(tx, tx.state["units"][scope["unit"]])
 
 
 def _awake(tx: Transition, scope: Scope) -> bool:
-    """Return whether something in a scope works, or is held back so that it can begin anew."""
+    """Return whether work in a scope is running, or held back so that it can begin again."""
     acts = tx.state["acts"]
     return any(acts[number]["busy"] or "then" in acts[number] for number in scope["live"])
 
 
 def unpark(tx: Transition, unit: Unit) -> None:
-    """Put a unit that waited back in its place, and the scopes around it in theirs.
+    """Let a unit that waited, and the scopes around it, take their places again.
 
-    It climbs by hand: every step inside a group comes by here, and most find nothing to do.
+    This is a loop for speed: every step inside a group calls it, usually without any effect.
     """
     while True:
         act = tx.act_of(unit)

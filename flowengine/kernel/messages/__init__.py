@@ -1,1 +1,1 @@
-"""Messages between executions, and the tokens that messages and writes begin."""
+"""Messages between executions, and tokens created by messages and state writes."""

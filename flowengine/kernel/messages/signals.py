@@ -1,10 +1,9 @@
-"""Signals: messages to this execution, and from its steps to it or to others.
+"""Signals: messages to this execution, and from its steps to it or to other executions.
 
 See docs/language.md: emit.
 
-A message goes to one receiver: the oldest that takes it of the open waits and the maps that it adds
-an item to, else the first trigger in the file. Else it is kept, if something in the flow takes
-messages that came before it began.
+A message goes to one receiver: the oldest open wait or map that takes it, else the first trigger in
+the file. Otherwise it is kept, if a step of the flow takes earlier messages.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def deliver(tx: Transition, message: Plain) -> None:
-    """Give a message to who takes it, or keep it for who will.
+    """Deliver a message to a receiver, or keep it for a later one.
 
     Args:
         message: `{signal, key, data, id, sent_at, sent_by, number}`.
@@ -37,10 +36,10 @@ def deliver(tx: Transition, message: Plain) -> None:
 
 
 def arrived(tx: Transition, event: Message) -> None:
-    """Deliver a message that came from outside.
+    """Deliver a message from outside the execution.
 
     Args:
-        event: As it was stored.
+        event: The event, as stored.
     """
     message = {
         "signal": event["signal"],
@@ -54,20 +53,20 @@ def arrived(tx: Transition, event: Message) -> None:
     begun = tx.state.get("triggered")
     deliver(tx, message)
     if tx.state.get("triggered") != begun:
-        tx.root()["hits"] = {}  # it was waited for, as by a wait
+        tx.root()["hits"] = {}  # a trigger waits for messages, like a wait
 
 
 def emit(tx: Transition, names: Names, specs: list[EmitSpec], sender: str) -> None:
-    """Send what a step emits; it is delivered before anything else follows from the step.
+    """Send the signals that a step emits. They are delivered before other effects of the step.
 
     Args:
-        names: What keys and data see.
-        specs: The signals, in the order of the file; none is sent if one of them cannot be.
-        sender: Tells this end of a step from every other one: part of the messages' ids.
+        names: The names that keys and data can read.
+        specs: The signals, in the order of the file. If one cannot be sent, none is sent.
+        sender: Unique identifier of this end of a step, which is part of the message ids.
 
     Raises:
-        StepFailure: Data does not fit the schema of its signal; or steps send one another ever more
-            messages without end (a map that adds items to itself).
+        StepFailure: Data does not fit the schema of its signal, or steps send each other endless
+            messages (a map that adds items to itself).
         EvaluationError: A key or data has no value.
     """
     execution = tx.state["execution"].get("id")
@@ -117,7 +116,7 @@ def emit(tx: Transition, names: Names, specs: list[EmitSpec], sender: str) -> No
 
 
 def _receiver(tx: Transition, names: Names, spec: EmitSpec) -> str:
-    """Return to whom a signal goes; subflows are part of the execution of who runs them."""
+    """Return the receiver of a signal. A subflow's parent is the execution that it is part of."""
     to = str(evaluate(names, spec["to"])) if "to" in spec else "execution"
     execution = tx.state["execution"]
     if to == "parent":

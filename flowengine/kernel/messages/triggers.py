@@ -1,13 +1,14 @@
-"""Triggers: messages and writes that start tokens in the flow's own scope.
+"""Triggers: messages and state writes that start tokens in the flow's own scope.
 
-See docs/language.md: trigger; patterns 23, 24.
+See docs/language.md: trigger. Patterns 23, 24.
 
-A trigger is as old as the execution and always open, until the scope of the flow ends. A message
-that no wait and no map has taken goes to the first trigger in the file that takes it, and begins a
-token there that has no past. One of `{all: [...]}` takes messages that were kept, too, once it has
-one of each. A trigger on state fires once for all that an event writes to its key.
+A trigger is open from the start of the execution until the scope of the flow ends. A message that
+no wait and no map has taken goes to the first trigger in the file that takes it, and creates a
+token with an empty past. A trigger with `{all: [...]}` also uses kept messages, and fires once it
+has one of each. A trigger on state fires once for all writes of an event to its key.
 
-Triggers do not keep an execution open; `limits.idle` does, for so long after the last token ended.
+Triggers do not keep an execution open. `limits.idle` does, for that long after the last token has
+ended.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 
 
 def receive(tx: Transition, message: Plain, *, stored: bool = False) -> bool:
-    """Give a message to the first trigger that takes it.
+    """Offer a message to the triggers, in the order of the file.
 
     Args:
         message: See `signals.deliver`.
-        stored: It came before; transient triggers do not see it.
+        stored: The message is an earlier one. Transient triggers ignore it.
 
     Returns:
-        Whether one took it.
+        Whether a trigger took it.
     """
     listening = tx.graph.triggers.get(message["signal"])
     if not listening or "triggered" not in tx.state:
@@ -67,7 +68,7 @@ def _offer(tx: Transition, step: int, spec: TriggerSpec, message: Plain) -> bool
 
 
 def _complete(tx: Transition, step: int, spec: TriggerSpec, message: Plain) -> bool:
-    """Fire a trigger that needs a message of each of several signals, if this is the last one."""
+    """Fire a trigger on several signals if this message is the last one missing."""
     others = [signal for signal in spec["signals"] if signal != message["signal"]]
     kept = tx.state["kept"]
     oldest: list[Plain] = []
@@ -87,13 +88,13 @@ def _complete(tx: Transition, step: int, spec: TriggerSpec, message: Plain) -> b
 
 
 def _shown(message: Plain, data: Plain) -> dict[str, Plain]:
-    """Return a message as the name `signal` shows it."""
+    """Return a message as the value of the name `signal`."""
     shown = {key: message[key] for key in ("key", "id", "sent_at", "sent_by")}
     return {"name": message["signal"], "data": data, **shown}
 
 
 def _token(tx: Transition, step: int) -> Arrival:
-    """Return a token that begins at a step because of its trigger."""
+    """Return a token that a trigger creates at its step."""
     tx.state["triggered"] += 1
     arrival = routing.unsent(tx.root()["id"], step, 0, [tx.state["triggered"]])
     arrival["source"] = TRIGGER
@@ -109,7 +110,7 @@ def _fire(tx: Transition, step: int, message: Plain = None) -> None:
 
 
 def take_kept(tx: Transition) -> None:
-    """Offer what was kept while the flow was ending, now that it goes on after all."""
+    """Offer the messages kept while the flow was ending, because it continues."""
     kept = tx.state["kept"]
     for signal in tx.graph.triggers:
         for message in list(kept.get(signal, ())):
@@ -118,10 +119,10 @@ def take_kept(tx: Transition) -> None:
 
 
 def on_state(tx: Transition) -> bool:
-    """Fire the triggers of the state keys that were written since it was last looked.
+    """Fire the triggers of state keys that were written since the last check.
 
     Returns:
-        Whether one fired.
+        Whether a trigger fired.
     """
     steps = [step for step, key in tx.graph.state_triggers if key in tx.changed]
     if not steps or not tx.state["scopes"] or moves.is_over(tx.root()):
@@ -132,10 +133,10 @@ def on_state(tx: Transition) -> bool:
 
 
 def idle(tx: Transition, scope: Scope) -> bool:
-    """Keep a scope open without a token, for messages that may still come.
+    """Keep a scope open without a token, for later messages.
 
     Args:
-        scope: A scope in which no token is left.
+        scope: A scope without tokens.
 
     Returns:
         Whether it stays open for now.
@@ -145,15 +146,15 @@ def idle(tx: Transition, scope: Scope) -> bool:
         return False
     if "idle" not in scope and parse_duration(span):
         scope["idle"] = tx.set_timer(parse_duration(span), "idle", scope["id"])
-        # All tokens to come are later ones: what has ended can be merged for good.
+        # All new tokens come later, so the pasts of ended ones can be merged.
         routing.end_token(tx, scope, [], routing.merged_past(tx, scope))
     return "idle" in scope
 
 
 def messages_at_joins(tx: Transition, scope: Scope) -> int:
-    """Return how many messages wait at joins of a scope for the other edges.
+    """Return the number of messages that wait at joins of a scope for tokens from the other edges.
 
-    While a token is left that may come by those, it keeps the scope open; without one nothing does.
+    They keep the scope open only while it has a token that could arrive there.
     """
     if scope["unit"] or "triggered" not in tx.state:
         return 0
@@ -161,13 +162,13 @@ def messages_at_joins(tx: Transition, scope: Scope) -> int:
 
 
 def may_free(tx: Transition) -> bool:
-    """Return whether triggers can still bring a held token what it waits for.
+    """Return whether triggers can still complete a join that holds tokens.
 
     Args:
-        tx: The transition, in which nothing else is left to do.
+        tx: The transition, in which no other work remains.
     """
     if "triggered" not in tx.state or not tx.graph.triggers:
-        return False  # nobody is left to write the state that others look at
+        return False  # no token is left that could write watched state
     joins = tx.root()["joins"]
     brought = {TRIGGER}
     left = tx.graph.after_triggers()
@@ -184,7 +185,7 @@ def may_free(tx: Transition) -> bool:
 def _may_be_brought(
     tx: Transition, step: int, joins: dict[int, JoinState], brought: Collection[int]
 ) -> bool:
-    """Return whether a step can begin with what is held there and what its sources may send."""
+    """Return whether a step can begin with its held tokens and those its sources may send."""
     node = tx.graph.node(step)
     if node.join is None or node.join["kind"] != "all":
         return any(source in brought for source in node.sources)
@@ -193,6 +194,6 @@ def _may_be_brought(
 
 
 def awake(tx: Transition, scope: Scope) -> None:
-    """End the time for which a scope is kept open: it has a token again, or is over."""
+    """End the idle period of a scope, because it has a token again or has ended."""
     if "idle" in scope:
         tx.clear_timer(scope.pop("idle"))

@@ -1,1 +1,1 @@
-"""Moving an execution to another form of its flow."""
+"""Upgrades: moving an execution to another form of its flow."""

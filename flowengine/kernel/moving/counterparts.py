@@ -1,8 +1,8 @@
-"""Whether a step of another graph can take the place of one that a state refers to, and why not.
+"""Checks whether a step of another graph can replace a step that a state refers to.
 
-What counts depends on what the state refers to it for: a step at work has to go on, one that held
-tokens has to take the others, one that can be undone has to say how, and of one that is over only
-what the new flow names of it has to be there.
+The requirements depend on the purpose of the reference. A running step must be able to continue,
+and a join must accept the remaining tokens. A step that can be undone must declare a compensation.
+For a step that has ended, the fields that the new flow names must have been stored.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import State
 
 KEPT = frozenset(NOT_RUN) - {"activations"}
-"""Fields of a past that are kept only if some expression names them."""
+"""Fields of a past that are stored only if some expression names them."""
 WORDS = {"none": "a step without an action", "flow": "a subflow"}
 
 
 def misfit(pairing: Pairing, state: State, old: int, new: int, use: str, record: Any) -> str | None:
-    """Return why a step cannot be the counterpart of another, or None if it can.
+    """Return the reason why a step cannot be the counterpart of another, or None if it can.
 
     Args:
         pairing: The two graphs.
-        state: Refers to the old step.
+        state: The state that refers to the old step.
         old: Step of the old graph.
         new: Step of the new graph.
-        use: What the state refers to it for, see `fields.FIELDS`.
-        record: What refers to it.
+        use: The purpose of the reference, see `fields.FIELDS`.
+        record: The record that contains the reference.
     """
     check = CHECKS.get(use)
     before, after = pairing.old.node(old), pairing.new.node(new)
@@ -52,7 +52,7 @@ def _word(node: Node) -> str:
 
 
 def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str | None:
-    """Compare a step at work."""
+    """Compare a running step."""
     if _begins_anew(state, act) and not (new.map or new.loop):
         return None
     if fault := _type(pairing, state, old, new, act):
@@ -76,7 +76,7 @@ def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str
 
 
 def _begins_anew(state: State, act: Any) -> bool:
-    """Return whether all of an activation begins anew: it failed before it did anything."""
+    """Return whether the whole activation will restart because it failed before it did any work."""
     if act.get("then", [""])[0] == "begin_act":
         return True
     units = [state["units"][number] for number in act["units"]]
@@ -133,7 +133,7 @@ def _secrets(pairing: Pairing, record: Any) -> str | None:
 
 
 def _wait(pairing: Pairing, old: Node, new: Node) -> str | None:
-    """Compare what an open wait waits for; what times and keys were is settled."""
+    """Compare the alternatives of an open wait. Evaluated times and keys stay unchanged."""
     if old.wait is None or new.wait is None:
         return None
     earlier, later = old.wait["alternatives"], new.wait["alternatives"]
@@ -153,7 +153,7 @@ def _wait(pairing: Pairing, old: Node, new: Node) -> str | None:
 
 
 def _choices(old: Node, new: Node, record: Any) -> str | None:
-    """See that every choice that people were given still leads somewhere."""
+    """Check that every choice offered to approvers still has a target."""
     outcomes = [choice["id"] for choice in record.get("choices", ())]
     if "due" in record and outcomes:
         outcomes.append(record.get("on_expire") or "expired")
@@ -171,11 +171,11 @@ def _leads(node: Node, outcome: str) -> bool:
 
 
 def _held(pairing: Pairing, _state: State, _old: Node, new: Node, arrival: Any) -> str | None:
-    """See that the edge over which a held token came is there."""
+    """Check that the edge of a held token still exists."""
     source = arrival["source"]
     if source >= 0:
         source = pairing.steps.get(source)
-    if source is not None and source not in new.sources:  # without a counterpart: see `moving`
+    if source is not None and source not in new.sources:  # without a counterpart: see `obstacles`
         came = arrival["source"]
         name = f"from '{pairing.step_name(came)}'" if came >= 0 else "at its start"
         return f"its join holds a token that came {name}, and no such edge leads to it"
@@ -215,9 +215,9 @@ def _past(pairing: Pairing, state: State, old: Node, new: Node, record: Any) -> 
 
 
 def _is_forgotten(pairing: Pairing, state: State, new: Node) -> bool:
-    """Return whether the new flow has forgotten a step that is over, as the old one has.
+    """Return whether the new flow has discarded the record of an ended step, as the old one has.
 
-    It has if all tokens are behind the last step that names it.
+    This is the case if all tokens are behind the last step that names it.
     """
     steps, body = pairing.new.flow["steps"], pairing.new.body(new.body).steps
     last = next((step for step in body if new.index in steps[step].get("forgets", ())), None)
@@ -237,7 +237,7 @@ def _is_forgotten(pairing: Pairing, state: State, new: Node) -> bool:
 
 
 def not_kept(new: Node, field: str) -> str:
-    """Return the reason that a field of a step that is over is not there."""
+    """Return the reason why a field of an ended step is missing."""
     return (
         f"it is over, and the new flow names 'steps.{new.id}.{field}', which was not kept: "
         "nothing ahead in the old one named it"
@@ -253,4 +253,4 @@ CHECKS: dict[str, Callable[[Pairing, State, Node, Node, Any], str | None]] = {
     "final": _type,
     "past": _past,
 }
-"""What is compared, by what a state refers to a step for; others are only remembered."""
+"""Purpose of a reference → comparison. Steps with other purposes are only remembered."""

@@ -1,17 +1,17 @@
-"""What each field of a state holds: the one place that knows where numbers of a graph stand.
+"""The contents of each state field, including all references to the graph.
 
-A state refers to its graph by number: of steps, bodies, subflows, and by name: of state keys and
-signals. Who moves a state to another graph walks it by this table, so a field that the table does
-not know is an error and never passed over; a test compares it with `state.py`.
+A state refers to steps, bodies and subflows of its graph by number, and to state keys and signals
+by name. The code that moves a state to another graph uses this table. A field that is missing here
+raises an error instead of being skipped, and a test compares the table with `state/records.py`.
 
 Kinds of fields:
 
-| kind                | holds                                                                      |
+| kind                | contents                                                                   |
 |---------------------|----------------------------------------------------------------------------|
-| `PLAIN`             | nothing of the graph                                                       |
-| `MADE`              | what follows from the rest of the state and the graph; it is made anew     |
-| `("step", use)`     | a step; what it is there for                                               |
-| `("one", type)`     | a record; so `list` of them, `table` by number, `lists` of them by source  |
+| `PLAIN`             | no reference to the graph                                                  |
+| `MADE`              | derived from the rest of the state and the graph, and created again        |
+| `("step", use)`     | a step, and the purpose of the reference                                   |
+| `("one", type)`     | a record. Also `list` of records, `table` by number, `lists` by source     |
 | anything else       | see `walking.Walker`                                                       |
 """
 
@@ -185,4 +185,4 @@ FOLLOWS = {
         PLAIN,
     ),
 }
-"""What may stand in a `then`: the names of agenda entries that are kept from event to event."""
+"""Names that a `then` can contain: agenda entries that are stored between events."""

@@ -1,8 +1,8 @@
-"""Makes the state of an execution anew with the numbers and names of another graph.
+"""Converts the state of an execution to the numbers and names of another graph.
 
-A step at work keeps its address, whatever it is called now: idempotency keys and what people were
-shown follow from it. Times and keys that were evaluated stay as they are; conditions and
-expressions are those of the new graph from now on.
+A running step keeps its address even if it was renamed, because idempotency keys and displayed data
+depend on it. Evaluated times and keys stay unchanged. Conditions and expressions are those of the
+new graph from now on.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 def move(old: Graph, new: Graph, state: State, mapping: Mapping[str, Any]) -> State:
     """Return a state with the numbers and names of another graph.
 
-    What is made anew by the kernel - who watches what - is left empty; see `upgrading`.
+    Derived fields, such as the watchers of state keys, are left empty. See `upgrading`.
 
     Args:
-        old: The graph that the state was made with.
-        new: The other one; `obstacles` finds none.
-        state: It is not changed.
+        old: The graph of the state.
+        new: The other graph. `obstacles` has found no obstacle to it.
+        state: The state. It is not changed.
         mapping: See `flowengine.kernel.moving.pairing`.
     """
     pairing = Pairing(old, new, mapping)
@@ -50,7 +50,7 @@ def move(old: Graph, new: Graph, state: State, mapping: Mapping[str, Any]) -> St
 
 
 class _Mover:
-    """Gives each thing that a state names the number or name that it has now.
+    """Returns the new numbers and names of everything that a state names.
 
     Args:
         pairing: The two graphs.
@@ -109,7 +109,7 @@ def _move_inputs(p: Pairing, moved: State) -> None:
 
 
 def _move_vars(p: Pairing, moved: State) -> None:
-    """Put state keys into the order of the new flow; new ones have their default."""
+    """Put state keys into the order of the new flow. New keys have their default."""
     tables = [(0, moved), *((frame["flow"], frame) for frame in moved.get("frames", {}).values())]
     for flow, table in tables:
         before: dict[str, list[Any]] = table["vars"]
@@ -125,7 +125,7 @@ def _move_vars(p: Pairing, moved: State) -> None:
 
 
 def _replaced_from_now_on(p: Pairing, flow: int) -> list[str]:
-    """Return the state keys of a flow that had another reducer: no write to them is counted."""
+    """Return the state keys whose reducer became `replace`, which have no counted writes yet."""
     old = next(number for number, new in p.flows.items() if new == flow)
     had = {p.state_key(old, key): spec for key, spec in p.old.flows[old].state.items()}
     return [
@@ -146,10 +146,10 @@ def _keep_addresses(p: Pairing, state: State, moved: State) -> None:
 
 
 def _count_anew(p: Pairing, old: int, moved: State, scope: Any) -> None:
-    """Count where the tokens of a scope are, for the joins of its new body.
+    """Count the tokens of a scope by step, for the joins of its new body.
 
-    A step that may have been activated before must not be taken for one that was not: its address
-    would be the same, and with it its idempotency key.
+    A step that may have been activated before must not count as a new one. Otherwise its address,
+    and therefore its idempotency key, would be repeated.
     """
     before, after = p.old.body(old), p.new.body(scope["body"])
     if after.repeats and not before.repeats:
@@ -169,7 +169,7 @@ def _count_anew(p: Pairing, old: int, moved: State, scope: Any) -> None:
 
 
 def set_keys(tx: Transition) -> None:
-    """Fill in the keys by which an execution is found, of signals that its flows have anew.
+    """Evaluate the signal keys that address an execution, for signals that are new in its flows.
 
     Args:
         tx: Of an execution whose state is moved.

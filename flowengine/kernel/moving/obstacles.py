@@ -1,8 +1,8 @@
-"""What stands against moving an execution to another form of its flow.
+"""Obstacles to moving an execution to another form of its flow.
 
-`obstacles` walks the state and compares all that it refers to with its counterparts. Where there is
-no obstacle, `move` succeeds. Both are pure, so a journal that tells of the move is replayed to the
-same bytes: by the old graph up to there, by the new one from there on.
+`obstacles` walks the state and compares all references with their counterparts. If there is no
+obstacle, `move` succeeds. Both are pure, so a journal that contains the move is replayed to the
+same bytes, with the old graph before the move and the new one after it.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ USED = {
     "cut": "it is not known whether it acted",
     "final": "its cleanup has not run yet",
 }
-"""What a step is needed for."""
+"""Purposes for which a step is needed."""
 
 
 class Obstacle(NamedTuple):
-    """Something that a state refers to and that the other graph does not have."""
+    """A reference of a state that the other graph cannot satisfy."""
 
     what: str
     """`step`, `state`, `signal`, `input`, `subflow`."""
     name: str
     why: str
     write: dict[str, Any] | None
-    """What to write into the mapping, with `NEW` or `VALUE` in place of what only its author
-    knows; None: no mapping helps."""
+    """The entry to add to the mapping, with `NEW` or `VALUE` as placeholders for the operator's
+    choice. None: no mapping helps."""
     fits: list[str]
-    """Names that may stand there."""
+    """Names that can replace the placeholder."""
 
 
 def obstacles(
@@ -55,17 +55,17 @@ def obstacles(
     mapping: Mapping[str, Any],
     ran: Collection[str] = (),
 ) -> list[Obstacle]:
-    """Return what stands against moving a state to another graph.
+    """Return the obstacles to moving a state to another graph.
 
     Args:
-        old: The graph that the state was made with.
-        new: The other one.
-        state: Of an open execution; it is not changed.
+        old: The graph of the state.
+        new: The other graph.
+        state: State of an open execution. It is not changed.
         mapping: See `flowengine.kernel.moving.pairing`.
-        ran: Names of the steps that have ended, which the state tells only of some.
+        ran: Names of the steps that have ended. The state contains only some of them.
 
     Returns:
-        One for each thing; empty: it can be moved.
+        One obstacle per named thing. Empty: the state can be moved.
     """
     looker = _Looker(Pairing(old, new, mapping), state)
     Walker(state, looker).copy()
@@ -77,14 +77,14 @@ def obstacles(
 
 
 class _Looker:
-    """Visits all that a state names, and notes what has no counterpart.
+    """Visits everything that a state names, and records references without a counterpart.
 
     Args:
         pairing: The two graphs.
-        state: What is walked through.
+        state: The state.
 
     Attributes:
-        found: By what it is about, the first obstacle for each.
+        found: The first obstacle for each named thing.
     """
 
     def __init__(self, pairing: Pairing, state: State) -> None:
@@ -121,7 +121,7 @@ class _Looker:
         blamed = p.blamed(number)
         if blamed != number:
             why = f"'{p.step_name(number)}' belongs to it, and {why}"
-            use = "arrival"  # whatever it does, it has to be of the same type
+            use = "arrival"  # its type must match in any case
         name = p.step_name(blamed)
         fits = [
             p.new_name(step)
@@ -129,12 +129,12 @@ class _Looker:
             if step not in p.steps.values()
             and misfit(p, self._state, blamed, step, use, record) is None
         ]
-        if p.old.node(blamed).body < 0:  # the flow's own `finally`: nothing to be renamed
+        if p.old.node(blamed).body < 0:  # the flow's own `finally` has no name to map
             fits = []
         self._add("step", name, why, {"steps": {name: "NEW"}} if fits else None, fits)
 
     def _look_at_sources(self, join: int, new: int, held: Any) -> None:
-        """See that the steps from which held tokens came have counterparts."""
+        """Check that the steps that sent held tokens have counterparts."""
         p = self._p
         for arrival in waiting_arrivals(held):
             source = arrival["source"]
@@ -147,7 +147,7 @@ class _Looker:
             self._add("step", name, why, {"steps": {name: "NEW"}} if fits else None, fits)
 
     def body(self, number: int) -> int:
-        return number  # its step has been looked at
+        return number  # its step has been checked
 
     def flow(self, number: int) -> int:
         if number not in self._p.flows:
@@ -174,7 +174,7 @@ class _Looker:
         return key
 
     def _look_at_value(self, flow: int, key: str, own: str, name: str, schema: Any) -> None:
-        """See that the values of a state key fit what is declared now."""
+        """Check that the values of a state key fit the new declaration."""
         if flow == 0 and name in self._p.values["state"]:
             values = [self._p.values["state"][name]]
         elif flow == 0:
@@ -231,7 +231,7 @@ class _Looker:
         return name
 
     def look_at_inputs(self) -> None:
-        """See that each input of the new flow has a value that fits."""
+        """Check that each input of the new flow has a value that fits."""
         p = self._p
         given = self._state["inputs"]
         for name, schema in p.new.flows[0].inputs.items():
@@ -255,7 +255,10 @@ class _Looker:
             self._look_at_subflow(p.old.flows[frame["flow"]].id, frame)
 
     def _look_at_subflow(self, id: str, frame: Any) -> None:
-        """See that each input of a subflow at work has a value that fits; nobody can give one."""
+        """Check that each input of a running subflow has a value that fits.
+
+        A mapping cannot provide it.
+        """
         if frame["flow"] not in self._p.flows:
             return
         for name, schema in self._p.new.flows[self._p.flows[frame["flow"]]].inputs.items():
@@ -269,14 +272,14 @@ class _Looker:
                 self._add("input", f"{id}:{name}", f"its value does not match: {fault}", None)
 
     def look_at_keys(self, moved: State) -> None:
-        """See that the keys of signals have values."""
+        """Check that the keys of signals have values."""
         try:
             set_keys(Transition(self._p.new, moved, None))
         except EvaluationError as error:
             self._add("signal", "key", f"a key has no value: {error.message}", None)
 
     def look_at_pasts(self, ran: Collection[str]) -> None:
-        """See that what the new flow names of steps that are over was kept."""
+        """Check that the fields of ended steps that the new flow names were stored."""
         p = self._p
         for old, new in p.steps.items():
             before, after = p.old.node(old), p.new.node(new)

@@ -1,10 +1,10 @@
-"""Which step of another graph is the counterpart of which: the same name in the same place.
+"""Pairs the steps of two graphs: counterparts have the same name in the same place.
 
 A place is a body: that of a flow, of a group, of a subflow, of a `finally`. A mapping renames:
 
-    steps     old id, or `subflow:id`, → new id; the new step stands in the counterpart of the body
-    state     old key, or `subflow:key`, → new key, or None: its value is dropped
-    signals   old name → new name, or None: messages that were kept are dropped
+    steps     old id, or `subflow:id`, → new id, which must be in the counterpart of the body
+    state     old key, or `subflow:key`, → new key, or None to drop the value
+    signals   old name → new name, or None to drop the kept messages
     inputs    old name → new name
     values    `{inputs: {name: value}, state: {key: value}}`: values under their new names
 """
@@ -25,14 +25,14 @@ class Pairing:
     """Two graphs side by side.
 
     Args:
-        old: The graph that a state was made with.
-        new: The other one.
-        mapping: See above; absent sections rename nothing.
+        old: The graph of a state.
+        new: The other graph.
+        mapping: See above. Absent sections rename nothing.
 
     Attributes:
-        steps: Step of the old graph → its counterpart; those without one are not in it.
-        bodies: So for bodies.
-        flows: So for flows; 0 is the main one.
+        steps: Step of the old graph → its counterpart, if there is one.
+        bodies: The same for bodies.
+        flows: The same for flows. 0 is the main flow.
     """
 
     def __init__(self, old: Graph, new: Graph, mapping: Mapping[str, Any]) -> None:
@@ -54,7 +54,7 @@ class Pairing:
         self._pair_flow(0, 0, 0, 0)
 
     def step_name(self, number: int) -> str:
-        """Return the name of a step of the old graph as a mapping has it."""
+        """Return the name of a step of the old graph as used in mappings."""
         return _qualified(self.old, number)
 
     def new_name(self, number: int) -> str:
@@ -62,24 +62,24 @@ class Pairing:
         return self.new.node(number).id
 
     def state_key(self, flow: int, key: str) -> str | None:
-        """Return under which key of the new flow the value of one goes; None: it is dropped."""
+        """Return the new name of a flow's state key, or None if its value is dropped."""
         found: str | None = _renamed(self.state_keys, self.old.flows[flow] if flow else None, key)
         return found
 
     def signal(self, name: str) -> str | None:
-        """Return what a signal is called in the new flow; None: its messages are dropped."""
+        """Return the new name of a signal, or None if its messages are dropped."""
         found: str | None = self.signals.get(name, name)
         return found
 
     def input_of(self, name: str) -> str:
-        """Return what an input of the new flow was called."""
+        """Return the old name of an input of the new flow."""
         return next((old for old, new in self.inputs.items() if new == name), name)
 
     def blamed(self, number: int) -> int:
-        """Return the outermost step around one, or it itself, that has no counterpart.
+        """Return the outermost step without a counterpart around a step, or the step itself.
 
-        What is inside of a step without a counterpart cannot have any; so a hidden step, which
-        undoes or cleans up after another one.
+        Steps inside a step without a counterpart have none either. The same applies to hidden
+        steps, which undo another step or clean up after it.
         """
         blamed = number
         while number >= 0:
@@ -90,7 +90,7 @@ class Pairing:
         return blamed
 
     def beside(self, number: int) -> list[int]:
-        """Return the steps of the new graph that stand where a counterpart has to."""
+        """Return the steps of the new graph that could be counterparts, because of their place."""
         body = self.bodies.get(self.old.node(number).body)
         return [] if body is None else list(self.new.body(body).steps)
 
@@ -130,14 +130,14 @@ class Pairing:
 
 
 def _renamed(names: Renames, flow: Flow | None, name: str) -> Any:
-    """Return a name of a flow after renaming; of a subflow its own names win."""
+    """Return a name of a flow after renaming. In a subflow, only entries with its id apply."""
     if flow is not None and f"{flow.id}:{name}" in names:
         return names[f"{flow.id}:{name}"]
     return names.get(name, name) if flow is None else name
 
 
 def _qualified(graph: Graph, number: int) -> str:
-    """Return the id of a step; `subflow:id` in a subflow."""
+    """Return the id of a step, or `subflow:id` in a subflow."""
     node = graph.node(number)
     flow = graph.body(node.body).flow if node.body >= 0 else 0
     return f"{graph.flows[flow].id}:{node.id}" if flow else node.id

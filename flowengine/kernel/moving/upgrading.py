@@ -1,7 +1,9 @@
-"""What follows when an execution continues under another form of its flow (docs/upgrading.md).
+"""The effects of an upgrade: an execution continues under another form of its flow.
 
-The state is moved, and then looked at as a whole: joins that nobody can reach any more under the
-new graph act, conditions that hold under it are seen, bounds of time are those it says.
+See docs/upgrading.md.
+
+The state is moved, and then checked as a whole. Joins that no token can reach under the new graph
+fire or fail, conditions that hold under it take effect, and its time limits apply.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ if TYPE_CHECKING:
 
 
 def upgrade(tx: Transition, before: Graph, mapping: Mapping[str, Any]) -> None:
-    """Let an execution go on under another form of its flow.
+    """Continue an execution under another form of its flow.
 
     Args:
-        tx: The transition, with the flow that the execution runs from now on; `obstacles` finds
-            nothing against it.
-        before: The flow that it ran.
-        mapping: What is called otherwise now.
+        tx: The transition, with the new flow of the execution. `obstacles` has found no obstacle to
+            it.
+        before: The old flow.
+        mapping: The renamed parts.
     """
     state = tx.state
     records = {number: wait["record"] for number, wait in state["waits"].items()}
@@ -48,7 +50,7 @@ def upgrade(tx: Transition, before: Graph, mapping: Mapping[str, Any]) -> None:
     whole.clear()
     whole.update(moved)
     if tx.graph.timed:
-        budgets.skip(state, tx.now - tx.stood)  # who runs an execution cannot move it
+        budgets.skip(state, tx.now - tx.stood)  # no process was driving the execution
     _set_duration(tx, duration)
     _declare_budgets_anew(tx, bounds)
     set_keys(tx)
@@ -72,7 +74,7 @@ def upgrade(tx: Transition, before: Graph, mapping: Mapping[str, Any]) -> None:
 
 
 def _set_duration(tx: Transition, before: str | None) -> None:
-    """Bound the whole execution by what its flow says now."""
+    """Set the time limit of the whole execution to that of the new flow."""
     limit = tx.graph.flows[0].limits.get("duration")
     if limit == before:
         return
@@ -89,7 +91,7 @@ def _set_duration(tx: Transition, before: str | None) -> None:
 
 
 def _declared_budgets(graph: Graph, state: State) -> dict[int, BudgetSpec | None]:
-    """Return what each flow at work says of its budget: by frame, 0 for the main one."""
+    """Return the declared budgets of all running flows, by frame, with 0 for the main flow."""
     frames = state.get("frames", {}).items()
     flows = {0: graph.flows[0], **{n: graph.flows[frame["flow"]] for n, frame in frames}}
     return {number: flow.budget for number, flow in flows.items()}
@@ -98,12 +100,12 @@ def _declared_budgets(graph: Graph, state: State) -> dict[int, BudgetSpec | None
 def _declare_budgets_anew(tx: Transition, before: dict[int, BudgetSpec | None]) -> None:
     """Set the budgets to those that the flow now declares.
 
-    A number that it changes holds at once; what was used stays used, and a limit that it leaves
-    alone stays as somebody may have raised it. A budget that comes counts from here on.
+    A changed limit applies at once, and past usage still counts. An unchanged limit keeps its
+    current value, which approvals may have raised. A new budget counts from now on.
 
     Args:
         tx: Of an execution whose state was moved.
-        before: What was declared until now.
+        before: The declared budgets of the old flow.
     """
     after = _declared_budgets(tx.graph, tx.state)
     for number, spec in after.items():

@@ -1,7 +1,7 @@
-"""Walks through a state by the table of its fields, and makes a copy in which names are others.
+"""Walks through a state according to the table of its fields, and copies it with other names.
 
-A visitor says what becomes of each step, body, subflow, state key and signal: its new number or
-name, or None where it is only remembered and may be forgotten.
+A visitor returns the new number or name of each step, body, subflow, state key and signal. It
+returns None for a reference that is only remembered and may be dropped.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 
 class Visitor(Protocol):
-    """What becomes of what a state names."""
+    """Maps the numbers and names in a state to new ones."""
 
     def step(self, number: int, use: str, record: Any) -> int | None:
-        """Return the step in place of one; `record` is what refers to it."""
+        """Return the step that replaces a step. `record` contains the reference."""
 
     def body(self, number: int) -> int:
-        """Return the body in place of one that is at work."""
+        """Return the body that replaces a running body."""
 
     def flow(self, number: int) -> int:
-        """Return the flow in place of one that is at work; 0 stays 0."""
+        """Return the flow that replaces a running flow. 0 stays 0."""
 
     def state_key(self, flow: int, key: str) -> str | None:
-        """Return the state key of a flow in place of one."""
+        """Return the state key that replaces a state key of a flow."""
 
     def signal(self, flow: int, name: str) -> str | None:
-        """Return the signal in place of one."""
+        """Return the signal that replaces a signal."""
 
     def handler(self, index: int, owner: int, flow: int) -> None:
-        """See that a handler is about to be followed: of a step, or with `owner` -1 of a flow."""
+        """Visit a handler about to be performed, of a step, or of a flow if `owner` is -1."""
 
     def step_name(self, name: str) -> str:
-        """Return the name of a step as lists show it."""
+        """Return the name of a step for display."""
 
 
 class Walker:
-    """One walk.
+    """One walk through a state.
 
     Args:
-        state: What is walked through; it is not changed.
-        visitor: Says what becomes of names.
+        state: The state. It is not changed.
+        visitor: Returns the new numbers and names.
     """
 
     def __init__(self, state: State, visitor: Visitor) -> None:
@@ -56,7 +56,7 @@ class Walker:
         self._visitor = visitor
 
     def copy(self) -> Any:
-        """Return the state with other names; what is made anew is left out."""
+        """Return the state with new names, without derived fields."""
         return self._record("State", self._state)
 
     def _record(self, type: str, record: Any) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Walker:
     # Steps
 
     def _source(self, number: int, _record: Any) -> int:
-        """Where a token came from: a step, or the start or trigger of the scope."""
+        """Return the new source of a token: a step, or the start or trigger of the scope."""
         if number < 0:
             return number
         source = self._visitor.step(number, "source", None)
@@ -112,18 +112,21 @@ class Walker:
         return {act: self._visitor.step(step, "count", None) for act, step in value.items()}
 
     def _joins(self, value: dict[int, Any], _record: Any) -> dict[int, Any]:
-        """By join what it holds; rounds that are over may be forgotten with their join."""
+        """Return the joins with their contents.
+
+        The ended rounds of a removed join may be dropped.
+        """
         found = {}
         for number, held in value.items():
             step = self._visitor.step(number, "join", held)
             if step is not None:
                 found[step] = self._record("JoinState", held)
                 if "upstream" in held:
-                    found[step]["upstream"] = 0  # counted anew
+                    found[step]["upstream"] = 0  # counted again
         return found
 
     def _arrivals(self, value: list[list[Any]], _record: Any) -> list[list[Any]]:
-        """What came to an activation; a step that is gone is named by nobody any more."""
+        """Return the arrivals of an activation, except those from removed steps."""
         found = []
         for source, output in value:
             step = source if source < 0 else self._visitor.step(source, "arrived", None)
@@ -178,20 +181,20 @@ class Walker:
         }
 
     def _saw(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
-        """What an attempt has seen of state: by key of the flow that its unit belongs to."""
+        """Return the state values that an attempt has read, by key of its unit's flow."""
         act = self._state["acts"][record["act"]]
         frame = act.get("frame", self._state["scopes"][act["scope"]].get("frame", 0))
         named = {self._visitor.state_key(self._flow_of(frame), key): key for key in value}
         return {name: value[key] for name, key in named.items() if name is not None}
 
     def _knows(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
-        """What stands by state key, of a subflow with its frame before it."""
+        """Return values by state key, with the frame as a prefix in subflows."""
         found = {}
         for name, number in value.items():
             whose, _, key = name.rpartition("/")
             frame = int(whose or 0)
             if frame and frame not in self._state.get("frames", ()):
-                continue  # nobody can write there any more
+                continue  # no token can write there any more
             renamed = self._visitor.state_key(self._flow_of(frame), key)
             if renamed is not None:
                 found[state_name(frame, renamed)] = _copy(number)
@@ -207,7 +210,7 @@ class Walker:
         return found
 
     def _channels(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
-        """Who listens: by signal, and by its key where they have one."""
+        """Return the listeners by signal, and by key if they have one."""
         found = {}
         for channel, numbers in value.items():
             signal, separator, key = channel.partition(SEPARATOR)

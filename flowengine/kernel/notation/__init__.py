@@ -1,1 +1,1 @@
-"""How ids, addresses, times and percentages are written."""
+"""Text formats of ids, addresses, times and percentages."""

@@ -1,6 +1,6 @@
-"""Addresses of activations, taken apart: `each[a/b@c]/read@2#3` (docs/language.md: Steps).
+"""Parsing of activation addresses such as `each[a/b@c]/read@2#3` (docs/language.md: Steps).
 
-Keys of items are texts of the author's data: slashes and signs in them mean nothing.
+Keys of items are arbitrary text, so separators in them have no meaning.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _INNER = re.compile(r"[/\[@]")
 
 
 def steps_in(address: str) -> list[str]:
-    """Return the ids of the steps of an address, from the outermost on."""
+    """Return the ids of the steps in an address, outermost first."""
     return _NUMBERS.sub("", address).split("/")
 
 
 def around(address: str) -> list[str]:
-    """Return the addresses whose item, round or part one is, from the outermost on, then itself."""
+    """Return an address and those whose item, round or part it is, outermost first."""
     return [*(address[: match.start()] for match in _BOUND.finditer(address)), address]
 
 
@@ -32,11 +32,11 @@ def is_part(address: str) -> bool:
 
 
 def without_repetition(address: str) -> str:
-    """Return an address without the numbers of repeated arrivals."""
+    """Return an address without the numbers of repeated activations."""
     return _AGAIN.sub(lambda match: match[1] or "", address)
 
 
 def place(address: str) -> str:
-    """Return an address without the numbers of what may come again: rounds and arrivals."""
+    """Return an address without the numbers that can repeat: rounds and activations."""
     plain = (_PLAIN.match(part) for part in _PART.findall(address))
     return "/".join(match[0] for match in plain if match)

@@ -1,4 +1,4 @@
-"""What a grant says: for which executions it holds, and for which arguments of calls."""
+"""Scopes of grants, and patterns for the arguments of calls."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 
 
 FLOW = "flow"
-"""The scope of a grant that holds for all executions of a flow."""
+"""The scope of a grant for all executions of a flow."""
 ONLY_PEOPLE = frozenset({"required", "difference", "found", "form"})
-"""What a question about a call has that no grant answers."""
+"""Keys of a question about a call that no grant can answer."""
 
 _DOT = re.compile("%2e", re.IGNORECASE)
-"""As URLs may say it, where it means the same."""
+"""A dot in a URL can be written like this."""
 _EARLY_END = re.compile(r"[^/]*://[^/]*[?#@\\]")
 
 
 def covers(grant: Mapping[str, Any], args: dict[str, Any]) -> bool:
-    """Return whether arguments fit a grant: its patterns, else they are the same as they were.
+    """Return whether arguments fit a grant: its patterns, or else the approved values.
 
     Args:
-        grant: `patterns` by argument, and the `args` of the call that was approved.
-        args: Those of another call.
+        grant: `patterns` by argument, and the `args` of the approved call.
+        args: The arguments of another call.
     """
     patterns, before = grant["patterns"], grant["args"]
     if any(name not in args for name in patterns):
@@ -40,12 +40,13 @@ def covers(grant: Mapping[str, Any], args: dict[str, Any]) -> bool:
 def fits(pattern: str, value: Any) -> bool:
     """Return whether a value fits a pattern.
 
-    In a pattern `*` stands for any characters but `/`, `**` for any at all, `?` for one. A pattern
-    with any of these never fits a text with `..` in its path: `out/*` is about what is in `out`.
-    One of a URL never fits another whose host ends before it seems to, as at a `#`.
+    In a pattern, `*` matches any characters except `/`, `**` any characters, and `?` one character.
+    A pattern with any of these never fits text with `..` in its path, so that `out/*` is limited to
+    the contents of `out`. A URL pattern never fits a URL whose host ends earlier than it appears
+    to, for example at a `#`.
 
     Args:
-        pattern: For text; of other values it is compared with their JSON.
+        pattern: A pattern for text. Other values are compared as JSON.
         value: The value.
     """
     text = value if isinstance(value, str) else _text(value)
@@ -63,7 +64,7 @@ def fits(pattern: str, value: Any) -> bool:
 
 
 def _same(first: Any, other: Any) -> bool:
-    """Return whether two values are the same, in their types as well: 1 is neither 1.0 nor true."""
+    """Return whether two values and their types are the same: 1 differs from 1.0 and true."""
     if isinstance(first, dict) and isinstance(other, dict):
         ours, theirs = ({(type(key), key): key for key in each} for each in (first, other))
         return ours.keys() == theirs.keys() and all(
@@ -81,5 +82,5 @@ def _text(value: Any) -> str:
         return f"bytes:{value.hex()}"
     try:
         return json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
-    except TypeError:  # keys of several types have no order
+    except TypeError:  # keys of mixed types cannot be sorted
         return json.dumps(value, ensure_ascii=False, default=repr)

@@ -1,9 +1,10 @@
-"""Public ids and keys that follow from what the kernel knows."""
+"""Public ids and keys derived from data of the kernel."""
 
 from __future__ import annotations
 
 WAIT_ID_LENGTH = 16
-"""Hex digits of a wait's id: 64 bits, so that a million waits meet once in 37 million stores."""
+"""Hex digits of a wait's id. With these 64 bits, the probability of a collision in a store with a
+million waits is 1 in 37 million."""
 
 
 def wait_id(execution: str, number: int) -> str:
@@ -16,18 +17,18 @@ def wait_id(execution: str, number: int) -> str:
     Returns:
         16 hex digits.
     """
-    # Loading OpenSSL takes longer than all the rest of the kernel; many executions never wait.
+    # Loading OpenSSL takes longer than the rest of the kernel, and many executions never wait.
     from hashlib import sha256
 
     return sha256(f"{execution}/{number}".encode()).hexdigest()[:WAIT_ID_LENGTH]
 
 
 def idempotency_key(execution: str, address: str) -> str:
-    """Return the key under which an activation calls out, where its tool names none.
+    """Return the default idempotency key of an activation's calls.
 
     Args:
         execution: Full id of the execution.
-        address: Of the activation.
+        address: Address of the activation.
 
     Returns:
         64 hex digits, the same in every attempt.

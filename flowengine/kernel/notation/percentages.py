@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 
 PERCENTAGE = r"(?:100(?:\.0{1,6})?|[0-9]{1,2}(?:\.[0-9]{1,6})?)%"
-"""From 0% to 100%, such as `10%` or `0.5%`; no sign and no blank."""
+"""From 0% to 100%, such as `10%` or `0.5%`, without a sign or spaces."""
 _PARTS = re.compile(PERCENTAGE)
 
 
 def share(percentage: str, total: int) -> int:
-    """Return how many whole things a percentage of them is, rounded down.
+    """Return a percentage of a number of items, rounded down.
 
     Args:
         percentage: For example `10%`.
-        total: How many there are.
+        total: The number of items.
 
     Raises:
         ValueError: It is not a percentage.

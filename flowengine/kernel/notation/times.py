@@ -1,7 +1,7 @@
-"""Durations and points in time as the language writes them (docs/language.md: YAML).
+"""Durations and points in time in the notation of the language (docs/language.md: YAML).
 
-Inside the kernel a time is an int: milliseconds since 1970-01-01T00:00Z; a duration is an int of
-milliseconds.
+Inside the kernel a time is an int of milliseconds since 1970-01-01T00:00Z, and a duration is an int
+of milliseconds.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ RFC3339 = re.compile(
     re.ASCII,
 )
 LONGEST = 100 * 366 * UNITS["d"]
-"""A hundred years: what is longer is a mistake, and would leave the range of `datetime`."""
+"""A hundred years. A longer duration is a mistake, and would exceed the range of `datetime`."""
 
 
 def parse_duration(text: str) -> int:
     """Return the milliseconds of a duration such as `1h30m`.
 
     Args:
-        text: Whole numbers with units `w d h m s ms` in falling order, no spaces.
+        text: Whole numbers with units `w d h m s ms` in descending order, without spaces.
 
     Returns:
         Milliseconds, 0 or more.
 
     Raises:
-        ValueError: `text` is no duration, or longer than a hundred years.
+        ValueError: `text` is not a duration, or is longer than a hundred years.
     """
     match = DURATION.match(text)
     if not text or match is None:
@@ -65,10 +65,9 @@ def parse_time(text: str) -> int:
 
 
 def parse_microseconds(text: str) -> int:
-    """Return the microseconds since 1970 of an RFC 3339 time; what is finer is cut off.
+    """Return the microseconds since 1970 of an RFC 3339 time. Finer digits are truncated.
 
-    This is the one reader of times: flow files, inputs, arguments of the command line and
-    expressions all come here.
+    All times are parsed here: those in flow files, inputs, command-line arguments and expressions.
 
     Args:
         text: For example `2026-11-25T09:14:02.5+01:00`.
@@ -96,14 +95,14 @@ def _microseconds(match: re.Match[str]) -> int | None:
         return None
     away = (away_hours * 60 + away_minutes) * (-1 if ahead == "+" else 1)
     minutes = days * 1440 + hour * 60 + minute + away
-    leap = second == 60 and minutes % 1440 == 1439  # the last minute of a day of UTC may have 61
+    leap = second == 60 and minutes % 1440 == 1439  # the last minute of a UTC day may have 61
     if (second > 59 and not leap) or not _EARLIEST <= minutes < _LATEST:
         return None
     return (minutes * 60 + second) * 1_000_000 + int(f"{match[7] or '':0<6}"[:6])
 
 
 def format_time(at: int) -> str:
-    """Return a point in time as RFC 3339 text in UTC, with milliseconds only where there are some.
+    """Return a point in time as RFC 3339 text in UTC, with milliseconds only if they are not 0.
 
     Args:
         at: Milliseconds since 1970.
@@ -127,8 +126,8 @@ def civil(days: int) -> tuple[int, int, int]:
     """Return year, month and day of a number of days since 1970-01-01.
 
     Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`: years begin in
-    March, so that the leap day is the last one. Here because `datetime` takes longer to load than
-    a small flow to run.
+    March, so that the leap day is the last one. It is implemented here because loading `datetime`
+    takes longer than running a small flow.
     """
     days += 719_468
     era, day_of_era = divmod(days, 146_097)
@@ -141,7 +140,7 @@ def civil(days: int) -> tuple[int, int, int]:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Return the number of days since 1970-01-01: the reverse of `civil`."""
+    """Return the number of days since 1970-01-01, the inverse of `civil`."""
     year -= month <= 2
     era, year_of_era = divmod(year, 400)
     day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
@@ -151,7 +150,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 _EARLIEST = _days(1, 1, 1) * 1440
 _LATEST = _days(10_000, 1, 1) * 1440
-"""In minutes since 1970: the years that `datetime` has."""
+"""In minutes since 1970: the range of `datetime`."""
 
 
 def format_duration(ms: int) -> str:
@@ -161,7 +160,7 @@ def format_duration(ms: int) -> str:
         ms: Milliseconds, 0 or more.
 
     Returns:
-        For example `1h30m`; `0s` for none.
+        For example `1h30m`, or `0s` for none.
     """
     parts = []
     for name, size in UNITS.items():

@@ -1,1 +1,1 @@
-"""How an execution continues after a process died, and how what failed begins anew."""
+"""Recovery of an execution after a crash, and restart of failed work."""

@@ -1,9 +1,9 @@
-"""Attempts that did not end by themselves: their process or their environment ended.
+"""Attempts that were interrupted: their process or their environment ended.
 
 See docs/language.md: Crashes.
 
-Whether such an attempt acted is open. Its step says by `effect` and `on_crash` what follows: it
-runs again with the same input and key, it fails, or somebody is asked.
+The outcome of such an attempt is unknown. `effect` and `on_crash` of its step define what happens
+next: it runs again with the same input and key, it fails, or an operator is asked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def resume_cut(tx: Transition, unit: Unit) -> None:
-    """Go on with a unit whose process died while its attempt ran (docs/language.md: Crashes).
+    """Continue a unit whose process died while its attempt ran (docs/language.md: Crashes).
 
     Args:
         unit: The unit, in phase `run`.
@@ -54,16 +54,16 @@ def resume_cut(tx: Transition, unit: Unit) -> None:
 
 
 def lose(tx: Transition, unit: Unit, ran: str, error: ErrorData) -> None:
-    """Go on with a unit whose environment is gone (docs/language.md: Crashes).
+    """Continue a unit whose environment has ended (docs/language.md: Crashes).
 
-    An attempt that has not begun keeps its place until its environment is there again, unless the
-    step itself says what to do: it tries again, or handles the error by name. One that may have
-    acted has failed if the step may be repeated; else `on_crash` decides, or such a handler.
+    An attempt that has not begun waits until its environment is available again, unless the step
+    has a retry or a handler that names the error. An attempt with an unknown outcome fails if the
+    step may be repeated. Otherwise such a handler or `on_crash` applies.
 
     Args:
-        unit: The unit; its attempt is over.
-        ran: Whether the attempt acted: `no` or `maybe`.
-        error: Why the environment is gone.
+        unit: The unit, whose attempt has ended.
+        ran: Whether the attempt took effect: `no` or `maybe`.
+        error: The error of the environment.
     """
     node = tx.node(tx.act_of(unit))
     stop_timeout(tx, unit)
@@ -92,7 +92,7 @@ def lose(tx: Transition, unit: Unit, ran: str, error: ErrorData) -> None:
 
 
 def uncertain(tx: Transition, unit: Unit) -> StepFailure:
-    """Return the failure of an attempt of which it stays open whether it acted."""
+    """Return the failure of an attempt whose outcome is unknown."""
     return StepFailure(
         "Uncertain",
         f"{tx.address(unit)} was interrupted while it ran; it may or may not have acted",
@@ -101,10 +101,10 @@ def uncertain(tx: Transition, unit: Unit) -> StepFailure:
 
 
 def run_again(tx: Transition, unit: Unit, noted: bool = False) -> None:
-    """Run an attempt that was cut off once more, with the same input and the same key.
+    """Run a cut-off attempt again, with the same input and key.
 
     Args:
-        noted: It was noted as cut off while it waited for a budget.
+        noted: It was recorded as cut off while it waited for a budget.
     """
     act = tx.act_of(unit)
     move(unit, "ready")
@@ -129,11 +129,11 @@ def run_again(tx: Transition, unit: Unit, noted: bool = False) -> None:
 
 
 def decide_attempt(tx: Transition, wait: Wait, event: Decided) -> None:
-    """Do what an operator says about an attempt that was cut off, or has no environment.
+    """Apply an operator's answer about an attempt that was cut off or has no environment.
 
     Args:
         wait: The open question.
-        event: The answer, already found to be allowed and well-formed.
+        event: The answer, which has been validated.
     """
     choice = event["choice"]
     close_wait(tx, wait, "decided", choice)

@@ -1,7 +1,7 @@
-"""Beginning anew what failed, once its failure was held back (`retry`, forks): `held_failures`.
+"""Restart of failed work whose failure was held back (`retry`, forks). See `held_failures`.
 
-A failed execution has stood still: what bounds its steps in time is put off by as long. What ran
-when it failed was stopped, and is taken as cut off.
+Time limits of steps are extended by the time during which the execution was failed. Attempts that
+were running when it failed were stopped and count as cut off.
 """
 
 from __future__ import annotations
@@ -33,23 +33,22 @@ if TYPE_CHECKING:
 PUT_OFF = frozenset(
     {"timeout", "deadline", "pause", "duration", "idle", "expire", "remind", "escalate"}
 )
-"""Why a timer is set that does not run while an execution stands failed: a `wait` goes by the
-clock."""
+"""Reasons of timers that stand still while an execution is failed. A `wait` follows the clock."""
 
 BOUNDED = frozenset({"run", "wait", "scope"})
-"""Phases of a unit whose attempt is bounded by `timeout`; in any other it has none yet."""
+"""Phases of a unit in which `timeout` limits its attempt. In other phases it does not apply yet."""
 
 ANEW = {"timeout": entries.limit, "deadline": entries.deadline, "duration": entries.duration}
-"""Why a timer is set that bounds something → the entry of the agenda that sets it anew."""
+"""Reason of a timer that is a limit → the agenda entry that sets it again."""
 
 
 def retry(tx: Transition, event: RetryAsked, stood: int) -> None:
-    """Begin anew what is held, and go on with what else was at work when the execution failed.
+    """Restart held work, and continue other work that was running when the execution failed.
 
     Args:
-        tx: The transition; its state is the one in which the failures were held back.
-        event: What is asked.
-        stood: How long the execution has stood failed (ms).
+        tx: The transition, with the state in which the failures were held back.
+        event: The request.
+        stood: How long the execution was failed (ms).
     """
     state = tx.state
     state["last"] = max(state["last"], event.get("last", 0))
@@ -77,7 +76,7 @@ def retry(tx: Transition, event: RetryAsked, stood: int) -> None:
 
 
 def _let_go(state: State, hold: dict[str, Any]) -> dict[str, list[int]]:
-    """Hold back no more what an event names; return the numbers of what begins anew."""
+    """Release held work that an event names, and return the numbers of the work that restarts."""
     held = state.get("hold")
     if held is None:
         return {kind: hold.get(kind, []) for kind in KINDS}
@@ -99,7 +98,7 @@ def _let_go(state: State, hold: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def _put_off(tx: Transition, stood: int) -> None:
-    """Put off what bounds steps in time."""
+    """Extend the time limits of steps."""
     for number, timer in tx.state["timers"].items() if stood > 0 else ():
         if timer["why"] not in PUT_OFF:
             continue
@@ -113,7 +112,7 @@ def _put_off(tx: Transition, stood: int) -> None:
 
 
 def _bound_anew(tx: Transition, timers: list[int]) -> None:
-    """Give what these timers bound its time anew: put off, they would end it at once."""
+    """Restart these time limits. Extended ones would expire at once."""
     for number in timers:
         timer = tx.state["timers"].get(number)
         if timer is None:
@@ -130,7 +129,7 @@ def _bound_anew(tx: Transition, timers: list[int]) -> None:
 
 
 def _forget_refusals(state: State) -> None:
-    """Forget which environments were refused: who asks for another try is asked again."""
+    """Remove rejections of environments, so that the retried work asks again."""
     answers = state.get("answers", {})
     for owner in list(answers):
         kept = {
@@ -146,13 +145,13 @@ def _forget_refusals(state: State) -> None:
 
 
 def _go_on_beside(tx: Transition, event: RetryAsked, named: int | None) -> None:
-    """Go on with the attempts that ran when the execution failed."""
+    """Continue the attempts that were running when the execution failed."""
     fresh, late = event.get("fresh", []), event.get("late", [])
     for unit in list(tx.state["units"].values()):
         number = unit["id"]
         if unit["phase"] != "run" or number == named or number in late:
-            continue  # the result that came late is the next event
-        if number in fresh:  # it has not begun yet
+            continue  # the late result is the next event
+        if number in fresh:  # it has not begun outside the kernel
             budgets.settle_unit(tx, unit, ran=False)
             attempts.run(tx, unit)
         else:
@@ -160,13 +159,13 @@ def _go_on_beside(tx: Transition, event: RetryAsked, named: int | None) -> None:
 
 
 def _take_places(tx: Transition, unit: Unit) -> None:
-    """Put a unit back in its place, together with the scopes around it."""
+    """Let a unit and the scopes around it take their places again."""
     for parked in (unit, *tx.enclosing(tx.act_of(unit))):
         unpark(tx, parked)
 
 
 def _begin_unit(tx: Transition, unit: Unit, *, late: bool) -> None:
-    """Begin a unit anew that is held; if its result came late, that is the next event."""
+    """Restart a held unit. If its result arrived late, that is the next event."""
     then = unit.pop("then")
     _take_places(tx, unit)
     if late:
@@ -185,7 +184,7 @@ def _begin_unit(tx: Transition, unit: Unit, *, late: bool) -> None:
 
 
 def ask_first(tx: Transition, unit: Unit) -> None:
-    """Begin an attempt anew that was stopped while it ran; of effect `once` somebody is asked."""
+    """Restart an attempt that was stopped while it ran, for effect `once` after a question."""
     node = tx.node(tx.act_of(unit))
     if node.effect == "once" and node.on_crash == "ask":
         ask_about_attempt(tx, unit)
@@ -195,7 +194,7 @@ def ask_first(tx: Transition, unit: Unit) -> None:
 
 
 def limit_anew(tx: Transition, unit: Unit) -> None:
-    """Give what is at work its `timeout` anew, unless its attempt has begun anew with its own."""
+    """Restart the `timeout` of running work, unless its attempt has restarted with a new one."""
     if "timer" in unit or unit["phase"] not in BOUNDED:
         return
     try:
@@ -205,7 +204,7 @@ def limit_anew(tx: Transition, unit: Unit) -> None:
 
 
 def deadline_anew(tx: Transition, act: Activation) -> None:
-    """Give an activation at work its `deadline` anew."""
+    """Restart the `deadline` of a running activation."""
     node = tx.node(act)
     if node.deadline is None:
         return
@@ -218,7 +217,7 @@ def deadline_anew(tx: Transition, act: Activation) -> None:
 
 
 def duration_anew(tx: Transition, number: int) -> None:
-    """Give a flow at work its `limits.duration` anew."""
+    """Restart the `limits.duration` of a running flow."""
     scope = tx.state["scopes"].get(number)
     if scope is None:
         return
@@ -246,7 +245,7 @@ def too_few(tx: Transition, act: Activation, need: int, came: list[str]) -> Step
 
 
 def look_if_enough(tx: Transition, act: Activation, came: list[str]) -> None:
-    """Begin a step whose join was short of arrivals, if they are enough by now."""
+    """Begin a step whose join had too few arrivals, if there are enough now."""
     join = tx.node(act).join
     if join is None or join["kind"] != "count":
         tx.agenda.append(entries.begin_act(act["id"]))

@@ -1,12 +1,12 @@
-"""The entries of the agenda: what can be left to do, one function per kind.
+"""The entries of the agenda: one function per kind of remaining work.
 
-Each function returns an entry `(name, *arguments)`. `agenda.py` says what an entry does when its
-turn comes. Units, activations and scopes go by their numbers: by then they may be gone, and then
-nothing is done.
+Each function returns an entry `(name, *arguments)`, which `agenda.py` maps to the function that
+processes it. An entry refers to units, activations and scopes by number because they may have ended
+before it is processed. In that case it has no effect.
 
-A unit, activation, scope, compensation or cleanup that waits keeps the entry that follows in its
-`then`, as a list. Those lists are in journals' snapshots, so an entry that is kept there never
-changes its form; `moving/fields.py` lists which those are.
+A unit, activation, scope, compensation or cleanup that waits stores its next entry in `then`, as a
+list. Snapshots of journals contain these lists, so the form of a stored entry never changes.
+`moving/fields.py` lists the entries that are stored.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Arrival
 
     class Entry(tuple[Any, ...]):
-        """An entry of the agenda; only the functions of this module make one."""
+        """An entry of the agenda. Only the functions of this module create entries."""
 else:
     Entry = tuple
 
 Broken: TypeAlias = "StepFailure | EvaluationError"
-"""An expression that has no value, or one that cannot be used."""
+"""The failure of an expression that has no value, or an unusable value."""
 
 
 # Tokens and joins
 
 
 def arrive(arrival: Arrival, /) -> Entry:
-    """A token arrives at a step."""
+    """Let a token arrive at a step."""
     return Entry(("arrive", arrival))
 
 
 def activate(step: int, arrivals: list[Arrival], /) -> Entry:
-    """A step is activated with the tokens that its join has let through."""
+    """Activate a step with the tokens that its join has released."""
     return Entry(("activate", step, arrivals))
 
 
 def too_few(step: int, arrivals: list[Arrival], need: int, came: list[str], /) -> Entry:
-    """A join fails, because no more tokens can come than these."""
+    """Fail a join that no further tokens can reach."""
     return Entry(("too_few", step, arrivals, need, came))
 
 
 def cancel_late(scope: int, join: int, /) -> Entry:
-    """The tokens that can still reach a join that has fired are withdrawn."""
+    """Withdraw the tokens that can still reach a join that has fired."""
     return Entry(("cancel_late", scope, join))
 
 
 def need_broken(join: int, scope: int, failure: Broken, /) -> Entry:
-    """The `need` of a join has no value: its scope fails."""
+    """Fail a scope because the `need` of a join in it has no value."""
     return Entry(("need_broken", join, scope, failure))
 
 
 def needs(scope: int, /) -> Entry:
-    """Joins whose `need` had no value evaluate it again (retry)."""
+    """Evaluate the `need` of joins that had no value again (retry)."""
     return Entry(("needs", scope))
 
 
 def trigger_broken(arrival: Arrival, failure: Broken, /) -> Entry:
-    """A triggered step fails: whether a message is for it has no answer."""
+    """Fail a triggered step because its trigger could not be evaluated for a message."""
     return Entry(("trigger_broken", arrival, failure))
 
 
@@ -70,62 +70,65 @@ def trigger_broken(arrival: Arrival, failure: Broken, /) -> Entry:
 
 
 def attempt(unit: int, /) -> Entry:
-    """An attempt begins."""
+    """Begin an attempt."""
     return Entry(("attempt", unit))
 
 
 def again(unit: int, noted: bool, /) -> Entry:
-    """An attempt that was cut off, and perhaps noted as such, runs again under the same key."""
+    """Run a cut-off attempt again under the same key.
+
+    `noted`: it was already recorded as cut off.
+    """
     return Entry(("again", unit, noted))
 
 
 def uncertain(unit: int, /) -> Entry:
-    """An attempt that was stopped while it ran begins anew (retry), or somebody is asked first."""
+    """Restart an attempt that was stopped while it ran (retry), if necessary after a question."""
     return Entry(("uncertain", unit))
 
 
 def pause(unit: int, error: ErrorData, /) -> Entry:
-    """The pause before another attempt begins."""
+    """Pause before another attempt."""
     return Entry(("pause", unit, error))
 
 
 def ended(unit: int, output: Plain, outcome: str, /) -> Entry:
-    """An attempt has ended well."""
+    """End an attempt that has succeeded."""
     return Entry(("ended", unit, output, outcome))
 
 
 def group_ended(unit: int, output: Plain, past: int, /) -> Entry:
-    """The scope of a group has ended well, and with it the attempt."""
+    """End an attempt because the scope of its group has succeeded."""
     return Entry(("group_ended", unit, output, past))
 
 
 def attempt_failed(unit: int, failure: Broken | ErrorData, /) -> Entry:
-    """An attempt has failed: another one follows, or the unit has failed."""
+    """End an attempt that has failed. Another one follows, or the unit fails."""
     return Entry(("attempt_failed", unit, failure))
 
 
 def begin_round(unit: int, /) -> Entry:
-    """The next round of a loop begins."""
+    """Begin the next round of a loop."""
     return Entry(("begin_round", unit))
 
 
 def test_until(unit: int, output: Plain, outcome: str, past: int | None, /) -> Entry:
-    """The condition `until` of a loop is tested."""
+    """Test the condition `until` of a loop."""
     return Entry(("test_until", unit, output, outcome, past))
 
 
 def pause_before_round(unit: int, /) -> Entry:
-    """The pause before the next round begins."""
+    """Pause before the next round."""
     return Entry(("pause_before_round", unit))
 
 
 def limit(unit: int, /) -> Entry:
-    """The `timeout` of a group or subflow at work starts anew (retry)."""
+    """Restart the `timeout` of a running group or subflow (retry)."""
     return Entry(("limit", unit))
 
 
 def cancel(unit: int, /) -> Entry:
-    """A `cancel` step does what it says."""
+    """Perform a `cancel` step."""
     return Entry(("cancel", unit))
 
 
@@ -133,17 +136,20 @@ def cancel(unit: int, /) -> Entry:
 
 
 def unit_ended(unit: int, output: Plain, outcome: str = "ok", /) -> Entry:
-    """A unit has succeeded: its step goes on, or its map counts an item."""
+    """End a unit that has succeeded. Its step continues, or its map counts an item."""
     return Entry(("unit_ended", unit, output, outcome))
 
 
 def unit_failed(unit: int, error: ErrorData, /) -> Entry:
-    """A unit has failed for good."""
+    """End a unit that has failed for good."""
     return Entry(("unit_failed", unit, error))
 
 
 def unit_broken(unit: int, failure: Broken, anew: Entry | None = None, /) -> Entry:
-    """A unit fails because of an expression; `anew` is what a retry begins with (an attempt)."""
+    """Fail a unit because of an expression.
+
+    `anew` is the entry that a retry begins with (attempt).
+    """
     return Entry(("unit_broken", unit, failure, anew))
 
 
@@ -151,72 +157,75 @@ def unit_broken(unit: int, failure: Broken, anew: Entry | None = None, /) -> Ent
 
 
 def begin_act(act: int, /) -> Entry:
-    """An activation begins anew (retry)."""
+    """Restart an activation (retry)."""
     return Entry(("begin_act", act))
 
 
 def goes_on(act: int, /) -> Entry:
-    """An activation that `cancel` withdrew as failed goes on as it was (retry)."""
+    """Let an activation continue that `cancel` withdrew as failed (retry)."""
     return Entry(("goes_on", act))
 
 
 def enough(act: int, came: list[str], /) -> Entry:
-    """A step begins whose join was short of arrivals, if they are enough by now (retry)."""
+    """Begin a step whose join had too few arrivals, if there are enough now (retry)."""
     return Entry(("enough", act, came))
 
 
 def deadline(act: int, /) -> Entry:
-    """The `deadline` of an activation starts anew (retry)."""
+    """Restart the `deadline` of an activation (retry)."""
     return Entry(("deadline", act))
 
 
 def fill(act: int, /) -> Entry:
-    """A map begins items while it has free places."""
+    """Begin items of a map while it has free places."""
     return Entry(("fill", act))
 
 
 def add_item(act: int, item: Plain, /) -> Entry:
-    """A message adds an item to a map."""
+    """Add an item from a message to a map."""
     return Entry(("add_item", act, item))
 
 
 def counted(act: int, /) -> Entry:
-    """A map looks whether enough of its items have succeeded."""
+    """Check whether enough items of a map have succeeded."""
     return Entry(("counted", act))
 
 
 def map_broken(act: int, failure: Broken, /) -> Entry:
-    """A map fails because of what it says of itself, not because of an item."""
+    """Fail a map because of its settings rather than an item."""
     return Entry(("map_broken", act, failure))
 
 
 def items_ended(act: int, /) -> Entry:
-    """All items of a map have ended."""
+    """End a map whose items have all ended."""
     return Entry(("items_ended", act))
 
 
 def items_left(act: int, /) -> Entry:
-    """A map ends whose items have gone on as tokens of their own."""
+    """End a map whose items have continued as separate tokens."""
     return Entry(("items_left", act))
 
 
 def act_ended(act: int, status: str, outcome: str, output: Plain, /) -> Entry:
-    """An activation has ended, and its token goes on along `next`."""
+    """End an activation and send its token along `next`."""
     return Entry(("act_ended", act, status, outcome, output))
 
 
 def act_failed(act: int, error: ErrorData, /) -> Entry:
-    """An activation has failed: a handler is looked for."""
+    """Fail an activation and find a handler."""
     return Entry(("act_failed", act, error))
 
 
 def act_broken(act: int, failure: Broken, anew: Entry | None = None, /) -> Entry:
-    """An activation fails before it has begun; `anew` is what a retry begins with (all of it)."""
+    """Fail an activation before it begins.
+
+    `anew` is the entry that a retry begins with (all of it).
+    """
     return Entry(("act_broken", act, failure, anew))
 
 
 def handled(act: int, handler: int, error: ErrorData, /) -> Entry:
-    """The handler of a step has compensated, and does what it says."""
+    """Perform the handler of a step after its compensation."""
     return Entry(("handled", act, handler, error))
 
 
@@ -224,27 +233,27 @@ def handled(act: int, handler: int, error: ErrorData, /) -> Entry:
 
 
 def opened(act: int, error: ErrorData | None, /) -> Entry:
-    """What is to be open from the start of a flow is open, or cannot be had."""
+    """Continue a flow whose initial environments are open, or could not be opened."""
     return Entry(("opened", act, error))
 
 
 def end_all(scope: int, line: list[int], past: int, /) -> Entry:
-    """A token ends its scope with all other tokens in it."""
+    """End a scope, with all its other tokens, because of a token."""
     return Entry(("end_all", scope, line, past))
 
 
 def scope_failed(scope: int, error: ErrorData, /) -> Entry:
-    """A scope ends with an error that nobody in it handles."""
+    """End a scope with an error that no handler in it matches."""
     return Entry(("scope_failed", scope, error))
 
 
 def end_anew(scope: int, /) -> Entry:
-    """A scope ends again whose outputs had no value (retry)."""
+    """End a scope again whose outputs had no value (retry)."""
     return Entry(("end_anew", scope))
 
 
 def duration(scope: int, /) -> Entry:
-    """The `limits.duration` of a flow starts anew (retry)."""
+    """Restart the `limits.duration` of a flow (retry)."""
     return Entry(("duration", scope))
 
 
@@ -252,65 +261,65 @@ def duration(scope: int, /) -> Entry:
 
 
 def undo(compensation: int, /) -> Entry:
-    """The next piece of a compensation is done."""
+    """Perform the next part of a compensation."""
     return Entry(("undo", compensation))
 
 
 def undo_failed(scope: int, error: ErrorData, then: list[Any], /) -> Entry:
-    """A compensation is over that could not undo everything: instead of `then`, the scope fails."""
+    """Fail a scope instead of processing `then`, because a compensation was incomplete."""
     return Entry(("undo_failed", scope, error, then))
 
 
 def clean(scope: int, /) -> Entry:
-    """A scope cleans up after what was withdrawn in it."""
+    """Clean up after withdrawn work in a scope."""
     return Entry(("clean", scope))
 
 
 def clean_on(cleanup: int, /) -> Entry:
-    """The next `finally` of a cleanup runs."""
+    """Run the next `finally` of a cleanup."""
     return Entry(("clean_on", cleanup))
 
 
-# Flows; `of` is the scope of a flow
+# Flows: `of` is the scope of a flow
 
 
 def flow_ended(of: int, past: int, /) -> Entry:
-    """All tokens of a flow have ended: its outputs are evaluated."""
+    """Evaluate the outputs of a flow whose tokens have all ended."""
     return Entry(("flow_ended", of, past))
 
 
 def flow_handled(handler: int, error: ErrorData, of: int, /) -> Entry:
-    """A handler of a flow does what it says."""
+    """Perform a handler of a flow."""
     return Entry(("flow_handled", handler, error, of))
 
 
 def flow_end(status: str, error: ErrorData | None, outputs: Plain, of: int, /) -> Entry:
-    """A flow ends."""
+    """End a flow."""
     return Entry(("flow_end", status, error, outputs, of))
 
 
 def subflow_end(outputs: Plain, of: int, outcome: str, /) -> Entry:
-    """A subflow ends well, in one of its outcomes."""
+    """End a subflow that has succeeded, with one of its outcomes."""
     return Entry(("flow_end", "succeeded", None, outputs, of, outcome))
 
 
 def main_flow_end(status: str, error: ErrorData | None, outputs: Plain, /) -> Entry:
-    """The main flow ends."""
+    """End the main flow."""
     return Entry(("flow_end", status, error, outputs))
 
 
 def cancelled_flow_end(error: ErrorData, /) -> Entry:
-    """The main flow ends, cancelled."""
+    """End the main flow as cancelled."""
     return Entry(("flow_end", "cancelled", error))
 
 
 def flow_cancelled(reason: str, /) -> Entry:
-    """A `cancel` step withdraws the whole execution."""
+    """Withdraw the whole execution because of a `cancel` step."""
     return Entry(("flow_cancelled", reason))
 
 
 def flow_close(status: str, error: ErrorData, /) -> Entry:
-    """The execution ends at once, without compensation and `finally`."""
+    """End the execution at once, without compensation and `finally`."""
     return Entry(("flow_close", status, error))
 
 

@@ -1,4 +1,4 @@
-"""The state before the first event, and the numbers of what only the state names."""
+"""The state before the first event, and numbers for records that no event names."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def new_state() -> State:
 
 
 def inner_number(state: State) -> int:
-    """Return the next number of a layer, an undo or a cleanup; no event names these."""
+    """Return the next number of a layer, an undo or a cleanup. No event names these."""
     state["inner"] += 1
     return state["inner"]

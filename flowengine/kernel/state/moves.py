@@ -1,6 +1,7 @@
-"""Every move of `phases.py` is made here, and only here; one that the tables lack is refused.
+"""All moves between the states of `phases.py`. Moves that its tables do not list are rejected.
 
-The fields that say a state are read-only in `records.py`, so mypy finds whoever passes this by.
+The state fields of records are read-only in `records.py`, so mypy finds code that bypasses this
+module.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ MOVES = UNITS.moves
 
 
 def move(unit: Unit, phase: Phase) -> None:
-    """Move a unit into a phase; a unit that is there already stays.
+    """Move a unit into a phase. A unit that is already in it does not change.
 
     Raises:
-        AssertionError: There is no such move; it is a mistake in the kernel.
+        AssertionError: The move does not exist, which is a bug in the kernel.
     """
     now = unit["phase"]
     if now != phase:
@@ -43,7 +44,7 @@ def wait_state(wait: Wait) -> WaitState:
 
 
 def move_wait(wait: Wait, state: WaitState) -> None:
-    """Move a wait into a state; a wait that is there already stays."""
+    """Move a wait into a state. A wait that is already in it does not change."""
     now = wait_state(wait)
     if now != state:
         if state not in WAITS.moves[now]:
@@ -56,22 +57,25 @@ def move_wait(wait: Wait, state: WaitState) -> None:
 
 
 def is_over(scope: Scope) -> bool:
-    """Return whether the tokens of a scope have ended: it is undone, cleans up, or ends."""
+    """Return whether the tokens of a scope have ended.
+
+    It is compensating, cleaning up, or ending.
+    """
     return scope["phase"] in ("over", "finally")
 
 
 def is_queued(scope: Scope) -> bool:
-    """Return whether the first tokens of a scope have not begun, also while it is held."""
+    """Return whether the first tokens of a scope have not begun, even if it is held."""
     return "queued" in (scope["phase"], scope.get("resumes"))
 
 
 def queue(scope: Scope) -> None:
-    """Have the first tokens of a scope wait."""
+    """Delay the first tokens of a scope."""
     _move_scope(scope, "queued")
 
 
 def unqueue(scope: Scope) -> bool:
-    """Have the first tokens of a scope wait no longer; whether they did, and it has not ended."""
+    """Release the first tokens of a scope, and return whether they were delayed."""
     queued = is_queued(scope)
     if scope["phase"] == "queued":
         _move_scope(scope, "open")
@@ -80,17 +84,17 @@ def unqueue(scope: Scope) -> bool:
 
 
 def end_tokens(scope: Scope) -> None:
-    """Note that the tokens of a flow have ended; nothing begins them any more."""
+    """Record that the tokens of a flow have ended. They cannot begin after this."""
     if not is_over(scope):
         _move_scope(scope, "over")
     scope.pop("resumes", None)
 
 
 def lead_back(scope: Scope) -> None:
-    """Have tokens in a flow again, which a handler of the flow does once.
+    """Reopen the scope of a flow, which a handler of the flow can do once.
 
-    If the flow failed while it was queued, it is not queued any more: what it waited for does not
-    start its first tokens in place of the one that leads back.
+    If the flow failed while it was queued, it leaves the queue. The condition it was waiting for
+    must not start its first tokens in addition to the token of the handler.
     """
     _move_scope(scope, "open")
     record: Any = scope
@@ -98,14 +102,14 @@ def lead_back(scope: Scope) -> None:
 
 
 def begin_finally(scope: Scope) -> None:
-    """Note that the `finally` of the main flow is due."""
+    """Record that the `finally` of the main flow is due."""
     _move_scope(scope, "finally")
 
 
 def hold(scope: Scope, then: Entry) -> None:
-    """Hold the failure of a scope back; `then` follows when it begins again.
+    """Hold the failure of a scope back. `then` is processed when the scope begins again.
 
-    One whose tokens have ended stays as it is, unless it is held at just that.
+    A scope whose tokens have ended stays in its state, unless its end is what failed.
     """
     if is_queued(scope):
         scope["resumes"] = "queued"
@@ -116,7 +120,7 @@ def hold(scope: Scope, then: Entry) -> None:
 
 
 def let_go(scope: Scope) -> Entry:
-    """Have a scope begin anew whose failure was held back; return what follows."""
+    """Restart a scope whose failure was held back, and return its next entry."""
     record: Any = scope
     then = Entry(record.pop("then"))
     if scope["phase"] == "held":
@@ -137,7 +141,7 @@ def new_join() -> JoinState:
 
 
 def begin_round(join: JoinState, need: int | None) -> None:
-    """Begin the next round of a join that counts; None: what it needs has no value."""
+    """Begin the next round of a counting join. `need` is None if it has no value."""
     _move_join(join, "unknown" if need is None else "open")
     record: Any = join
     record.update({"round": join["round"] + 1, "counted": [], "sources_seen": {}})
@@ -147,7 +151,7 @@ def begin_round(join: JoinState, need: int | None) -> None:
 
 
 def know_need(join: JoinState, need: int | None) -> None:
-    """Note what a round needs that did not know it; None: it still has no value."""
+    """Record the `need` of a round that had none. None: it still has no value."""
     if need is not None:
         _move_join(join, "open")
         record: Any = join
@@ -155,12 +159,12 @@ def know_need(join: JoinState, need: int | None) -> None:
 
 
 def fire(join: JoinState) -> None:
-    """Note that a round has fired."""
+    """Record that a round has fired."""
     _move_join(join, "fired")
 
 
 def end_round(join: JoinState) -> JoinState:
-    """Return the record of a join that takes the place of one whose round is over, or withdrawn."""
+    """End or withdraw a round, and return the new record of the join."""
     _move_join(join, "waiting")
     return {**new_join(), "round": join.get("round", 0)}
 
@@ -169,11 +173,11 @@ def _move_join(join: JoinState, phase: RoundState) -> None:
     _move("a join", JOINS, join, phase)
 
 
-# Attempts that were cut off
+# Cut-off attempts
 
 
 def move_cut(cut: Cut, phase: CutPhase) -> None:
-    """Move an attempt that was cut off into a phase."""
+    """Move a cut-off attempt into a phase."""
     _move(f"the attempt of {cut['address']}", CUTS, cut, phase)
 
 

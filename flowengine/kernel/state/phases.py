@@ -1,7 +1,7 @@
-"""The states of units, waits, scopes, joins and cut-off attempts; every move between them.
+"""The states of units, waits, scopes, joins and cut-off attempts, and all moves between them.
 
-`moves.py` makes each move, and refuses what these tables lack; `docs/states.md` is made from them.
-Waits have their state in `shown`, all others in `phase`.
+`moves.py` makes each move and rejects those that these tables do not list. `docs/states.md` is
+generated from them. The state of a wait is in `shown`, all others are in `phase`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, Generic, Literal, TypeVar
 
 S = TypeVar("S", bound=str)
 GONE = "gone"
-"""What a move leads to after which there is no record any more."""
+"""The target of a move that removes the record."""
 
 
 class States(Generic[S]):
-    """The states that one kind of thing can be in."""
+    """The states of one kind of record."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class States(Generic[S]):
         self.meaning = meaning
         self.first: S = first
         self.moves = moves
-        """State → the states that it can move to, and when."""
+        """State → the states that it can move to, each with its condition."""
 
 
 Phase = Literal["ready", "asked", "lock", "budget", "run", "pause", "wait", "scope", "ask", "held"]
@@ -252,18 +252,20 @@ CUTS: States[CutPhase] = States(
 )
 
 Owner = Literal["step", "permission", "budget", "attempt", "cut"]
-"""Whose a wait is: who goes on when it ends. `decisions` has a table of what a decision does.
+"""The owner of a wait, which continues when the wait ends.
 
-| owner         | its record has                                                          |
+`decisions` has the effects of a decision for each owner.
+
+| owner         | fields of the wait                                                      |
 |---------------|-------------------------------------------------------------------------|
-| `step`        | `unit`: who waits                                                       |
-| `permission`  | `units`: who wait, before their attempts begin; `asks`: about what      |
-| `budget`      | `budget`: whose it is; who waits stands in the budget                   |
-| `attempt`     | `unit`: whose attempt may have acted, or has lost its environment       |
-| `cut`         | `cut`: the attempt of which a scope that compensates has to know        |
+| `step`        | `unit`: the waiting unit                                                |
+| `permission`  | `units`: those that wait before their attempts begin. `asks`: the topic |
+| `budget`      | `budget`: its frame, or 0. The budget lists the waiting units           |
+| `attempt`     | `unit`: its attempt has an unknown outcome, or lost its environment     |
+| `cut`         | `cut`: the attempt to settle before a scope compensates                 |
 
-A wait that is withdrawn, with a group that is cancelled for instance, is closed together with its
-timers: a decision or expiry that comes later does nothing.
+A wait that is withdrawn, for example with a cancelled group, is closed together with its timers. A
+later decision or expiry has no effect.
 """
 
 ALL: tuple[States[Any], ...] = (UNITS, WAITS, SCOPES, JOINS, CUTS)
@@ -286,5 +288,5 @@ TIMERS: dict[Why, tuple[str, str]] = {
     "remind": ("wait", "the assignees are reminded, and the next reminder is set"),
     "escalate": ("wait", "further people are asked, or others instead"),
 }
-"""Why a timer is set → what it is of, and what happens when it fires. Whoever ends what it is of
-clears it in the same event, so a timer that fires always has an owner that is open."""
+"""Reason for a timer → the record that it belongs to, and its effect. The code that ends the record
+clears the timer in the same event, so the owner of a timer that fires is always open."""

@@ -1,17 +1,18 @@
-"""The state of an execution: plain data, changed only by `advance`.
+"""The state of an execution: plain data that only `advance` changes.
 
-Records refer to one another by number. What events name - scopes, activations, units, waits,
-timers - is counted by `State["last"]`: a change of the kernel that gives these other numbers gives
-old journals another meaning. What only the state itself names - layers of pasts and the subflows
-above them, undos, cleanups - is counted by `State["inner"]`. So a state follows from its events
-alone. Everything that is looped over is a list or an insertion-ordered dict, never a set.
+Records refer to each other by number. `State["last"]` counts the records that events name: scopes,
+activations, units, waits and timers. A change to the kernel that assigns them different numbers
+would change the meaning of existing journals. `State["inner"]` counts the records that only the
+state names: layers of pasts, the subflows above them, undos and cleanups. A state therefore depends
+only on its events. All collections that are iterated are lists or insertion-ordered dicts, never
+sets.
 
     execution ─ scopes ─ activations ─ units ─ (child scope | wait | running attempt)
 
 A *scope* runs a body: a flow or a group. An *activation* is one entry of a token into a step of a
-scope. A *unit* is what performs the step's action: one for a plain step, one per item under `map`.
-Tokens under way exist only inside one `advance`; between events a token is an activation, or an
-arrival held at a join.
+scope. A *unit* performs the step's action: one for a plain step, one per item under `map`. Moving
+tokens exist only within one `advance`. Between events, a token is an activation or an arrival held
+at a join.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from typing_extensions import ReadOnly  # what says a state: only `moves.py` changes it
+    from typing_extensions import ReadOnly  # for state fields, which only `moves.py` changes
 
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.graph.compiled import Plain
@@ -31,96 +32,97 @@ PlaceKind = Literal["unit", "act", "scope"]
 
 
 class Arrival(TypedDict, total=False):
-    """A token under way, or held at a join."""
+    """A token that is moving, or held at a join."""
 
     scope: int
     step: int
-    """Where it goes."""
+    """Its target."""
     source: int
     """The step it came from, `START` or `TRIGGER`."""
     output: Plain
-    """What the source gave, where a target names `join.output`."""
+    """The output of the source, if a target names `join.output`."""
     past: int
     line: list[int]
-    """Line of descent: which entry of each split it took; orders tokens as the file does."""
+    """Line of descent: the entry it took at each split. It orders tokens as in the file."""
     marks: dict[int, int]
-    """Counting join → the round of it that this token left through."""
+    """Counting join → the round in which this token left it."""
     message: dict[str, Plain]
-    """`signal`: the message that began the token, if one did."""
+    """`signal`: the message that started the token, if any."""
     knows: dict[str, int]
-    """Which writes to state happened before it; see `causality`. Absent while there are none."""
+    """The writes to state that happened before it, see `causality`. Absent while there are none."""
 
 
 class JoinState(TypedDict, total=False):
-    """What a join holds."""
+    """The state of a join."""
 
     arrivals: dict[int, list[Arrival]]
-    """By source: those that wait for others, or for the next round."""
+    """By source: the arrivals that wait for others or for the next round."""
     phase: ReadOnly[RoundState]
     round: ReadOnly[int]
     need: ReadOnly[int]
-    """How many tokens the round needs; absent while that has no value."""
+    """How many tokens the round needs. Absent while that has no value."""
     counted: list[Arrival]
-    """Those that the round has counted so far."""
+    """The tokens counted in this round so far."""
     sources_seen: dict[int, bool]
     """Sources that have sent a token in this round."""
     kept: list[Arrival]
-    """Those of the next round."""
+    """The tokens kept for the next round."""
     upstream: int
     """Number of live positions of the scope that can still reach this join, while it is armed."""
 
 
 class Scope(TypedDict, total=False):
-    """A body at work."""
+    """A running body."""
 
     id: int
     body: int
     unit: int
-    """The group's unit that opened it; 0 for the flow."""
+    """The group's unit that opened it, or 0 for the flow."""
     frame: int
-    """What the flow it belongs to has of its own, see `Frame`; absent for the main flow."""
+    """The frame of its flow, see `Frame`. Absent for the main flow."""
     path: str
     """Prefix of the addresses inside."""
     past: int
     """The past at entry."""
     knows: dict[str, int]
-    """Which writes to state happened before it or in it."""
+    """The writes to state that happened before it or in it."""
     ended: list[list[Any]]
-    """`[line, past]` of the tokens that ended inside and had a past of their own."""
+    """`[line, past]` of the tokens that ended inside, if their past differs from that at entry."""
     live: dict[int, int]
-    """Activation → step, by birth."""
+    """Activation → step, oldest first."""
     at_joins: int
     """Number of arrivals that wait at joins."""
     at: dict[int, int]
-    """Step → number of live positions there; kept in bodies that have counting joins."""
+    """Step → number of live positions there. Kept in bodies with joins `active` or `count`."""
     joins: dict[int, JoinState]
     counts: dict[int, int]
-    """Step → number of its activations; kept where there can be more than one."""
+    """Step → number of its activations. Kept where there can be more than one."""
     hits: dict[int, int]
-    """As `counts`, but starting anew when a wait has ended: for `limits.activations`."""
+    """As `counts`, but reset when a wait has ended: for `limits.activations`."""
     mapped: bool
     """Inside a map item: its activations do not count for `limits.steps`."""
     done: list[Done]
-    """What can be undone, in order of completion."""
+    """The steps that can be undone, in order of completion."""
     cut: list[int]
-    """Units that were cut off while running and can be undone; see `Cut`."""
+    """Units that were cut off while running and can be undone, see `Cut`."""
     finals: list[Final]
-    """What is to be cleaned up before somebody goes on here; so of activations and units."""
+    """The `finally` steps that are due before the scope continues. Also in activations and
+    units."""
     error: ErrorData | None
-    """How it has ended, while it is taken out; absent of one that is withdrawn."""
+    """The error with which it ended, while it is removed. Absent if the scope is withdrawn."""
     cleaning: int
-    """Cleanups that nothing but the end of the scope waits for; absent if none."""
+    """Number of cleanups that only the end of the scope waits for. Absent if there are none."""
     phase: ReadOnly[ScopeState]
     resumes: Literal["queued"]
-    """Of one that is held and was queued: what it is when it begins again."""
+    """Of a scope that was queued when it was held: its state when it begins again."""
     rescued: ReadOnly[bool]
-    """The flow's own handler has led back into this scope once."""
+    """A handler of the flow has reopened this scope once."""
     timer: int
-    """Of a subflow: that of its `limits.duration`."""
+    """Of a subflow: the timer of its `limits.duration`."""
     idle: int
     """Of the flow, while it has no token: the timer that ends it."""
     then: ReadOnly[list[Any]]
-    """What follows, for the agenda, when it begins again after a failure; see `held_failures`."""
+    """The entry to process when it begins again after a failure, see `held_failures`."""
 
 
 class Activation(TypedDict, total=False):
@@ -130,30 +132,30 @@ class Activation(TypedDict, total=False):
     scope: int
     step: int
     number: int
-    """1, 2, …: which activation of the step in its scope."""
+    """1, 2, …: the position among the activations of the step in its scope."""
     arrivals: list[list[Any]]
-    """`[source, output]` of each arrival taken, in the order of the edges."""
+    """`[source, output]` of each arrival, in the order of the edges."""
     past: int
     line: list[int]
     marks: dict[int, int]
     knows: dict[str, int]
     message: dict[str, Plain]
     at: int
-    """When it was activated (ms)."""
+    """Time of the activation (ms)."""
     deadline: int
     """Its timer."""
     units: dict[int, bool]
-    """Live units; True while it holds one of the places of `concurrency`."""
+    """Live units. True while the unit holds one of the places of `concurrency`."""
     over: list[Plain]
-    """Under `map`, named like its key: the items. An activation with it is that of a map."""
+    """Under `map`, the items, named like the key of `map`. Only maps have it."""
     keys: list[str]
-    """Their keys."""
+    """The keys of the items."""
     next: int
     """The next item to begin."""
     places: int
-    """How many items may be at work at once."""
+    """How many items may run at once."""
     busy: int
-    """How many are."""
+    """How many items run."""
     results: list[list[Any] | None]
     """By item: `[status, output, error]` once it has ended."""
     failed: int
@@ -161,136 +163,140 @@ class Activation(TypedDict, total=False):
     """How many items may fail, if the map declares it."""
     succeeded: int
     need: int
-    """Under `map.join`: how many have to succeed for the map to go on."""
+    """Under `map.join`: how many items must succeed for the map to continue."""
     writes: dict[int, list[list[Any]]]
     """By item: state writes that are made when the map ends."""
     left_early: bool
-    """The token has left; items that still run change nothing outside the map."""
+    """The token has left. Items that still run change nothing outside the map."""
     rounds: int
     attempts: int
     """Of the last unit that ended, for `steps.x`."""
     facts: dict[str, Plain]
-    """What the flow that it ran gave beside its result; of the last unit too."""
+    """Facts beside the result of its subflow. Also of the last unit."""
     undo: int
-    """Set on the activation of a compensation: which undo it is part of."""
+    """Set on the activation of a compensation: the undo that it belongs to."""
     final: int
-    """Set on the activation of a `finally`: which cleanup it is part of."""
+    """Set on the activation of a `finally`: the cleanup that it belongs to."""
     opens: bool
-    """Set on the activation that opens what is to be open from the start of its flow."""
+    """Set on the activation that opens the initial environments of its flow."""
     finals: list[Final]
     cleanup: int
-    """The cleanup that it waits for before its error is handled."""
+    """The cleanup that it waits for before it continues or its error is handled."""
     frame: int
-    """On a compensation or `finally` that is at work in the scope of another flow: its frame."""
+    """On a compensation or `finally` that runs in the scope of another flow: its frame."""
     address: str
-    """On a compensation or `finally`: behind the address of what it is about."""
+    """Set on hidden steps, and on running steps that an upgrade has renamed."""
     local: dict[str, Plain]
-    """On these: the names that the step saw (`item`, `round`, `output`), and `error`."""
+    """On a compensation or `finally`: the names visible to its step, such as `item` or `output`,
+    and `error`."""
     done: list[Done]
     cut: list[int]
-    """Of a group: what its attempts and rounds so far leave to be undone, as in a scope."""
+    """Of a group: the work of its attempts and rounds so far that must be undone, as in a scope."""
     then: list[Any]
     """As in a scope."""
 
 
 class Grant(TypedDict, total=False):
-    """A yes to a call that answers the questions about later calls like it; see `grants`."""
+    """An approval of a call that also covers later calls like it, see `grants`."""
 
     tool: str
     version: str
     args: dict[str, Plain]
-    """Those of the call that was approved."""
+    """The arguments of the approved call."""
     patterns: dict[str, str]
-    """Argument → what it may be; the others have to be the same as in `args`."""
+    """Argument → its permitted values. The other arguments must be equal to those in `args`."""
     source: str
     """Digest of the text of the tool."""
     people: dict[str, Plain]
-    """`assignees` and `exclude` of the question; others are asked about calls of other people."""
+    """`assignees` and `exclude` of the question. Calls with other approvers are not covered."""
     uses: int
-    """How many calls it answers for; absent: any number."""
+    """How many calls it covers. Absent: any number."""
     until: int
     """When it ends (ms)."""
     used: int
     by: str
     at: int
     revoked: str
-    """Who has ended it."""
+    """The user who revoked it."""
 
 
 class Unit(TypedDict, total=False):
-    """What performs the action: of a plain step the only one, of a map one per item."""
+    """Performs the action: the only unit of a plain step, or one per item of a map."""
 
     id: int
     act: int
     item: int
-    """Index of the item; -1 without a map."""
+    """Index of the item, or -1 without a map."""
     knows: dict[str, int]
-    """Of an item: which writes to state happened before it, or are its own."""
+    """Of an item: the writes to state that happened before it, and its own."""
     phase: ReadOnly[Phase]
     round: int
     last: Plain
-    """Output of the round before."""
+    """Output of the previous round."""
     outputs: list[Plain]
-    """Under `loop.keep`: those of all rounds so far."""
+    """Under `loop.keep`: the outputs of all rounds so far."""
     seen: int
-    """Past of the tokens of the round before, which the `while` of a group sees."""
+    """Past of the tokens of the previous round, for the `while` of a group."""
     max: int
     attempt: int
-    """Number of the attempt: goes up by each start, also after a crash."""
+    """Number of the attempt. It increases with each start, including after a crash."""
     tries: int
     """Attempts that count for `retry`."""
     args: Plain
     input: Plain
     secrets: list[Plain]
-    """Places in `input` where text with secrets goes: `[path, parts]`."""
+    """Places in `input` for text with secrets: `[path, parts]`."""
     key: str | None
     facts: dict[str, Plain]
-    """What the flow that it ran gave beside its result."""
+    """Facts beside the result of its subflow."""
     fallback: bool
     """A budget had reached its `fallback_at` when the attempt began."""
     replaced_reads: dict[str, Plain]
-    """State that its attempt reads and that was written since: key → the value that it read."""
+    """State that its attempt reads and that was written since then: key → the value that it
+    read."""
     timer: int
     """Of `timeout`, or of the pause."""
     wait: int
     asks: list[int]
-    """The open questions that it waits for before its attempt begins: numbers of waits; see
+    """The open questions that it waits for before its attempt begins: numbers of waits, see
     `permissions`."""
     shown: bool
-    """People were asked about its call as it was about to be made: its `input` stays as it is."""
+    """Its call was submitted for approval right before execution, so its `input` does not
+    change."""
     counted: dict[str, Any]
-    """Its call as it was counted: `of` which tool, `by` which agent if that is bounded, the size of
-    the `numbers` among its arguments, and what rules about it see: `count` and `totals` up to it.
-    """
+    """Its call as it was counted: `of` which tool, `by` which agent if that is limited, the size of
+    the `numbers` among its arguments, and the `count` and `totals` that rules about it can read,
+    including it."""
     responded: bool
-    """Its call was not made: somebody gave the result in its place."""
+    """Its call was not made. An approver provided the result instead."""
     scope: int
     finals: list[Final]
     cleanup: int
     """The cleanup that it waits for."""
     lock: str
-    """The lock that it has, or for which it is queued; see `locks`."""
+    """The lock that it has, or for which it is queued, see `locks`."""
     across: str
     """The scope of that lock, if it is not `execution`."""
     shares: bool
     """It shares the lock with others, or will."""
     has_lock: bool
     budget: int
-    """Whose budget it waits for: a frame, or 0."""
+    """The budget that it waits for: a frame, or 0."""
     needs: dict[str, list[int]]
-    """What its attempt may use of budgets: meter → `[least, most, beyond]`; see `meters`."""
+    """The amounts that its attempt may use of budgets: meter → `[least, most, beyond]`, see
+    `meters`."""
     granted: dict[str, int]
-    """What it may use of them while it runs, of the meters that some budget bounds."""
+    """The amounts it may use while it runs, for meters that some budget limits."""
     runs: dict[str, dict[str, int]]
-    """Execution that its attempts have started → meter → what budgets have counted of it. Absent
-    while there is none."""
+    """Execution started by its attempts → meter → the amount that budgets have counted for it.
+    Absent while there is none."""
     then: list[Any]
-    """What follows, for the agenda, once it has the lock, or the budget may have been raised, or
-    it begins again."""
+    """The entry to process once it has the lock, the budget may have been raised, or it begins
+    again."""
 
 
 class Lock(TypedDict):
-    """Who has a lock, and who waits for it."""
+    """The holders of a lock and the units that wait for it."""
 
     holders: list[int]
     queue: dict[int, bool]
@@ -298,7 +304,7 @@ class Lock(TypedDict):
 
 
 class Left(TypedDict, total=False):
-    """What a step or scope leaves to be done after it, with what was seen there."""
+    """Work to be done after a step or scope, with the names that were visible there."""
 
     step: int
     address: str
@@ -306,17 +312,17 @@ class Left(TypedDict, total=False):
     """The names of items, rounds and messages."""
     past: int
     frame: int
-    """Of which subflow; absent for the main flow."""
+    """The frame of its subflow. Absent for the main flow."""
 
 
 class Done(Left, total=False):
-    """A step that succeeded and says how it is undone."""
+    """A step that succeeded and declares how it is undone."""
 
     output: Plain
 
 
 class Cut(Left, total=False):
-    """An attempt that was cut off while it ran: whether its step acted is open."""
+    """An attempt that was cut off while it ran, so its outcome is unknown."""
 
     attempt: int
     args: Plain
@@ -324,7 +330,7 @@ class Cut(Left, total=False):
     secrets: list[Plain]
     key: str | None
     granted: dict[str, int]
-    """As of the unit."""
+    """As in the unit."""
     phase: ReadOnly[CutPhase]
     wait: int
     """The question about it."""
@@ -334,46 +340,46 @@ class Cut(Left, total=False):
 
 
 class Final(Left, total=False):
-    """A `finally` that is due: `step` is the hidden one; or a cleanup that nobody waits for now."""
+    """A `finally` that is due, with the hidden step as `step`, or a cleanup without a waiter."""
 
     knows: dict[str, int]
     error: ErrorData | None
-    """What its scope ended with; absent if the scope was withdrawn."""
+    """The error of its scope. Absent if the scope was withdrawn."""
     cleanup: int
 
 
 class Cleanup(TypedDict, total=False):
-    """What is run, one after the other, before somebody goes on."""
+    """The steps that run, one after the other, before a place continues."""
 
     kind: PlaceKind
-    """Who waits; absent once nobody does."""
+    """The kind of the waiting place. Absent once none waits."""
     of: int
     todo: list[Final]
-    """What is due, without the one that runs."""
+    """The steps that are due, except the running one."""
     then: list[Any] | None
-    """What follows: `[what, *arguments]` for the agenda."""
+    """The next entry: `[name, *arguments]`."""
     past: int
     """A past that `then` refers to."""
     knows: dict[str, int]
-    """What it has written itself."""
+    """Its own writes."""
     cause: ErrorData | None
     failure: ErrorData
     """The first error of a `finally`."""
     waiter: int
     """The cleanup that waits for this one."""
     over: bool
-    """It is over, and nobody has taken note yet."""
+    """It has ended, and its waiter has not been resumed yet."""
 
 
 class Timer(TypedDict):
-    """A timer: when, for whom, and why."""
+    """The due time, owner and reason of a timer."""
 
     due: int
     why: Why
     ref: int
-    """The unit, activation, wait or scope; of a budget its frame, or 0."""
+    """The unit, activation, wait or scope. For a budget its frame, or 0."""
     arg: int
-    """Which alternative, which step of an escalation."""
+    """Index of the alternative, or of the escalation step."""
 
 
 class Wait(TypedDict, total=False):
@@ -381,18 +387,18 @@ class Wait(TypedDict, total=False):
 
     id: int
     owner: Owner
-    """Whose it is: who goes on when it ends."""
+    """The owner, which continues when the wait ends."""
     unit: int
-    """Of a step or one of its attempts: the unit that waits; else 0."""
+    """Of a step or one of its attempts: the waiting unit, else 0."""
     kind: str
     """`approval`, `ask`, `signal`, `timer`, `state`, `question`."""
     since: int
     event: int
-    """Which event opened it."""
+    """Number of the event that opened it."""
     record: dict[str, Plain]
-    """What lists and pages show; see `commands.OpenWait`."""
+    """The data for display, see `commands.OpenWait`."""
     shown: ReadOnly[bool]
-    """It is known outside: a wait that ends at once never is."""
+    """It was reported outside the kernel. A wait that ends at once is not."""
     timers: list[int]
     alternatives: list[dict[str, Plain]]
     """By alternative of a `wait`: `{left, messages, key, due}` as far as they apply."""
@@ -400,93 +406,94 @@ class Wait(TypedDict, total=False):
     remind: int
     """Milliseconds between reminders."""
     field: str | None
-    """Of an `ask` whose form is not the flow's own: the field of it that is the answer."""
+    """Of an `ask` with a generated form: the field that contains the answer."""
     cut: int
     """Of a question asked before a scope compensates: the attempt it is about."""
     budget: int
     """Of a question whether a budget is raised: its frame, or 0."""
     asks: list[Any]
-    """Of a question asked before attempts: what it asks about, `[owner, digest]`; see `answers`.
-    About a call it is `[unit, "call"]`."""
+    """Of a question asked before attempts: its topic as `[owner, digest]`, see `answers`. For a
+    call it is `[unit, "call"]`."""
     units: dict[int, bool]
-    """Of such a question: the units that wait for it, by age."""
+    """Of such a question: the units that wait for it, oldest first."""
 
 
 class Undo(TypedDict, total=False):
-    """A scope being compensated: attempts that were cut off are settled first."""
+    """A compensation in progress. Cut-off attempts are settled first."""
 
     scope: int
     """The scope in which the compensations run."""
     todo: list[Done]
-    """What is still to be undone; the last one is next."""
+    """The steps to be undone. The last one is next."""
     current: Done
-    """What is being undone."""
+    """The step that is being undone."""
     cut: list[int]
-    """Attempts still to be settled."""
+    """The attempts to be settled."""
     cause: ErrorData | None
     failures: list[ErrorData]
     then: list[Any]
-    """What follows: `[what, *arguments]` for the agenda."""
+    """The next entry: `[name, *arguments]`."""
 
 
 class Budget(TypedDict, total=False):
-    """What a flow at work may use, and what it has used; see `budgets`."""
+    """The limits and usage of a running flow, see `budgets`."""
 
     limits: dict[str, int]
-    """`tool_calls`, `wall_time` (ms), `tokens`, `cost_usd` (see `meters`), as far as it has them;
-    answers have raised them."""
+    """`tool_calls`, `wall_time` (ms), `tokens`, `cost_usd` (see `meters`), if they are
+    limited. Approvals can have raised them."""
     used: int
-    """Tool calls whose attempts are over."""
+    """Tool calls whose attempts have ended."""
     calls: dict[int, bool]
-    """Units whose calls run; False for what nothing bounds."""
+    """Units whose calls run. False for calls without a limit."""
     reserved: dict[int, dict[str, int]]
-    """Of these, who is no tool call → meter → what it may use at most. Absent while there is
-    none."""
+    """For those that are not tool calls → meter → the maximum that it may use. Absent while there
+    is none."""
     amounts: dict[str, int]
-    """Meter → what calls have used that are over; absent: nothing."""
+    """Meter → the amount used by calls that have ended. Absent: nothing."""
     estimated: dict[str, int]
-    """Meter → how much of that was only reserved: nobody knows what the calls used."""
+    """Meter → the part of that amount that was only reserved, because the actual use is unknown."""
     spent: int
-    """How long calls have run (ms), up to when the last of them ended."""
+    """Time (ms) during which any call ran, up to the end of the last one."""
     since: int
-    """While a call runs: since when, without the time that was skipped."""
+    """While a call runs: its start time, adjusted for downtime."""
     timer: int
-    """For when the time is over."""
+    """The timer for the end of the time."""
     waiting: dict[int, bool]
     """Units that wait for the answer, in order of arrival."""
     queue: dict[int, bool]
-    """Units that wait until calls that run are over, as these have reserved what is left. Absent
-    while there is none."""
+    """Units that wait for running calls to end, because these have reserved the rest. Absent while
+    there is none."""
     wait: int
     """The open question."""
     refused: dict[str, Plain]
-    """`{by, comment}`: somebody has rejected it, so nobody is asked any more."""
+    """`{by, comment}`: the user who rejected it. No further question is asked."""
 
 
 class Frame(TypedDict, total=False):
-    """What a subflow at work has of its own, beside its scope.
+    """The data of a running subflow besides its scope.
 
-    Its number is that of the lowest layer of every past inside it; it is there as long as something
-    refers to such a past, so what undoes or cleans up after the subflow still sees it.
+    Its number is that of the lowest layer of every past inside it. It exists as long as a record
+    refers to such a past, so compensations and cleanups of the subflow can still read it.
     """
 
     flow: int
-    """Which flow of the compiled flow."""
+    """Index of the flow in the compiled flow."""
     up: int
-    """The frame of who runs it, which may be gone by now; 0: the main flow."""
+    """The frame of the caller, which may have ended. 0: the main flow."""
     depth: int
-    """How many subflows there are inside one another down to this one."""
+    """Nesting depth of the subflow."""
     inputs: dict[str, Plain]
     vars: dict[str, list[Plain]]
     """As in `State`."""
     keys: dict[str, str]
     room: int
-    """How many more may run inside one another, by `limits.depth`."""
+    """How many more subflows may be nested, according to `limits.depth`."""
     steps: int
-    """Activations so far, if it bounds them itself."""
+    """Activations so far, if the subflow limits them itself."""
     budget: Budget
     bounds: list[int]
-    """Whose budgets hold inside, the innermost first: frames, 0 for the main flow; absent: none."""
+    """The frames whose budgets apply inside, innermost first, with 0 for the main flow. Absent:
+    none."""
 
 
 class State(TypedDict, total=False):
@@ -496,16 +503,16 @@ class State(TypedDict, total=False):
     status: str
     now: int
     last: int
-    """The last number given to a scope, activation, unit, wait or timer."""
+    """The last number assigned to a scope, activation, unit, wait or timer."""
     inner: int
-    """The last one given to a layer, undo or cleanup."""
+    """The last number assigned to a layer, undo or cleanup."""
     events: int
     inputs: dict[str, Plain]
     execution: dict[str, Plain]
     vars: dict[str, list[Plain]]
-    """State key → `[value, writer]`: an activation. Of a key that is replaced `[value, number]`,
-    and the locks under which it was written, if any: which of its writes it was, or 0 or less if
-    the value comes from outside; see `causality`."""
+    """State key → `[value, writer]`, where the writer is an activation. For a key that is replaced,
+    `[value, number]`, and the locks under which it was written, if any. The number counts the
+    writes of the key. It is 0 or less if the value comes from outside, see `causality`."""
     scopes: dict[int, Scope]
     acts: dict[int, Activation]
     units: dict[int, Unit]
@@ -515,23 +522,23 @@ class State(TypedDict, total=False):
     cuts: dict[int, Cut]
     """By the unit that was cut off."""
     grants: dict[int, Grant]
-    """By the question that they were given with. Absent while there is none."""
+    """By the question that created it. Absent while there is none."""
     answers: dict[int, dict[str, Any]]
-    """Unit of the step or region, or 0 for the execution → digest of what was asked about → the
-    number of the question while it is open, then the answer. Absent while there is none."""
+    """Unit of the step or region, or 0 for the execution → digest of the topic → the number of the
+    question while it is open, then the answer. Absent while there is none."""
     locks: dict[str, Lock]
-    """`unit:key` → lock; the unit is who holds the same key around it, else 0. Absent while there
-    is none."""
+    """`unit:key` → lock. The unit is the one around it that holds the same key, else 0. Absent
+    while there is none."""
     claims: dict[int, str]
-    """Unit, or 0 for all of it → the lock that executions share for which it waits. Absent while
-    there is none."""
+    """Unit, or 0 for the whole execution → the lock shared by executions that it waits for. Absent
+    while there is none."""
     bound: list[Any]
-    """`[lock, max, then]`: what bounds how many such executions there are at once, as it was when
-    this one began; absent without a bound."""
+    """`[lock, max, then]`: the limit on concurrent executions, as of the start of this one. Absent
+    without a limit."""
     cleanups: dict[int, Cleanup]
     """Absent while there is none."""
     keys: dict[str, str]
-    """Signal → the key by which this execution is found."""
+    """Signal → the key that addresses this execution."""
     layers: dict[int, list[Any]]
     """See `expressions.provenance`."""
     frames: dict[int, Frame]
@@ -539,32 +546,32 @@ class State(TypedDict, total=False):
     listening: dict[str, dict[int, int]]
     """Signal, with a key `signal\\nkey` → waits, with their units, and maps that listen, by age."""
     watching: dict[str, dict[int, bool]]
-    """State key → waits whose condition, and maps whose `need` names it; `frame/key` of a
+    """State key → waits with a condition on it, and maps whose `need` names it. `frame/key` in a
     subflow."""
     reading: dict[str, dict[int, bool]]
-    """State key → units whose attempt reads it by reference and has seen its present value;
-    `frame/key` of a subflow. Absent while there are none."""
+    """State key → units whose attempt reads it by reference and has read its present value.
+    `frame/key` in a subflow. Absent while there are none."""
     kept: dict[str, list[Plain]]
-    """Signal → messages that nobody has taken yet."""
+    """Signal → messages that have not been taken yet."""
     triggered: int
-    """How many tokens triggers have begun; absent in a flow without."""
+    """Number of tokens created by triggers. Absent in a flow without triggers."""
     steps: int
-    """Activations so far, those in map items not counted."""
+    """Activations so far, not counting those in map items."""
     calls: dict[str, dict[str, Any]]
-    """Tool, or agent whose calls are bounded → the `count` of its calls, and the `totals` of their
-    numbers; see `limits.call_counts`. Absent before the first."""
+    """Tool, or agent with limited calls → the `count` of its calls, and the `totals` of their
+    numbers, see `limits.call_counts`. Absent before the first."""
     budget: Budget
-    """Of the main flow; absent if it has none."""
+    """Of the main flow. Absent if it has none."""
     warned: dict[str, bool]
-    """Messages of the warnings about budgets, each of which is given once. Absent before the first.
-    """
+    """Warnings about budgets that were issued. Each is issued once. Absent before the first."""
     skipped: int
-    """Time (ms) in which no process was there, for budgets that count it; absent: none."""
+    """Time (ms) in which no process was driving the execution, for budgets that count it. Absent:
+    none."""
     running: int
-    """Units whose attempt runs."""
+    """Number of units whose attempt runs."""
     cancelling: str
     hold: dict[str, Any]
-    """`unit`, `act`, `scope` → those whose failure is held back, `at` → the address of what is held
-    before it begins. Absent but within a `retry` or fork; see `held_failures`."""
+    """`unit`, `act`, `scope` → those whose failure is held back. `at` → the address of work that is
+    held before it begins. Present only during a `retry` or fork, see `held_failures`."""
     outputs: dict[str, Plain] | None
     error: ErrorData | None

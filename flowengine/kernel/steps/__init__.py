@@ -1,1 +1,1 @@
-"""How a step performs its action, and what follows from each outcome."""
+"""The actions of steps, and the effects of each outcome."""

@@ -1,12 +1,12 @@
-"""What follows when an activation has ended (docs/language.md: Steps).
+"""The end of an activation and its effects (docs/language.md: Steps).
 
-Its token leaves along `next`, or its error looks for a handler. A hidden step has no token: whoever
-began it goes on.
+The token leaves along `next`, or a handler is found for the error. A hidden step has no token. When
+it ends, the work that started it continues.
 
-Most events end a step and begin the next one, and do nothing else. The parts of that - the token
-leaves, arrives, activates a step, which begins its unit and its attempt - otherwise take turns on
-the agenda. While nothing else is there, nothing can come between them, so they are done at once:
-the same records, numbers and commands, in the same order.
+Most events end a step and begin the next one, and do nothing else. Normally each part of that is an
+entry of the agenda: the token leaves, arrives and activates a step, which begins its unit and its
+attempt. If the agenda is empty, no other entry can come between these parts, so they are performed
+directly. The records, numbers, commands and their order are the same.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 def activation_ended(
     tx: Transition, act: Activation, status: str, outcome: str, output: Plain
 ) -> None:
-    """End an activation; its token goes on along `next`.
+    """End an activation and send its token along `next`.
 
     Args:
         tx: The transition.
         act: The activation.
         status: `succeeded` or `skipped`.
-        outcome: What `next` may route by.
-        output: What the step gives.
+        outcome: The outcome that `next` can route by.
+        output: The output of the step.
     """
     if "undo" in act or "final" in act or "opens" in act:
         _hidden_ended(tx, act, None)
@@ -72,15 +72,15 @@ def activation_ended(
 
 
 def _pass_on(tx: Transition, act: Activation, output: Plain) -> bool:
-    """Pass the token of an activation straight to the next step, if nothing can come between.
+    """Pass the token of an activation directly to the next step, if no other work can come between.
 
     Args:
-        tx: The transition; the caller does nothing after this.
-        act: The activation, which is over.
-        output: What its step gave.
+        tx: The transition. The caller does nothing after this.
+        act: The activation, which has ended.
+        output: The output of its step.
 
     Returns:
-        Whether it did; else nothing has changed.
+        True if it was passed. Otherwise nothing has changed.
     """
     state, graph, source = tx.state, tx.graph, act["step"]
     node = graph.followers[source]
@@ -102,13 +102,13 @@ def _pass_on(tx: Transition, act: Activation, output: Plain) -> bool:
 def activation_failed(
     tx: Transition, act: Activation, error: ErrorData, again: Entry | None = None
 ) -> None:
-    """Let a failed activation be handled by its `on_error`, or fail its scope.
+    """Pass the error of an activation to its `on_error`, or fail its scope.
 
     Args:
         tx: The transition.
-        act: The activation; nothing of it runs any more.
-        error: What it failed with.
-        again: What follows if it begins again; None: all of it.
+        act: The activation, which has no running work.
+        error: The error.
+        again: The entry to process if it begins again. None: all of it.
     """
     if held_failures.hold_act(tx, act, again or entries.begin_act(act["id"])):
         return
@@ -132,15 +132,15 @@ HIDDEN: dict[Mark, Callable[[Transition, Activation, ErrorData | None], None]] =
     "final": cleaning.cleaned,
     "opens": _opened,
 }
-"""What follows when a hidden step has ended; it has no token, and no error handlers."""
+"""Mark of a hidden step → the effects of its end. Hidden steps have no tokens and no handlers."""
 
 
 def choose(tx: Transition, act: Activation, outcome: str, output: Plain) -> list[int]:
-    """Return where the token goes; the step is over, and so is what bounds it."""
+    """Clear the limits of an activation that has ended, and return the targets of its token."""
     if "deadline" in act or "over" in act:
         end_bounds(tx, act)
     node = tx.graph.nodes[act["step"]]
-    if node.targets is not None:  # most steps: no expression is asked
+    if node.targets is not None:  # most steps have a fixed target
         return node.targets
     names = Names(tx, act, extra={"output": output, "outcome": outcome})
     return routing.choose(node, names, outcome)
@@ -149,7 +149,7 @@ def choose(tx: Transition, act: Activation, outcome: str, output: Plain) -> list
 def remember_step(
     tx: Transition, act: Activation, status: str, outcome: str, output: Plain
 ) -> None:
-    """Put the step into the past of its token, if some expression names it."""
+    """Add the step to the past of its token, if an expression names it."""
     node = tx.graph.nodes[act["step"]]
     if node.named:
         record(tx, act, node, status, outcome, output, None)

@@ -3,8 +3,8 @@
     succeeded ─► output ─► set ─► emit ─► loop? ─► unit ─► item of a map? ─► activation ─► next
     failed ─► retry? ─► unit ─► item of a map? ─► activation ─► on_error ─► the scope fails
 
-A plain step has one unit, and ends with it. Under `map` each item has one, and `maps` counts it.
-`activation_outcomes` has what follows when the whole step has ended.
+A plain step has one unit and ends with it. Under `map` each item has a unit, and `maps` counts
+them. `activation_outcomes` handles the end of the whole step.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ Failure: TypeAlias = "StepFailure | EvaluationError | ErrorData"
 def attempt_ended(
     tx: Transition, unit: Unit, raw: Plain, outcome: str, past: int | None = None
 ) -> None:
-    """Take the result of an attempt that ended well.
+    """Process the result of an attempt that succeeded.
 
     Args:
         tx: The transition.
         unit: The unit.
-        raw: What the action gave.
-        outcome: How it ended.
-        past: What the step's own expressions see of the steps inside a group.
+        raw: The result of the action.
+        outcome: The outcome of the action.
+        past: The past of the steps inside a group, for the expressions of its step.
     """
     act = tx.state["acts"][unit["act"]]
     node = tx.graph.nodes[act["step"]]
@@ -80,7 +80,7 @@ def attempt_ended(
             if node.emit:
                 signals.emit(tx, names, node.emit, f"{unit['id']}/{unit['attempt']}")
         except (StepFailure, EvaluationError) as failure:
-            # The action has acted, whatever became of its result.
+            # The action has taken effect, even if its result cannot be used.
             leftovers.note_done(tx, act, unit, raw, past)
             error = as_error(failure, tx.address(unit), unit["tries"])
             unit_failed(tx, unit, error, _ended_again(unit, raw, outcome, past))
@@ -96,12 +96,12 @@ def attempt_ended(
 
 
 def _people(tx: Transition, node: Node, unit: Unit) -> dict[str, Plain]:
-    """Return who approved a call that a model makes, and what they changed, for its output."""
+    """Return the approver and edits of a call made by a model, for its output."""
     return {} if node.adapter is None else {"approval": call_questions.permission(tx, unit)}
 
 
 def _has_lock(tx: Transition, unit: Unit, raw: Plain, outcome: str, past: int | None) -> bool:
-    """Take the lock for what follows a wait or approval that did not hold it; others have it."""
+    """Acquire the lock for the writes after a wait or approval that did not hold it."""
     try:
         return locks.take(tx, unit, entries.ended(unit["id"], raw, outcome))
     except (StepFailure, EvaluationError) as failure:
@@ -112,20 +112,20 @@ def _has_lock(tx: Transition, unit: Unit, raw: Plain, outcome: str, past: int | 
 
 
 def _ended_again(unit: Unit, raw: Plain, outcome: str, past: int | None) -> Entry:
-    """Return what follows when what comes after an attempt begins anew: the attempt stands."""
+    """Return the entry that processes the result of an attempt again."""
     if past is None:
         return entries.ended(unit["id"], raw, outcome)
     return entries.group_ended(unit["id"], raw, past)
 
 
 def _raised(type: str, node: Node, raw: Plain, facts: dict[str, Plain]) -> StepFailure:
-    """Return the error of an outcome that raises.
+    """Return the error of an outcome that raises one.
 
     Args:
-        type: Its type.
+        type: The error type.
         node: The step.
-        raw: What its action gave.
-        facts: What the flow that it ran gave beside that; `reason` says why.
+        raw: The result of its action.
+        facts: Facts beside the result of its subflow. `reason` explains the outcome.
     """
     why = f": {facts['reason']}" if facts.get("reason") else ""
     by = f" by {raw['by']}" if isinstance(raw, dict) and raw.get("by") else ""
@@ -146,12 +146,12 @@ def _write(tx: Transition, node: Node, act: Activation, unit: Unit, names: Names
 
 
 def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
-    """Take the failure of an attempt: try again, or the unit has failed.
+    """Process the failure of an attempt: try again, or fail the unit.
 
     Args:
         tx: The transition.
         unit: The unit.
-        failure: What the attempt ended with.
+        failure: The failure of the attempt.
     """
     act = tx.act_of(unit)
     budgets.forget_needs(unit)
@@ -178,7 +178,7 @@ def attempt_failed(tx: Transition, unit: Unit, failure: Failure) -> None:
 def round_ended(
     tx: Transition, node: Node, unit: Unit, output: Plain, outcome: str, past: int | None
 ) -> None:
-    """Test `until` after a round; the next one begins after its pause.
+    """Test `until` after a round. The next round begins after its pause.
 
     The caller does nothing after this.
     """
@@ -196,7 +196,7 @@ def round_ended(
 
 
 def test_until(tx: Transition, unit: Unit, output: Plain, outcome: str, past: int | None) -> None:
-    """Test `until` after a round, whose output has been noted."""
+    """Test `until` after a round whose output has been stored."""
     act = tx.state["acts"][unit["act"]]
     node = tx.graph.nodes[act["step"]]
     if node.loop is not None and "until" in node.loop:
@@ -212,7 +212,7 @@ def test_until(tx: Transition, unit: Unit, output: Plain, outcome: str, past: in
             return
     if past is not None or tx.agenda or node.loop is None or "every" in node.loop:
         pause_before_round(tx, unit)
-    else:  # nothing can come between
+    else:  # no other work can come between
         begin_round(tx, unit)
 
 
@@ -220,7 +220,7 @@ def test_until(tx: Transition, unit: Unit, output: Plain, outcome: str, past: in
 
 
 def unit_ended(tx: Transition, unit: Unit, output: Plain, outcome: str = "ok") -> None:
-    """End a unit that has succeeded: its step goes on, or its map counts an item."""
+    """End a unit that has succeeded. Its step continues, or its map counts an item."""
     act = tx.state["acts"][unit["act"]]
     if unit["item"] >= 0 and tx.node(act).each:
         _leave_map(tx, act, unit, output, outcome)
@@ -242,8 +242,8 @@ def unit_failed(tx: Transition, unit: Unit, error: ErrorData, again: Entry | Non
     Args:
         tx: The transition.
         unit: The unit.
-        error: What it failed with.
-        again: What follows if it begins again; None: its attempt.
+        error: The error.
+        again: The entry to process if it begins again. None: its attempt.
     """
     act = tx.act_of(unit)
     stop_attempt(tx, unit)
@@ -267,7 +267,7 @@ def unit_failed(tx: Transition, unit: Unit, error: ErrorData, again: Entry | Non
 
 
 def _leave_map(tx: Transition, act: Activation, unit: Unit, output: Plain, outcome: str) -> None:
-    """Let an item go on alone; if `next` leads nowhere, the item has failed."""
+    """Send an item along `next` as a separate token. If it has no target, the item fails."""
     node = tx.node(act)
     try:
         targets = routing.choose(
@@ -285,7 +285,7 @@ def _remove_unit(tx: Transition, act: Activation, unit: Unit) -> None:
     if act["units"].pop(unit["id"]):
         act["busy"] -= 1
         if act["units"] and not act["busy"]:
-            tx.touch(act["scope"])  # the items that are left wait: the scope may rest
+            tx.touch(act["scope"])  # the remaining items wait, so the scope may rest
     if tx.graph.regions or "answers" in tx.state:
         release_region(tx, unit)
     if "reading" in tx.state:

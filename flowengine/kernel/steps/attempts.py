@@ -6,7 +6,7 @@ attempt ─► permitted? ─► budget? ─► lock? ─► none, fail, cancel 
                                              group, flow          opens a scope
                                              wait, approval       opens a wait
 
-What repeats attempts: `retries`, `loops`. What follows when one has ended: `attempt_outcomes`.
+`retries` and `loops` repeat attempts. `attempt_outcomes` processes their end.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 
 SUPERVISED = frozenset({"budget", "frames", "answers"})
-"""What a state has if an attempt may have to wait, or somebody has answered for it."""
+"""Keys of a state in which an attempt may have to wait, or has an answer to a question."""
 PREPARED = frozenset({"asks", "shown", "needs", "granted", "fallback", "args", "key", "secrets"})
-"""What a unit has if more than its input was prepared for its attempts."""
+"""Fields of a unit that are set if more than the input of its attempts was prepared."""
 
 
 def attempt(tx: Transition, unit: Unit) -> None:
@@ -73,9 +73,9 @@ def attempt(tx: Transition, unit: Unit) -> None:
 
 
 def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
-    """Begin an attempt that nobody has to permit any more, once budget and lock allow it."""
+    """Begin a permitted attempt, once budget and lock allow it."""
     refused: StepFailure | None = None
-    # Before the lock: nobody has one while people think.
+    # Before the lock, so that it is not held during a human decision.
     if node.action == "task" and not budget_questions.BUDGETED.isdisjoint(tx.state):
         try:
             if budget_questions.waits(tx, unit, entries.attempt(unit["id"])):
@@ -93,7 +93,7 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
         if node.timeout is not None:
             limit(tx, node, unit)
         if node.action == "task":
-            # Else it is given what people were asked about, or what its needs were worked out from.
+            # Otherwise it keeps the input that was approved, or that its needs were computed from.
             if "shown" not in unit and "needs" not in unit:
                 _prepare(tx, node, unit)
             run(tx, unit)
@@ -104,7 +104,7 @@ def _begin_permitted(tx: Transition, node: Node, unit: Unit) -> None:
 
 
 def _run_bare(tx: Transition, node: Node, act: Activation, unit: Unit) -> None:
-    """Run an attempt that needs nothing but its input: what `_prepare` and `run` do for it."""
+    """Run an attempt that needs only its input, in place of `_prepare` and `run`."""
     unit["attempt"] += 1
     unit["tries"] += 1
     if node.input is not None:
@@ -127,9 +127,10 @@ def _run_bare(tx: Transition, node: Node, act: Activation, unit: Unit) -> None:
 
 
 def _has_place(tx: Transition, node: Node, unit: Unit) -> bool:
-    """Return whether a unit has its place for an ordered lock, or needs none; else it has failed.
+    """Return whether a unit has its place for an ordered lock, or needs none.
 
-    Before anybody is asked: in the queue it stands where it came, whenever the answer comes.
+    If not, it has failed. This comes before any question, so that the unit keeps its position in
+    the queue regardless of when the answer comes.
     """
     assert node.lock is not None
     if not node.lock.get("ordered"):
@@ -143,7 +144,7 @@ def _has_place(tx: Transition, node: Node, unit: Unit) -> bool:
 
 
 def _has_lock(tx: Transition, node: Node, unit: Unit) -> bool:
-    """Take the lock of a step before its action, unless it waits without one."""
+    """Acquire the lock of a step before its action, unless it waits without the lock."""
     assert node.lock is not None
     if node.action in ("wait", "approval") and not node.lock.get("hold"):
         return True
@@ -155,7 +156,7 @@ def _has_lock(tx: Transition, node: Node, unit: Unit) -> bool:
 
 
 def limit(tx: Transition, node: Node, unit: Unit) -> None:
-    """Set the timer of `timeout`, if there is one."""
+    """Set the timer of `timeout`, if declared."""
     if node.timeout is not None:
         delay = duration_of(evaluate(Names(tx, tx.act_of(unit), unit), node.timeout), "timeout")
         unit["timer"] = tx.set_timer(delay, "timeout", unit["id"])
@@ -184,7 +185,7 @@ def _act(tx: Transition, node: Node, unit: Unit) -> None:
 
 
 def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
-    """Evaluate what a task is given; texts that name secrets are kept as references."""
+    """Evaluate the input of a task. Texts that name secrets are stored as references."""
     if node.reads:
         readers.begin_reading(tx, node, unit)
     unit.pop("fallback", None)
@@ -214,7 +215,7 @@ def _prepare(tx: Transition, node: Node, unit: Unit) -> None:
 
 
 def _count(tx: Transition, node: Node, unit: Unit) -> None:
-    """Count a call that people are not asked about, now that its arguments are known."""
+    """Count a call without an approval, now that its arguments are known."""
     given: Any = unit["input"]["input"] if node.environments else unit["input"]
     tool = node.tool
     if tool.endswith(".*"):
@@ -271,11 +272,11 @@ def run(tx: Transition, unit: Unit) -> None:
 
 
 def measured(tx: Transition, unit: Unit, needs: Mapping[str, Plain]) -> None:
-    """Begin the attempt of a unit for which it was worked out what it may use, if there is room.
+    """Begin an attempt whose needs have been computed, if the budgets have room.
 
     Args:
-        unit: The unit, in phase `run`; its attempt has done nothing yet.
-        needs: As of the event.
+        unit: The unit, in phase `run`. Its attempt has not done any work yet.
+        needs: As in the event.
     """
     budgets.settle_unit(tx, unit, ran=False)
     move(unit, "ready")
@@ -296,13 +297,13 @@ def _fail(tx: Transition, node: Node, unit: Unit) -> None:
 def raised(given: Plain) -> StepFailure | ErrorData:
     """Return the error that a `fail` describes as `{type, message, data, retryable}`.
 
-    With `{error}` it is one that was caught, and stays as it is.
+    `{error}` is a caught error, which stays unchanged.
 
     Args:
-        given: What the `fail` gives.
+        given: The value of the `fail`.
 
     Raises:
-        StepFailure: `ValidationError`: what is to be raised again is no error.
+        StepFailure: `ValidationError`: the value to be raised again is not an error.
     """
     if "error" in given:
         return _caught(given["error"])
@@ -331,10 +332,10 @@ def _caught(value: Plain) -> ErrorData:
 
 
 def begin_anew(tx: Transition, unit: Unit) -> None:
-    """Begin the attempt of a unit anew, with its input evaluated again (`retry`, forks).
+    """Restart the attempt of a unit and evaluate its input again (`retry`, forks).
 
     Args:
-        unit: The unit, whatever it does; if its attempt ran, that is over.
+        unit: The unit, in any phase. If its attempt was running, it has ended.
     """
     if unit["phase"] == "run":
         budgets.settle_unit(tx, unit)

@@ -1,4 +1,4 @@
-"""Cancelling: a step withdraws others, or somebody the execution (docs/language.md: cancel)."""
+"""Cancellation of steps by a step, and of the whole execution (docs/language.md: cancel)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def cancel(tx: Transition, unit: Unit) -> None:
-    """Do what a `cancel` step says, then let it go on.
+    """Perform a `cancel` step, then let it continue.
 
     Args:
-        unit: Its unit. If it is withdrawn by itself, nothing follows.
+        unit: Its unit. If it withdraws itself, it does not continue.
     """
     act = tx.act_of(unit)
     spec = tx.node(act).cancel
@@ -43,7 +43,7 @@ def cancel(tx: Transition, unit: Unit) -> None:
         tx.agenda.append(entries.flow_cancelled(text))
         return
     hit: list[str] = []
-    # All are looked up first: with a group around it, this step is withdrawn itself.
+    # All are looked up first, because a group around this step withdraws the step itself.
     for instance in [
         instance for target in spec["targets"] for instance in _instances(tx, act, target)
     ]:
@@ -56,24 +56,24 @@ def cancel(tx: Transition, unit: Unit) -> None:
 
 
 def _instances(tx: Transition, act: Activation, target: int) -> list[Activation]:
-    """Return the live activations of a step in this scope or one around it, by birth."""
+    """Return the live activations of a step in this scope or a surrounding one, oldest first."""
     body = tx.graph.node(target).body
     for scope in map(tx.scope_of, tx.acts_around(act)):
         if scope["body"] == body:
             return [tx.state["acts"][n] for n, step in scope["live"].items() if step == target]
         if tx.graph.body(scope["body"]).kind == "flow":
-            break  # a flow that runs itself has the step too: that is another one
+            break  # a recursive flow has the step too, in a different run
     return []
 
 
 def _withdraw(tx: Transition, act: Activation, how: str, reason: str) -> None:
-    """Withdraw one activation, as cancelled, as failed, or as done so far."""
+    """Withdraw an activation as cancelled, as failed, or as succeeded with its output so far."""
     node = tx.node(act)
     output = _so_far(tx, act) if how == "succeeded" else None
     if how == "failed":
         then = entries.counted(act["id"]) if has_items(act) else entries.goes_on(act["id"])
         if held_failures.hold_act(tx, act, then):
-            return  # what is done of it stays so, and what is at work goes on
+            return  # its finished work stays, and running work continues
     close_units(tx, act)
     if how == "succeeded":
         then = entries.act_ended(act["id"], "succeeded", "ok", output)
@@ -98,7 +98,7 @@ def _withdraw(tx: Transition, act: Activation, how: str, reason: str) -> None:
 
 
 def _so_far(tx: Transition, act: Activation) -> Plain:
-    """Return the output so far: of a map the list, of a group its `output`, else null."""
+    """Return the output so far: the list of a map, the `output` of a group, else null."""
     if has_items(act):
         return [None if r is None else r[1] for r in act["results"]]
     unit = tx.state["units"][next(iter(act["units"]))] if act["units"] else None
@@ -120,12 +120,12 @@ def _so_far(tx: Transition, act: Activation) -> Plain:
 def cancel_flow(tx: Transition, reason: str, at_once: bool) -> None:
     """Withdraw the whole execution (pattern 20).
 
-    What its own handlers say about errors does not apply, but a handler of the flow that names
-    `Cancelled` and compensates is heard, unless `at_once`.
+    Its error handlers do not apply, with one exception: a handler of the flow that names
+    `Cancelled` and compensates is used, unless `at_once`.
 
     Args:
-        reason: Why, in words.
-        at_once: Skip compensation and `finally`, also of a cancelling that is under way.
+        reason: The reason, as text.
+        at_once: Skip compensation and `finally`, including those of a cancellation in progress.
     """
     scope = next((s for s in tx.state["scopes"].values() if not s["unit"]), None)
     if scope is None or (tx.state["cancelling"] and not at_once):

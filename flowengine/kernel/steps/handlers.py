@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 def find(
     tx: Transition, names: Names, specs: list[HandlerSpec], error: ErrorData
 ) -> HandlerSpec | None:
-    """Return the first handler that fits an error, or None.
+    """Return the first handler that matches an error, or None.
 
     Args:
-        names: What the conditions see; `error` is among them.
+        names: The names that the conditions can read, including `error`.
         specs: The handlers, in the order of the file.
-        error: What happened.
+        error: The error.
 
     Returns:
         The handler.
@@ -47,7 +47,7 @@ def find(
 
 
 def handle(tx: Transition, act: Activation, error: ErrorData) -> None:
-    """Pass an error to the first matching handler of a step; without one, fail the scope."""
+    """Pass an error to the first matching handler of a step. Without one, fail the scope."""
     if held_failures.hold_act(tx, act, entries.begin_act(act["id"])):
         return
     specs = tx.node(act).on_error
@@ -72,13 +72,13 @@ def handle(tx: Transition, act: Activation, error: ErrorData) -> None:
 
 
 def compensated(tx: Transition, act: Activation, index: int, error: ErrorData) -> None:
-    """Clean up what is due, then do what a handler says that has compensated."""
+    """Run due cleanups, then perform a handler that has compensated."""
     if not cleaning.clean_first(tx, "act", act, entries.handled(act["id"], index, error), error):
         perform(tx, act, tx.node(act).on_error[index], error)
 
 
 def fail(tx: Transition, act: Activation, error: ErrorData, handler: int = -1) -> None:
-    """End the scope of a step with its error, as a handler says or because there is none."""
+    """Fail the scope of a step with its error, with or without a handler."""
     tx.note(act, "failed", error=error, handler=handler)
     scope = tx.scope_of(act)
     if tx.blame is not None:
@@ -86,17 +86,17 @@ def fail(tx: Transition, act: Activation, error: ErrorData, handler: int = -1) -
     hand_over(tx, act)
     routing.forget_activation(tx, act)
     routing.end_token(tx, scope, act["line"], act["past"])
-    # At once: nothing that was set off before may begin in a scope that has failed.
+    # At once: earlier entries must not begin work in a scope that has failed.
     tx.agenda.appendleft(entries.scope_failed(scope["id"], error))
 
 
 def perform(tx: Transition, act: Activation, spec: HandlerSpec, error: ErrorData) -> None:
-    """Do what a handler says.
+    """Perform a handler.
 
     Args:
         act: The activation that failed.
-        spec: The handler; if it compensates, that has been done.
-        error: What it failed with.
+        spec: The handler. If it compensates, that has been done.
+        error: The error of the activation.
     """
     names = Names(tx, act, extra={"error": error})
     do = spec.get("do", "raise")
@@ -126,12 +126,12 @@ def perform(tx: Transition, act: Activation, spec: HandlerSpec, error: ErrorData
 
 
 def instead(given: Plain, address: str, error: ErrorData) -> ErrorData:
-    """Return what a handler raises instead of an error: another one, or one again as it is.
+    """Return the error that a handler raises instead: a new one, or a caught one unchanged.
 
     Args:
-        given: What its `fail` gives.
-        address: Where a new error comes from.
-        error: What was caught; the cause of a new error.
+        given: The value of its `fail`.
+        address: The address of a new error.
+        error: The caught error, which is the cause of a new one.
     """
     failure = raised(given)
     if isinstance(failure, StepFailure):
@@ -143,7 +143,7 @@ def instead(given: Plain, address: str, error: ErrorData) -> ErrorData:
 def _targets(
     tx: Transition, act: Activation, output: Plain, outcome: str, error: ErrorData | None = None
 ) -> list[int]:
-    """Return where the step's own `next` leads; if it leads nowhere, no handler is asked again."""
+    """Return the targets of the step's own `next`. Its failure is not passed to a handler again."""
     extra = {"output": output, "outcome": outcome, "error": error}
     return routing.choose(tx.node(act), Names(tx, act, extra=extra), outcome)
 
@@ -158,11 +158,11 @@ def _go_on(
     error: ErrorData | None = None,
     handled: ErrorData | None = None,
 ) -> None:
-    """Continue after a failed step; without an error, it counts as succeeded.
+    """Continue after a failed step. Without an error, it counts as succeeded.
 
     Args:
-        error: What it failed with.
-        handled: What it would have failed with, if it counts as succeeded.
+        error: The error, if the step counts as failed.
+        handled: The error that was handled, if the step counts as succeeded.
     """
     node = tx.node(act)
     status, outcome = ("failed", "failed") if error is not None else ("succeeded", "ok")

@@ -5,7 +5,7 @@
        └──────────────────────── pause of `every` ◄────────────────┘
 
 `max` is evaluated once, before the first round. Each round has its own retries, lock and writes.
-A loop gives the output of its last round; with `keep` those of all.
+The output of a loop is the output of its last round, or with `keep` those of all rounds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def begin_round(tx: Transition, unit: Unit) -> None:
     """Begin the next round of a loop, or end the loop if `while` no longer holds.
 
     Args:
-        unit: The unit that loops.
+        unit: The unit of the loop.
     """
     act = tx.state["acts"][unit["act"]]
     node = tx.graph.nodes[act["step"]]
@@ -56,7 +56,7 @@ def begin_round(tx: Transition, unit: Unit) -> None:
         last = unit.get("last")
         if "before" in spec:
             seen = {"output": last, "outcome": "ok" if unit["round"] else None}
-            # Before the first round there is no `round` yet: the condition sees the first one.
+            # The condition reads the round that is about to begin.
             unit["round"] += 1
             again = holds(Names(tx, act, unit, unit.get("seen"), seen), spec["before"])
             unit["round"] -= 1
@@ -79,7 +79,7 @@ def begin_round(tx: Transition, unit: Unit) -> None:
 
 
 def _too_many(tx: Transition, node: Node, unit: Unit) -> StepFailure:
-    """Return why no further round may begin: there were `max`, or too many within one event."""
+    """Return the error for a round beyond `max`, or for too many rounds within one event."""
     if unit["round"] >= unit["max"]:
         return StepFailure(
             "LoopLimit",
@@ -95,7 +95,7 @@ def _too_many(tx: Transition, node: Node, unit: Unit) -> StepFailure:
 
 
 def pause_before_round(tx: Transition, unit: Unit) -> None:
-    """Wait for `loop.every`, then begin the next round; begin it now if left empty."""
+    """Wait for `loop.every`, then begin the next round. Without `every`, begin it now."""
     act = tx.act_of(unit)
     spec = tx.node(act).loop
     assert spec is not None
@@ -116,6 +116,6 @@ def pause_before_round(tx: Transition, unit: Unit) -> None:
 
 
 def of_loop(node: Node, unit: Unit, last: Plain) -> Plain:
-    """Return what a loop gives: the output of its last round, or with `keep` those of all."""
+    """Return the output of a loop: that of its last round, or with `keep` those of all rounds."""
     assert node.loop is not None
     return unit.get("outputs", []) if node.loop.get("keep") else last

@@ -1,12 +1,12 @@
-"""Maps: what becomes of a map as its items end (docs/language.md: map; patterns 12-15, 34-36, 42).
+"""Maps: the effects of ended items (docs/language.md: map. Patterns 12-15, 34-36, 42).
 
-    item ended ─► enough for `join.need`? ─► the token goes on early: the others are cancelled, or
-       │                                     run on and change nothing for anybody else
+    item ended ─► enough for `join.need`? ─► the token leaves early: the others are cancelled, or
+       │                                     continue without effects outside the map
        ├─ failed ─► `on_item_error: stop`, or more than `max_failures`: the others are cancelled
        └─► further items ─► none left ─► the list of outputs, `MapFailed` or `TooFew`
 
-Under `join: none` each item goes along `next` as a token of its own, and none leaves for the map.
-Which items there are, and when they begin: `tokens.map_items`.
+Under `join: none` each item continues along `next` as a separate token, and the map itself sends
+none. `tokens.map_items` has the items and their start.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def item_failed(tx: Transition, act: Activation, unit: Unit, error: ErrorData) -> None:
-    """Count an item that has failed; its map stops, or goes on without it."""
+    """Count an item that has failed. Its map stops, or continues without it."""
     tx.note(act, "failed", unit=unit, error=error)
     if tx.blame is not None:
         tx.blame.add(("items", act["id"]), ("unit", unit["id"]))
@@ -62,15 +62,15 @@ def item_failed(tx: Transition, act: Activation, unit: Unit, error: ErrorData) -
 def item_leaves(
     tx: Transition, act: Activation, unit: Unit, targets: list[int], output: Plain, outcome: str
 ) -> None:
-    """Send an item on along `next` as a token of its own (patterns 12, 42).
+    """Send an item along `next` as a separate token (patterns 12, 42).
 
     Args:
         tx: The transition.
         act: The map's activation.
         unit: The item's unit, which has ended.
-        targets: Where the item goes.
-        output: What it gave.
-        outcome: How it ended.
+        targets: The targets of the item.
+        output: Its output.
+        outcome: Its outcome.
     """
     node = tx.node(act)
     past = provenance.share(tx.state, act["past"])
@@ -86,9 +86,9 @@ def item_leaves(
 
 
 def counted(tx: Transition, act: Activation) -> None:
-    """Let a map go on, or give it up, if it has come to that; else begin further items.
+    """Let a map continue or fail if enough items have ended, else begin further items.
 
-    Called when one of its items has ended, and when state that its `need` names has changed.
+    Called when an item has ended, and when state that its `need` names has changed.
 
     Args:
         tx: The transition.
@@ -111,13 +111,13 @@ def counted(tx: Transition, act: Activation) -> None:
 
 
 def _may_not_reach(act: Activation, spec: MapSpec) -> bool:
-    """Return whether too many items have failed for a map, whatever may still change."""
+    """Return whether too many items of a map have failed, regardless of later changes."""
     settled = spec["need"][0] == "const" and "more" not in spec
     return settled and len(act["over"]) - act["failed"] < act["need"]
 
 
 def _go_early(tx: Transition, act: Activation) -> None:
-    """Let a map go on with the items that have succeeded (patterns 34-36)."""
+    """Let a map continue with the items that have succeeded (patterns 34-36)."""
     spec = tx.node(act).map
     assert spec is not None
     if spec.get("late") == "cancel":
@@ -144,14 +144,14 @@ def _go_early(tx: Transition, act: Activation) -> None:
 
 
 def _cancel_items(tx: Transition, act: Activation) -> None:
-    """Withdraw the items that still run; those not begun never will."""
+    """Withdraw the items that still run, and do not begin the remaining ones."""
     for number in list(act["units"]):
         close_unit(tx, tx.state["units"][number])
     act["next"] = len(act["over"])
 
 
 def end_map(tx: Transition, act: Activation) -> None:
-    """End a map all of whose items have ended; one to which an item was added since goes on.
+    """End a map whose items have all ended, unless another item was added since then.
 
     Args:
         tx: The transition.
@@ -161,7 +161,7 @@ def end_map(tx: Transition, act: Activation) -> None:
         return
     again = entries.items_ended(act["id"])
     if act.get("left_early"):
-        end_bounds(tx, act)  # those of a map that began anew after its token had left
+        end_bounds(tx, act)  # set again if the map was restarted after its token had left
         variables.make_fitting(tx, act)
         hand_over(tx, act)
         routing.forget_activation(tx, act)
@@ -186,11 +186,11 @@ def end_map(tx: Transition, act: Activation) -> None:
 
 
 def items_left(tx: Transition, act: Activation) -> None:
-    """End a map whose items have gone on by themselves: no token of its own leaves.
+    """End a map whose items have continued as separate tokens, without a token for the map.
 
     Args:
         tx: The transition.
-        act: The map's activation; nothing of it runs any more.
+        act: The map's activation, which has no running work.
     """
     end_bounds(tx, act)
     tx.note(act, "succeeded", outcome="ok")
@@ -233,7 +233,7 @@ def _blame_items(tx: Transition, act: Activation) -> None:
 
 
 def fail_map(tx: Transition, act: Activation, failure: Broken) -> None:
-    """Fail a map that runs because of what it says of itself, not because of an item."""
+    """Fail a running map because of its settings rather than an item."""
     if not held_failures.hold_act(tx, act, entries.counted(act["id"])):
         close_units(tx, act)
         activation_failed(tx, act, as_error(failure, tx.step_address(act)))

@@ -1,11 +1,11 @@
-"""`retry`: another attempt after one that failed (docs/language.md: retry).
+"""`retry`: another attempt after a failed one (docs/language.md: retry).
 
     failed ─► tries left, and may this error be retried? ─► pause ─► attempt
                  └─ no: the unit has failed
 
-Pauses grow by `backoff` from `delay` up to `max_delay`, and jitter shortens them; one that the
-error itself asks for (`retry_after`) is kept if it is longer. Attempts that a crash cut off do not
-count. To retry an execution that has failed is something else: `recovery.retrying`.
+Pauses grow by `backoff` from `delay` up to `max_delay`, and jitter shortens them. A longer pause
+requested by the error itself (`retry_after`) takes precedence. Attempts that a crash cut off do not
+count. `recovery.retrying` handles the retry of a failed execution, which is unrelated.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 def tries_again(tx: Transition, unit: Unit, error: ErrorData) -> bool:
-    """Say whether `retry` allows another attempt.
+    """Return whether `retry` permits another attempt.
 
     Args:
         unit: The unit whose attempt failed.
-        error: What it failed with.
+        error: The error of the attempt.
 
     Returns:
         Whether another attempt follows.
@@ -54,7 +54,7 @@ def tries_again(tx: Transition, unit: Unit, error: ErrorData) -> bool:
 
 
 def pause_before_attempt(tx: Transition, unit: Unit, error: ErrorData) -> None:
-    """Set the pause before another attempt, after one that failed with `error`."""
+    """Set the pause before another attempt, after an `error`."""
     pause = max(_pause(tx, unit), error.get("retry_after") or 0)
     move(unit, "pause")
     unit["timer"] = tx.set_timer(pause, "pause", unit["id"])
@@ -64,7 +64,8 @@ def pause_before_attempt(tx: Transition, unit: Unit, error: ErrorData) -> None:
 def _pause(tx: Transition, unit: Unit) -> int:
     """Return the pause before the next attempt (ms): exponential, with jitter.
 
-    The jitter is drawn from the execution, the unit and the attempt, so that replay draws the same.
+    The jitter is derived from the execution, the unit and the attempt, so that replay gets the
+    same.
     """
     spec = tx.node(tx.act_of(unit)).retry
     assert spec is not None

@@ -1,7 +1,7 @@
-"""Scopes: a body at work, from its first tokens to its end (docs/language.md: Order).
+"""Scopes: a running body, from its first tokens to its end (docs/language.md: Order).
 
-open ─► tokens ─► none left ─► ended: the unit of the group or subflow goes on with its output
-             └─► an unhandled error, `end_all`: the rest is withdrawn
+open ─► tokens ─► none left ─► ended: the unit of the group or subflow continues with its output
+             └─► an unhandled error, `end_all`: the other tokens are withdrawn
 """
 
 from __future__ import annotations
@@ -26,19 +26,17 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.records import Activation, Scope, Unit
 
-"""A scope with one of these is not over, though it has no token."""
-
 
 def open_scope(
     tx: Transition, body: int, unit: Unit | None, frame: int = 0, *, queued: bool = False
 ) -> Scope:
-    """Open a scope and put its first tokens into it.
+    """Open a scope and create its first tokens.
 
     Args:
-        body: Which body.
-        unit: The unit of the group, or of the step that runs a subflow; None for the main flow.
-        frame: Of a subflow; with it goes a reference to its lowest layer.
-        queued: Its first tokens wait until it is its turn.
+        body: Index of the body.
+        unit: The unit of the group, or of the step that runs a subflow. None for the main flow.
+        frame: Frame of a subflow. The scope takes over a reference to its lowest layer.
+        queued: The first tokens wait for their turn.
 
     Returns:
         The scope.
@@ -81,7 +79,7 @@ def open_scope(
 
 
 def start(tx: Transition, scope: Scope, line: list[int]) -> None:
-    """Put the first tokens into a scope; what is to be open from its start is opened before.
+    """Create the first tokens of a scope, after its initial environments have been opened.
 
     Args:
         line: Line of descent of the tokens.
@@ -103,11 +101,11 @@ def _put_tokens(tx: Transition, scope: Scope, line: list[int]) -> None:
 
 
 def opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
-    """Go on when what is to be open from the start of a flow is open, or cannot be had.
+    """Continue a flow whose initial environments are open, or could not be opened.
 
     Args:
-        act: The activation that has opened it.
-        error: Why it cannot be had; then the flow has failed.
+        act: The activation that has opened them.
+        error: The error, if they could not be opened. The flow then fails.
     """
     scope = tx.scope_of(act)
     hidden_steps.end_hidden(tx, act, error)
@@ -123,19 +121,19 @@ def opened(tx: Transition, act: Activation, error: ErrorData | None) -> None:
 
 
 def first_line(tx: Transition) -> list[int]:
-    """Return the line of the flow's first token: tokens that triggers begin come after it."""
+    """Return the line of the flow's first token. Tokens of triggers come after it."""
     return [0] if "triggered" in tx.state else []
 
 
 def _is_uncounted(tx: Transition, body: int, act: Activation | None) -> bool:
-    """Return whether activations in a scope count for no limit: in map items and in `finally`."""
+    """Return whether activations in a scope do not count for `limits.steps`."""
     if act is None:
         return False
     return tx.scope_of(act)["mapped"] or has_items(act) or tx.graph.body(body).kind == "finally"
 
 
 def end_if_empty(tx: Transition, scope: Scope) -> bool:
-    """End a scope in which no token is left.
+    """End a scope without tokens.
 
     Returns:
         Whether it has ended.
@@ -151,11 +149,11 @@ def end_if_empty(tx: Transition, scope: Scope) -> bool:
 
 
 def end_all(tx: Transition, scope: Scope, line: list[int], past: int) -> None:
-    """End a scope because one of its tokens says so: its other tokens are withdrawn (pattern 43).
+    """End a scope because of one of its tokens, and withdraw the other tokens (pattern 43).
 
     Args:
         line: Line of descent of the token.
-        past: What lies behind it.
+        past: The past of the token.
     """
     empty_scope(tx, scope)
     scope["ended"].append([line, past])
@@ -163,7 +161,7 @@ def end_all(tx: Transition, scope: Scope, line: list[int], past: int) -> None:
 
 
 def succeed_scope(tx: Transition, scope: Scope) -> None:
-    """End an empty scope: its flow has succeeded, or the group's unit goes on."""
+    """End an empty scope. Its flow has succeeded, or the group's unit continues."""
     past = routing.merged_past(tx, scope)
     body = tx.graph.body(scope["body"])
     if body.kind == "flow":
@@ -197,7 +195,7 @@ def succeed_scope(tx: Transition, scope: Scope) -> None:
 
 
 def hold_end(tx: Transition, scope: Scope, past: int) -> bool:
-    """Hold a scope whose outputs have no value, if that is asked for; its past stays with it."""
+    """Hold a scope whose outputs have no value, if requested. It keeps its past."""
     if not held_failures.hold_scope(tx, scope, entries.end_anew(scope["id"])):
         return False
     scope["ended"].append([[], past])
@@ -205,6 +203,6 @@ def hold_end(tx: Transition, scope: Scope, past: int) -> bool:
 
 
 def keep_for_finally(tx: Transition, scope: Scope, past: int) -> None:
-    """Give the `finally` of a scope the past of its tokens, which somebody else takes."""
+    """Share the past of a scope's tokens with its `finally`. The caller keeps its own reference."""
     if tx.graph.body(scope["body"]).final >= 0:
         scope["ended"].append([[], provenance.share(tx.state, past)])

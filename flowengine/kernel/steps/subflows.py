@@ -1,13 +1,13 @@
-"""Subflows: a flow at work inside another one, as a scope of the same execution.
+"""Subflows: flows that run inside another one, each as a scope of the same execution.
 
 See docs/language.md: flow.
 
     attempt ─► inputs: validated, defaults filled in ─► frame ─► scope ─► outputs, or an error
 
-A flow may run itself: its steps are there once, and each time it runs it has a scope and a *frame*
-of its own, with what its expressions see: inputs, state, keys of signals. The scope ends with the
-subflow. The frame stays as long as anything refers to a past inside the subflow, such as a step
-that can still be undone; see `state.Frame`.
+A flow can run itself. Its steps exist once, but each run has a separate scope and *frame*, which
+contains the inputs, state and signal keys for its expressions. The scope ends with the subflow. The
+frame is kept as long as a record refers to a past inside the subflow, such as a step that can still
+be undone. See `state.records.Frame`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def enter(tx: Transition, unit: Unit) -> None:
         unit: The unit of the step.
 
     Raises:
-        StepFailure: An input does not fit, or subflows run too deep inside one another.
+        StepFailure: An input does not fit, or subflows are nested too deeply.
         EvaluationError: An argument, a computed default, or the key of a signal has no value.
     """
     act = tx.act_of(unit)
@@ -47,7 +47,7 @@ def enter(tx: Transition, unit: Unit) -> None:
     flow = tx.graph.flows[number]
     names = Names(tx, act, unit)
     given = call_questions.arguments(tx, unit, names) if node.args is not None else {}
-    if node.input is not None:  # what people were asked about is a part of it
+    if node.input is not None:  # the arguments are part of the input
         given = evaluate(names.having({"args": given}), node.input)
     frame = _new_frame(tx, number, names.frame)
     try:
@@ -63,7 +63,7 @@ def enter(tx: Transition, unit: Unit) -> None:
 
 
 def _new_frame(tx: Transition, number: int, up: int) -> int:
-    """Add a frame, which nothing refers to but its lowest layer, and return its number."""
+    """Add a frame and its lowest layer, which holds the only reference to it. Return its number."""
     flow = tx.graph.flows[number]
     around = tx.state["frames"][up] if up else None
     depth = around["depth"] + 1 if around is not None else 1

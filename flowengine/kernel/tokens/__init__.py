@@ -1,1 +1,1 @@
-"""Where tokens go, how they meet, and how one enters a step."""
+"""Routing of tokens, joins, and the entry of a token into a step."""

@@ -1,6 +1,6 @@
 """Activations: a token enters a step (docs/language.md: Steps, Modifiers, map).
 
-arrivals ─► merge pasts ─► limits ─► when ─► deadline ─► map: an item each, or one unit
+arrivals ─► merge pasts ─► limits ─► when ─► deadline ─► map: one unit per item, or one unit
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
-    """Activate a step with the tokens that a join has let through.
+    """Activate a step with the tokens that a join has released.
 
     Args:
         tx: The transition.
         step: The step.
-        arrivals: The tokens taken; they become one.
+        arrivals: The released tokens. They become one token.
     """
     node = tx.graph.nodes[step]
     act = new_activation(tx, node, arrivals)
@@ -50,7 +50,7 @@ def activate(tx: Transition, step: int, arrivals: list[Arrival]) -> None:
 
 
 def new_activation(tx: Transition, node: Node, arrivals: list[Arrival]) -> Activation:
-    """Return a new activation, put into the state."""
+    """Add a new activation to the state and return it."""
     first = arrivals[0]
     scope = tx.state["scopes"][first["scope"]]
     came = [[first["source"], first["output"]]]
@@ -65,14 +65,14 @@ def new_activation(tx: Transition, node: Node, arrivals: list[Arrival]) -> Activ
 def put_activation(
     tx: Transition, scope: Scope, step: int, arrivals: list[list[Any]], token: Arrival | Activation
 ) -> Activation:
-    """Put a new activation into the state.
+    """Add a new activation to the state and return it.
 
     Args:
         tx: The transition.
         scope: Its scope.
         step: Its step.
-        arrivals: `[source, output]` of each token taken.
-        token: What it carries on.
+        arrivals: `[source, output]` of each arrival.
+        token: The token that it continues.
 
     Returns:
         The activation.
@@ -102,7 +102,7 @@ def put_activation(
 
 
 def _merge(tx: Transition, node: Node, act: Activation, arrivals: list[Arrival]) -> None:
-    """Merge the tokens of several arrivals into that of the activation."""
+    """Merge the tokens of several arrivals into the token of the activation."""
     for arrival in arrivals[1:]:
         learn(act, arrival.get("knows"))
     ordered = sorted(arrivals, key=lambda a: (a["line"], node.sources.index(a["source"])))
@@ -139,14 +139,14 @@ def count(tx: Transition, scope: Scope, act: Activation) -> None:
     Args:
         tx: The transition.
         scope: Its scope.
-        act: The activation; its number is filled in.
+        act: The activation. Its number is filled in.
 
     Raises:
         StepFailure: `LimitExceeded`.
     """
     step = act["step"]
     body = tx.graph.bodies[scope["body"]]
-    if body.repeats or scope["counts"]:  # of another form of the flow, perhaps
+    if body.repeats or scope["counts"]:  # an earlier form of the flow may have counted
         act["number"] = scope["counts"][step] = scope["counts"].get(step, 0) + 1
         hits = scope["hits"][step] = scope["hits"].get(step, 0) + 1
         limits = tx.graph.flows[body.flow].limits
@@ -162,9 +162,10 @@ def count(tx: Transition, scope: Scope, act: Activation) -> None:
 
 
 def _count_step(tx: Transition, frame: int) -> None:
-    """Count an activation for `limits.steps` of the flows around it, up to one that counts alone.
+    """Count an activation for `limits.steps` of the flows around it.
 
-    For those around such a flow, all of it is the one step that runs it.
+    It stops at the first flow that counts separately. The flows around that one count all of it as
+    the single step that runs it.
     """
     frames = [*_counting(tx, frame)] if frame else ()
     if not (frames and tx.flow_of(frames[-1]).counts_alone):
@@ -181,7 +182,7 @@ def _count_step(tx: Transition, frame: int) -> None:
 
 
 def _counting(tx: Transition, frame: int) -> Iterator[int]:
-    """Yield the subflows around a place, innermost first, that count what is activated there."""
+    """Yield the subflows around a place that count its activations, innermost first."""
     while frame and frame in tx.state["frames"]:
         yield frame
         if tx.flow_of(frame).counts_alone:
@@ -195,14 +196,14 @@ def _refuse_more(limit: int) -> NoReturn:
 
 
 def begin_act(tx: Transition, act: Activation) -> None:
-    """Begin an activation anew, which has been counted; nothing of it is at work.
+    """Restart an activation that has been counted and has no running work.
 
     Args:
         tx: The transition.
         act: The activation.
     """
     scope, step = tx.scope_of(act), act["step"]
-    if step in scope["hits"]:  # somebody has looked at it, as at a wait
+    if step in scope["hits"]:  # an operator has intervened, as in a wait
         scope["hits"][step] = 1
     if "deadline" in act:
         tx.clear_timer(act.pop("deadline"))
@@ -218,7 +219,7 @@ def begin_act(tx: Transition, act: Activation) -> None:
 
 
 def _check_steps(tx: Transition, frame: int) -> None:
-    """Refuse to begin anew what was one activation too many."""
+    """Reject a restart if its activation exceeded `limits.steps`."""
     frames = [*_counting(tx, frame)]
     whole, flow = tx.state["steps"], tx.graph.flows[0]
     if frames and tx.flow_of(frames[-1]).counts_alone:

@@ -1,22 +1,23 @@
-"""Joins: how tokens that come to one step meet.
+"""Joins: the places where tokens that arrive at one step meet.
 
-See docs/language.md: Order; patterns 3, 7-9, 28-33, 37, 38, 41.
+See docs/language.md: Order. Patterns 3, 7-9, 28-33, 37, 38, 41.
 
 | kind     | holds                        | activates the step                                  |
 |----------|------------------------------|-----------------------------------------------------|
-| (none)   | nothing                      | at each arrival; the checker proved that one comes  |
+| (none)   | nothing                      | at each arrival, which is provably the only one     |
 | `each`   | nothing                      | at each arrival                                     |
-| `all`    | arrivals, by source          | when every source has one; takes one from each      |
+| `all`    | arrivals, by source          | when every source has one. Takes one from each      |
 | `active` | arrivals                     | when no other live token can still arrive           |
 | `count`  | a round of arrivals          | at the `need`-th arrival of the round               |
 
-A round of a counting join is open from its first arrival until every source has arrived, a trigger
-aside, or nobody can arrive any more; `late` says what becomes of arrivals after the `need`-th. A
-token that left through the join carries the number of its round as a mark: if it comes back while
-that round is open it is kept, and comes again when the round has ended.
+A round of a counting join is open from its first arrival until every source except a trigger has
+sent one, or until no other token can arrive. `late` defines what happens to arrivals after the
+`need`-th. A token that left through the join carries the number of its round as a mark. If the
+token returns while that round is open, it is kept and arrives again when the round has ended.
 
-Whether a token can still arrive is a counter, `upstream`, kept for each join at which a token waits
-or whose round is open: the number of live positions of the scope from which a way leads to it.
+The counter `upstream` shows whether a token can still arrive. It is the number of live positions of
+the scope from which a path leads to the join. It exists for each join that holds a token or has an
+open round.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Arrival, JoinState, Scope
 
 _NEVER = float("inf")
-"""More than can wait: of joins that do not watch their upstream."""
+"""Greater than any number of waiting tokens: for joins that do not watch their upstream."""
 
 
 def arrive(tx: Transition, arrival: Arrival) -> None:
-    """Take a token that arrives at a step.
+    """Accept a token that arrives at a step.
 
     Args:
         arrival: The token.
@@ -69,7 +70,7 @@ def _count_waiting(tx: Transition, scope: Scope, node: Node, change: int) -> Non
 
 
 def _armed(tx: Transition, scope: Scope, node: Node) -> JoinState:
-    """Return the state of a join that watches who can still reach it, watching from now on."""
+    """Return the record of a join, and start counting the tokens that can still reach it."""
     join = scope["joins"].setdefault(node.index, {**moves.new_join(), "round": 0})
     if "upstream" not in join:
         body, step = tx.graph.body(scope["body"]), node.index
@@ -114,7 +115,7 @@ def _arrive_count(tx: Transition, scope: Scope, node: Node, arrival: Arrival) ->
 
 
 def look_again(tx: Transition, number: int) -> None:
-    """Evaluate `need` anew for the rounds of a scope whose `need` had no value.
+    """Evaluate `need` again for the rounds of a scope for which it had no value.
 
     Args:
         tx: The transition.
@@ -143,10 +144,10 @@ def _end_if_all_seen(tx: Transition, scope: Scope, node: Node, round_: JoinState
 
 
 def _is_of_next_round(node: Node, round_: JoinState, source: int) -> bool:
-    """Return whether a join that queues has taken a token of this round from an edge already.
+    """Return whether a queuing join already has a token from an edge in this round.
 
-    A round stands for one wave of tokens, one on each edge; where there is only one edge, its
-    threads are what is counted.
+    A round is one wave of tokens, one from each edge. If there is only one edge, the round counts
+    its tokens.
     """
     assert node.join is not None
     waves = round_["phase"] == "fired" or len(node.sources) > 1
@@ -161,12 +162,12 @@ def _keep(tx: Transition, scope: Scope, node: Node, round_: JoinState, arrival: 
 def _open_round(
     tx: Transition, scope: Scope, node: Node, round_: JoinState, arrival: Arrival
 ) -> None:
-    """Begin a round; what `need` is, is evaluated now, with the past of the first arrival."""
+    """Begin a round and evaluate `need` with the past of its first arrival."""
     moves.begin_round(round_, _need(tx, scope, node, arrival))
 
 
 def _need(tx: Transition, scope: Scope, node: Node, first: Arrival) -> int | None:
-    """Return how many arrivals a round needs; None: that has no value, and the scope is held."""
+    """Return how many arrivals a round needs, or None if that failed and the scope is held."""
     assert node.join is not None
     try:
         need = evaluate(of_scope(tx, scope, first["past"]), node.join["need"])
@@ -191,7 +192,7 @@ def _fire(tx: Transition, scope: Scope, node: Node, round_: JoinState) -> None:
 
 
 def _take(tx: Transition, scope: Scope, node: Node, round_: JoinState) -> list[Arrival]:
-    """Take the arrivals of a round; on a cycle each carries from now on which round it was."""
+    """Remove the arrivals of a round. On a cycle, mark each with the number of the round."""
     taken = round_["counted"]
     round_["counted"] = []
     cyclic = _on_cycle(tx, scope, node)
@@ -203,18 +204,18 @@ def _take(tx: Transition, scope: Scope, node: Node, round_: JoinState) -> list[A
 
 
 def _on_cycle(tx: Transition, scope: Scope, node: Node) -> bool:
-    """Return whether a token that leaves through a join may come back to it."""
+    """Return whether a token that leaves through a join can return to it."""
     return tx.graph.body(scope["body"]).reaches(node.index, node.index)
 
 
 def _end_round(tx: Transition, scope: Scope, node: Node, round_: JoinState) -> None:
-    """End a round: what was kept comes again, in order of arrival."""
+    """End a round. The kept arrivals arrive again, in order."""
     kept = round_["kept"]
     again = moves.end_round(round_)
     del scope["joins"][node.index]
     if _on_cycle(tx, scope, node):
         scope["joins"][node.index] = again
-    else:  # nothing carries the number of this round
+    else:  # no token carries the number of this round
         kept, later = _next_wave(node, kept)
         if later:
             scope["joins"][node.index] = {**again, "kept": later}
@@ -224,7 +225,7 @@ def _end_round(tx: Transition, scope: Scope, node: Node, round_: JoinState) -> N
 
 
 def _next_wave(node: Node, kept: list[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
-    """Divide what was kept of waves into the first of each edge, and what has to stay."""
+    """Split kept arrivals into the first of each edge and the rest."""
     first: dict[int, int] = {}
     for place, arrival in enumerate(kept):
         first.setdefault(arrival["source"], place)
@@ -243,7 +244,7 @@ def settle_joins(tx: Transition, scope: Scope) -> bool:
         scope: A scope in which a token has moved.
 
     Returns:
-        Whether a join acted.
+        Whether a join was settled.
     """
     ready = [
         step
@@ -258,13 +259,13 @@ def settle_joins(tx: Transition, scope: Scope) -> bool:
 
 
 def settle_stuck(tx: Transition, scope: Scope) -> bool:
-    """Settle the first stuck join of a scope: every token that can still reach it is at a join too.
+    """Settle the first stuck join of a scope: all tokens that can still reach it are held at joins.
 
     Args:
-        scope: A scope in which nothing else is left to do.
+        scope: A scope without other remaining work.
 
     Returns:
-        Whether a join acted.
+        Whether a join was settled.
     """
     body = tx.graph.body(scope["body"])
     stuck = [
@@ -282,7 +283,7 @@ def settle_stuck(tx: Transition, scope: Scope) -> bool:
 
 
 def _waiting_elsewhere(scope: Scope, body: Body, step: int) -> int:
-    """Return how many tokens that wait at other joins can reach the join of a step."""
+    """Return the number of tokens held at other joins that can reach the join of a step."""
     return sum(
         number_waiting(join)
         for other, join in scope["joins"].items()
@@ -291,7 +292,7 @@ def _waiting_elsewhere(scope: Scope, body: Body, step: int) -> int:
 
 
 def _act(tx: Transition, scope: Scope, index: int, join: JoinState) -> None:
-    """Fire an `active` join; end a round that has fired; fail one that is short."""
+    """Fire an `active` join, end a round that has fired, or fail a join with too few arrivals."""
     node = tx.graph.node(index)
     tx.touch(scope["id"])
     assert node.join is not None

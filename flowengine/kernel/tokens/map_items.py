@@ -1,12 +1,12 @@
-"""The items of a map: which there are, their keys, when each begins (docs/language.md: map).
+"""The items of a map: which items exist, their keys, when each begins (docs/language.md: map).
 
-    over ─► kept messages of `more` ─► keys ─► as many at once as `concurrency` has places
+    over ─► kept messages of `more` ─► keys ─► up to `concurrency` items at once
 
-A map begins its items in order and keeps `concurrency` of them busy; an item all of whose tokens
-wait holds no place. Items that have not begun are a number, those that have ended a short row.
-Each key is unique. A message that `more` names adds an item while the map runs.
+A map begins its items in order and keeps `concurrency` of them running. An item whose tokens all
+wait holds no place. Items that have not begun are only a number, and an item that has ended is a
+short row. Each key is unique. A message of the signal in `more` adds an item while the map runs.
 
-How items end, and the map with them: `steps.maps`.
+The end of items and maps is in `steps.maps`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 MAX_ITEMS = 1_000_000
-"""Of a map over a number, as of `range`: a slip of the keyboard must not fill the memory."""
+"""Maximum for a map over a number, as of `range`, so that a typing error cannot fill the memory."""
 
 
 OF_MAP = ("over", "keys", "next", "places", "results", "failed", "max_failures", "succeeded",
@@ -84,7 +84,7 @@ def begin_map(tx: Transition, node: Node, act: Activation, names: Names) -> None
 
 
 def _with_kept(tx: Transition, frame: int, signal: str, over: list[Plain]) -> list[Plain]:
-    """Return the items of a map with those that messages sent before it began add."""
+    """Return the items of a map, including those from messages sent before it began."""
     kept = tx.state["kept"].get(signal, [])
     added = [message for message in kept if is_for(tx, frame, message)]
     for message in added:
@@ -93,7 +93,7 @@ def _with_kept(tx: Transition, frame: int, signal: str, over: list[Plain]) -> li
 
 
 def _bound_failures(tx: Transition, node: Node, act: Activation) -> None:
-    """Fill in how many items of a map may fail, if it declares that."""
+    """Set how many items of a map may fail, if the map declares it."""
     spec = node.map
     assert spec is not None
     if "max_failures" in spec:
@@ -102,7 +102,7 @@ def _bound_failures(tx: Transition, node: Node, act: Activation) -> None:
 
 
 def _failures_allowed(failures: Plain, items: int) -> int:
-    """Return how many items may fail: a number, or a percentage of its items."""
+    """Return how many items may fail, from a number or a percentage of the items."""
     if isinstance(failures, str):
         with suppress(ValueError):
             return share(failures, items)
@@ -115,17 +115,17 @@ def _failures_allowed(failures: Plain, items: int) -> int:
 
 
 def need_now(tx: Transition, act: Activation) -> int:
-    """Return how many items of a map have to succeed, by what is known now (pattern 36).
+    """Return how many items of a map must succeed, according to the current state (pattern 36).
 
     Args:
         tx: The transition.
-        act: The activation of a map that has a `need`.
+        act: The activation of a map with a `need`.
 
     Returns:
-        The number; it is kept in the activation too.
+        The number, which is also stored in the activation.
 
     Raises:
-        StepFailure: It is no number of 1 or more.
+        StepFailure: It is not an integer of at least 1.
         EvaluationError: It has no value.
     """
     node = tx.node(act)
@@ -141,12 +141,12 @@ def need_now(tx: Transition, act: Activation) -> int:
 
 
 def add_item(tx: Transition, act: Activation, item: Plain) -> None:
-    """Add an item to a map that runs (pattern 15). One that cannot be added fails the map.
+    """Add an item to a running map (pattern 15). The map fails if the item cannot be added.
 
     Args:
         tx: The transition.
         act: The map's activation.
-        item: What a message brought.
+        item: The data of a message.
     """
     node = tx.node(act)
     index = len(act["over"])
@@ -157,7 +157,7 @@ def add_item(tx: Transition, act: Activation, item: Plain) -> None:
         act["over"].append(item)
         _bound_failures(tx, node, act)
     except (StepFailure, EvaluationError) as failure:
-        del act["over"][index:]  # a retry goes on without it
+        del act["over"][index:]  # a retry continues without it
         tx.agenda.append(entries.map_broken(act["id"], failure))
         return
     act["keys"].append(key)
@@ -181,7 +181,7 @@ def fill(tx: Transition, act: Activation) -> None:
 
 
 def _keys(tx: Transition, node: Node, act: Activation) -> list[str]:
-    """Return the keys of all items: their index, or what `key` gives; they must be unique."""
+    """Return the keys of all items, and raise an error if they are not unique."""
     spec = node.map
     assert spec is not None
     if "key" not in spec:
@@ -196,7 +196,7 @@ def _keys(tx: Transition, node: Node, act: Activation) -> list[str]:
 
 
 def _key(tx: Transition, node: Node, act: Activation, index: int, item: Plain) -> str:
-    """Return the key of an item: its index, or what `key` gives."""
+    """Return the key of an item: the value of `key`, or its index."""
     spec = node.map
     assert spec is not None
     if "key" not in spec:

@@ -1,4 +1,4 @@
-"""Tokens: where they go when a step has ended, and what they carry (docs/language.md: Order)."""
+"""Tokens: their targets when a step has ended, and their data (docs/language.md: Order)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def routes(node: Node, outcome: str) -> bool:
-    """Return whether a step's `next` takes an outcome that otherwise would raise.
+    """Return whether a step's `next` handles an outcome that would otherwise raise an error.
 
-    The outcomes of a map's items stay inside; its `next` is about the map.
+    The outcomes of a map's items do not count, because its `next` is about the whole map.
     """
     split = node.split
     if split is None or split["kind"] != "outcome":
@@ -32,18 +32,18 @@ def routes(node: Node, outcome: str) -> bool:
 
 
 def choose(node: Node, names: Names, outcome: str) -> list[int]:
-    """Return where the token of a step goes: one target each for the tokens that leave.
+    """Return the targets of the token of a step, one for each token that leaves.
 
     Args:
         node: The step that ended.
-        names: What the conditions see.
-        outcome: How the step ended.
+        names: The names that the conditions can read.
+        outcome: The outcome of the step.
 
     Returns:
         Targets, in the order of the entries.
 
     Raises:
-        StepFailure: `NoBranch`: nothing holds and there is no `else`.
+        StepFailure: `NoBranch`: no condition holds, and `else` is missing.
         EvaluationError: A condition has no value.
     """
     split = node.split
@@ -92,12 +92,12 @@ def _all(split: SplitSpec, names: Names) -> list[int]:
 
 
 def leave_step(tx: Transition, act: Activation, targets: list[int], output: Plain) -> None:
-    """Send the token of an activation along `targets`; the activation is over.
+    """Remove an activation and send its token along `targets`.
 
     Args:
-        act: The activation; it is removed from the state.
-        targets: Where tokens go.
-        output: What the step gave.
+        act: The activation. It is removed from the state.
+        targets: The targets of the tokens.
+        output: The output of the step.
     """
     forget_activation(tx, act)
     send(tx, act, targets, act["line"], act["past"], output, act.get("knows"))
@@ -115,11 +115,11 @@ def send(
     """Send one token of an activation along each of its edges to `targets`.
 
     Args:
-        targets: Where tokens go.
+        targets: The targets of the tokens.
         line: Their line of descent.
-        past: What lies behind them; the caller's reference to it is used up.
-        output: What the step gave.
-        knows: Which writes happened before them.
+        past: Their past. The caller's reference to it is consumed.
+        output: The output of the step.
+        knows: The writes that happened before them.
     """
     if len(targets) == 1:
         _send(tx, act, targets[0], line, past, output, knows)
@@ -161,7 +161,7 @@ def _send(
 
 
 def unsent(scope: int, step: int, past: int, line: list[int]) -> Arrival:
-    """Return a token that no step has sent; the caller's reference to its past goes with it."""
+    """Return a token that no step has sent. It takes over the caller's reference to its past."""
     return {
         "scope": scope,
         "step": step,
@@ -174,7 +174,7 @@ def unsent(scope: int, step: int, past: int, line: list[int]) -> Arrival:
 
 
 def start(tx: Transition, scope: Scope, targets: list[int], line: list[int]) -> None:
-    """Put the first tokens into a scope, each with the scope's past at entry."""
+    """Create the first tokens of a scope, each with the scope's past at entry."""
     several = len(targets) > 1
     for entry, target in enumerate(targets):
         past = provenance.share(tx.state, scope["past"])
@@ -184,7 +184,7 @@ def start(tx: Transition, scope: Scope, targets: list[int], line: list[int]) -> 
 
 
 def end_token(tx: Transition, scope: Scope, line: list[int], past: int) -> None:
-    """End a token in its scope: what lay behind it joins the past of the scope."""
+    """End a token in its scope and add its past to that of the scope."""
     if past == scope["past"]:
         provenance.drop(tx.state, past)
     else:
@@ -193,7 +193,7 @@ def end_token(tx: Transition, scope: Scope, line: list[int], past: int) -> None:
 
 
 def forget_activation(tx: Transition, act: Activation) -> None:
-    """Take an activation out of the state; its reference to its past stays with the caller."""
+    """Remove an activation from the state. The caller keeps its reference to the past."""
     del tx.state["acts"][act["id"]]
     scope = tx.state["scopes"][act["scope"]]
     del scope["live"][act["id"]]
@@ -203,13 +203,13 @@ def forget_activation(tx: Transition, act: Activation) -> None:
 
 
 def count_token(tx: Transition, scope: Scope, step: int, change: int, holder: int = -1) -> None:
-    """Count a token in or out at a step, for the joins that depend on who can still reach them.
+    """Count a token in or out at a step, for the joins that count the tokens that can reach them.
 
     Args:
         scope: Its scope.
         step: The step at which the token is.
         change: 1 or -1.
-        holder: The join that holds the token, which is not asked about its own.
+        holder: The join that holds the token. It does not count its own tokens.
     """
     body = tx.graph.bodies[scope["body"]]
     if not body.watched:
@@ -227,7 +227,7 @@ def count_token(tx: Transition, scope: Scope, step: int, change: int, holder: in
 
 
 def merged_past(tx: Transition, scope: Scope) -> int:
-    """Return the pasts of all tokens that ended in a scope as one; the caller gets a reference."""
+    """Merge the pasts of all tokens that ended in a scope. The caller receives a reference."""
     past = provenance.share(tx.state, scope["past"])
     for _line, ended in sorted(scope["ended"], key=_line_of):
         past = provenance.merge(tx.state, past, ended)
@@ -241,5 +241,5 @@ def _line_of(entry: list[Any]) -> list[int]:
 
 
 def absorb(tx: Transition, scope: Scope, arrival: Arrival) -> None:
-    """End a token that came too late to a join."""
+    """End a token that arrived too late at a join."""
     end_token(tx, scope, arrival["line"], arrival["past"])

@@ -1,4 +1,4 @@
-"""Units: what performs the action of an activation, one for a plain step, one per item of a map."""
+"""Units perform the action of an activation: one for a plain step, one per item of a map."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def begin_unit(tx: Transition, act: Activation, item: int) -> None:
-    """Begin the unit of a plain step, or that of a map item.
+    """Begin the unit of a plain step, or of a map item.
 
     Args:
         tx: The transition.
         act: The activation.
-        item: Index of the item; -1 without a map.
+        item: Index of the item, or -1 without a map.
     """
     unit = new_unit(tx, tx.state["scopes"][act["scope"]], act, item)
     if item >= 0 and "knows" in act:
@@ -32,7 +32,10 @@ def begin_unit(tx: Transition, act: Activation, item: int) -> None:
 
 
 def new_unit(tx: Transition, scope: Scope, act: Activation, item: int) -> Unit:
-    """Return a new unit of an activation, put into the state; the scopes around it are awake."""
+    """Add a new unit of an activation to the state and return it.
+
+    The surrounding scopes take their places again.
+    """
     state = tx.state
     number = state["last"] = state["last"] + 1
     unit: Unit = {

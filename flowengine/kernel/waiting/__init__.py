@@ -1,1 +1,1 @@
-"""What executions wait for: time, signals, conditions, people."""
+"""Waits of executions: for times, signals, conditions and human decisions."""

@@ -1,12 +1,12 @@
-"""Whose an approval is: claimed, given back, handed on (docs/language.md: approval).
+"""Ownership of approvals: claim, release, delegate (docs/language.md: approval).
 
-The record of a wait says who may decide: `assignees` and `exclude` as they were asked, `claimed_by`
-once somebody has taken it, and `handed`, the chain of all that people did with it. Whether somebody
-may do so was checked before it became an event. Here is what it does to a record; a second claim of
-what somebody else has, or a return by another, changes nothing.
+The record of a wait contains the permitted approvers: `assignees` and `exclude` as requested,
+`claimed_by` after a claim, and `handed`, the history of claims, releases and delegations.
+Permission was checked before the action became an event. This module applies it to a record. A
+second claim by another user, or a release by a user without the claim, has no effect.
 
-The functions take a plain record, so that an engine can show what was recorded and is not journaled
-yet as the kernel will see it.
+The functions accept a plain record, so that an engine can also show actions that are recorded but
+not journaled yet.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from flowengine.kernel.transition import Transition
 
 EVENTS = ("claimed", "released", "delegated")
-"""Types of the events by which an approval changes hands."""
+"""Types of the events that change the ownership of an approval."""
 
 
 def hand(tx: Transition, event: Handed) -> None:
-    """Claim, release or delegate an open approval; a closed one does not change.
+    """Claim, release or delegate an open approval. A closed one does not change.
 
     Args:
-        event: What somebody did.
+        event: The action.
     """
     wait: Wait | None = tx.state["waits"].get(event["wait"])
     if wait is None or not change(wait["record"], event):
@@ -42,14 +42,14 @@ def hand(tx: Transition, event: Handed) -> None:
 
 
 def change(record: dict[str, Plain], event: Handed) -> bool:
-    """Write into a record what somebody did with the approval.
+    """Apply an ownership event to the record of an approval.
 
     Args:
-        record: Of an open approval; changed in place.
-        event: What somebody did.
+        record: Record of an open approval. It is changed in place.
+        event: The action.
 
     Returns:
-        Whether it changed anything.
+        Whether the record has changed.
     """
     what, by, holder = event["type"], event["by"], record.get("claimed_by")
     if what == "claimed":
@@ -73,7 +73,7 @@ def change(record: dict[str, Plain], event: Handed) -> bool:
 
 
 def _hand_on(record: dict[str, Plain], by: str, to: str) -> None:
-    """Give `to` the vote of `by`, and the claim if there is one; other assignees keep theirs."""
+    """Transfer the vote and the claim of `by` to `to`. Other assignees keep their votes."""
     if record.get("assignees"):
         others = [assignee for assignee in record["assignees"] if assignee not in (by, to)]
         record["assignees"] = [*others, to]
@@ -82,12 +82,12 @@ def _hand_on(record: dict[str, Plain], by: str, to: str) -> None:
 
 
 def escalated(record: dict[str, Plain], to: list[str], now: int) -> None:
-    """Give back what nobody has answered in time: the claim, and the voice of whom it now asks.
+    """Release the claim of an escalated approval, and restore the votes of the new assignees.
 
     Args:
-        record: Of an open approval; changed in place.
-        to: Whom the escalation asks.
-        now: When (ms).
+        record: Record of an open approval. It is changed in place.
+        to: The assignees of the escalation.
+        now: The current time (ms).
     """
     if "handed" in record:
         record.pop("claimed_by", None)
@@ -96,10 +96,10 @@ def escalated(record: dict[str, Plain], to: list[str], now: int) -> None:
 
 
 def gave_away(record: Any) -> list[str]:
-    """Return the users who have handed an approval on and were not given it again.
+    """Return the users who delegated an approval and did not receive it again.
 
     Args:
-        record: Of the approval.
+        record: Record of the approval.
     """
     gave: dict[str, bool] = {}
     for link in record.get("handed") or ():

@@ -1,8 +1,8 @@
-"""Approvals: a wait for people to decide (docs/language.md: approval).
+"""Approvals: waits for a human decision (docs/language.md: approval).
 
-Who may decide, and whether form and edits fit, is checked before a decision becomes an event. Here
-is what a decision does: it counts as a vote, and closes the approval or not; and what time does:
-reminders, escalation, expiry. What closed is closed; a later event about it changes nothing.
+The approver's permission, the form and the edits are checked before a decision becomes an event.
+This module applies decisions, which count as votes and can close the approval, and time limits:
+reminders, escalation, expiry. Events about a closed approval have no effect.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def open_approval(tx: Transition, unit: Unit) -> None:
     """Open the approval of a step.
 
     Args:
-        unit: The unit that waits.
+        unit: The waiting unit.
 
     Raises:
-        StepFailure: A duration is none.
+        StepFailure: A duration is not valid.
         EvaluationError: An expression has no value.
     """
     act = tx.act_of(unit)
@@ -48,15 +48,15 @@ def open_approval(tx: Transition, unit: Unit) -> None:
 
 
 def fill_in(tx: Transition, wait: Wait, asked: dict[str, Plain], batch: str) -> None:
-    """Write into a new approval what is asked, set its timers, and make it known.
+    """Fill in the record of a new approval, set its timers, and open it.
 
     Args:
         wait: The approval.
-        asked: The evaluated keys of the docs/language.md: approval.
-        batch: Its batch, if it names none.
+        asked: The evaluated keys from docs/language.md: approval.
+        batch: Its batch, if it does not name one.
 
     Raises:
-        StepFailure: A duration is none.
+        StepFailure: A duration is not valid.
     """
     record = wait["record"]
     record.update({key: asked[key] for key in SHOWN if asked.get(key) is not None})
@@ -86,13 +86,13 @@ def _notify(tx: Transition, wait: Wait, why: str) -> None:
 
 
 def remind(tx: Transition, wait: Wait) -> None:
-    """Remind the assignees, and set the next reminder."""
+    """Remind the assignees and set the next reminder."""
     _notify(tx, wait, "reminded")
     _set_reminder(tx, wait, wait["remind"])
 
 
 def escalate(tx: Transition, wait: Wait, index: int) -> None:
-    """Add further assignees, or replace them, because nobody has answered; a claim ends."""
+    """Add or replace assignees of an unanswered approval, and end its claim."""
     step = wait["escalate"][index]
     record = wait["record"]
     before = [] if step.get("replace") else list(record.get("assignees") or ())
@@ -103,11 +103,11 @@ def escalate(tx: Transition, wait: Wait, index: int) -> None:
 
 
 def decide_approval(tx: Transition, wait: Wait, event: Decided) -> None:
-    """Count a decision; the step goes on if that closes its approval.
+    """Count a decision. The step continues if that closes its approval.
 
     Args:
         wait: The open approval of a step.
-        event: The decision, already found to be allowed and well-formed.
+        event: The decision, which has been validated.
     """
     decision = voted(tx, wait, event)
     if decision is not None:
@@ -115,7 +115,7 @@ def decide_approval(tx: Transition, wait: Wait, event: Decided) -> None:
 
 
 def expire(tx: Transition, wait: Wait) -> None:
-    """Close an approval whose time is over: the outcome `expired`, or what `on_expire` names."""
+    """Close an approval at its expiry with the outcome `expired` or the choice in `on_expire`."""
     decision = expired(wait)
     _end(tx, wait, decision, "expired", decision["choice"] or "expired")
 
@@ -131,7 +131,7 @@ def _end(tx: Transition, wait: Wait, decision: dict[str, Plain], how: str, outco
 
 
 def voted(tx: Transition, wait: Wait, event: Decided) -> dict[str, Plain] | None:
-    """Count a decision, and return it if it closes the approval; None: more votes are needed."""
+    """Count a decision, and return it if it closes the approval. None: more votes are needed."""
     decision: dict[str, Plain] = {k: v for k, v in event.items() if k not in ("type", "wait")}
     decision["at"] = format_time(event.get("sent", event["at"]))
     if counting(wait["record"], event["choice"]) == "approve":
@@ -143,7 +143,7 @@ def voted(tx: Transition, wait: Wait, event: Decided) -> dict[str, Plain] | None
 
 
 def expired(wait: Wait) -> dict[str, Plain]:
-    """Return the decision that stands if nobody has decided in time."""
+    """Return the decision that applies at expiry."""
     return {"choice": wait["record"].get("on_expire"), "by": "system", "via": "expiry"}
 
 
@@ -154,12 +154,12 @@ def answer(
 
     Args:
         execution: Id of the execution.
-        record: What was asked.
-        decision: What was decided, by whom and through what.
-        now: When (ms).
+        record: Record of the approval.
+        decision: The decision, with its user and channel.
+        now: The current time (ms).
 
     Returns:
-        The mapping of the docs/language.md: approval.
+        The mapping from docs/language.md: approval.
     """
     choice = decision.get("choice")
     counts_as = counting(record, choice) if choice else None

@@ -1,12 +1,12 @@
-"""Questions about attempts of which nobody knows what became (docs/language.md: Crashes).
+"""Questions about attempts whose outcome is unknown (docs/language.md: Crashes).
 
-| asked about                                     | the answer is for                    |
-|-------------------------------------------------|--------------------------------------|
-| an attempt that was cut off while it ran        | its unit, which goes on with it      |
-| one that cannot begin: its environment is gone  | its unit                             |
-| one cut off in a scope that compensates         | the scope: was there a step to undo? |
+| attempt                                        | the answer is for                     |
+|------------------------------------------------|---------------------------------------|
+| cut off while it ran                           | its unit, which continues with it     |
+| cannot begin because its environment has ended | its unit                              |
+| cut off in a scope that compensates            | the scope: is there a step to undo?   |
 
-The choices are the same for all: try again, take this result, or fail.
+The choices are the same for all: run again, use the given result, or fail.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def ask_about_attempt(tx: Transition, unit: Unit, error: ErrorData | None = None) -> None:
-    """Ask an operator what became of an attempt of a unit that was cut off.
+    """Ask an operator about the outcome of a cut-off attempt.
 
     Args:
-        error: What its environment ended with; None: its process ended.
+        error: The error of its environment. None: its process ended.
     """
     wait = new_wait(tx, unit, "question", "ask")
     wait["record"].update(_uncertain(tx.address(unit), unit["attempt"], error))
@@ -34,7 +34,7 @@ def ask_about_attempt(tx: Transition, unit: Unit, error: ErrorData | None = None
 
 
 def ask_about_cut(tx: Transition, number: int, cut: Cut, error: ErrorData | None = None) -> None:
-    """Ask what became of an attempt that a scope has to know before it compensates."""
+    """Ask about the outcome of an attempt that a scope needs before it compensates."""
     step = tx.graph.node(cut["step"]).id
     wait = add_wait(tx, "cut", 0, "question", cut["address"], step)
     wait["cut"] = number
@@ -44,7 +44,7 @@ def ask_about_cut(tx: Transition, number: int, cut: Cut, error: ErrorData | None
 
 
 def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
-    """Stop before an attempt whose environment cannot be had again, until somebody mends that."""
+    """Ask an operator about an attempt whose environment is no longer available."""
     wait = new_wait(tx, unit, "question", "ask")
     wait["record"].update(
         _question(
@@ -59,7 +59,7 @@ def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
 
 
 def _uncertain(address: str, attempt: int, error: ErrorData | None = None) -> dict[str, Plain]:
-    """Return what is asked about an attempt that was cut off."""
+    """Return the question about a cut-off attempt."""
     what, when = "was interrupted", "its process ended"
     if error is not None:
         what, when = "lost its environment", f"that ended: {error['message']}"

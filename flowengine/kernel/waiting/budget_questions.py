@@ -1,11 +1,11 @@
-"""What a flow does whose budget is used up: it stops, or people are asked.
+"""Exhausted budgets: the flow stops, or approvers are asked to raise the budget.
 
 See docs/language.md: Budgets.
 
-All calls that hit the limit wait for the answer to one question; those for which others have only
-reserved what is left wait for these. An answer raises the limit for
-good, or lets all that waits fail; then nobody is asked again. A question that nobody waits for any
-more, when an event has been dealt with, is withdrawn.
+All calls that hit the limit wait for the answer to one question. Calls for which the rest is only
+reserved wait for the calls that reserved it. An approval raises the limit permanently. A rejection
+fails all waiting calls, and no further question is asked. A question without waiting calls is
+withdrawn at the end of the event.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.transition import Transition
 
 DURATION = r"^(\d{1,3}w)?(\d{1,4}d)?(\d{1,5}h)?(\d{1,7}m)?(\d{1,8}s)?(\d{1,11}ms)?$"
-"""Durations that together stay far below the longest that there may be."""
+"""Durations whose parts add up to far less than the maximum duration."""
 CHOICES = [
     {"id": "approve", "label": "Raise the limit", "counts_as": "approve", "comment": "optional"},
     {"id": "reject", "label": "Stop here", "counts_as": "reject", "comment": "optional"},
@@ -53,26 +53,26 @@ CHOICES = [
 
 
 MOST_CALLS = 2**53
-"""What a limit of calls can be raised to: any JSON reader holds it, and no execution reaches it."""
+"""The maximum limit of calls. Every JSON reader can represent it, and no execution reaches it."""
 MOST_DOLLARS = 1_000_000
 
 
 BUDGETED = frozenset({"budget", "frames"})
-"""What a state has if calls may have to wait: a budget, or subflows, which may have some."""
+"""Keys of a state in which calls may have to wait: a budget, or subflows, which can have one."""
 
 
 def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
-    """Say whether a call has to wait until somebody has raised a budget.
+    """Return whether a call must wait for a budget.
 
     Args:
-        unit: Whose call it is.
-        then: What follows, for the agenda, when the question is answered.
+        unit: The calling unit.
+        then: The entry to process when the wait is over.
 
     Returns:
-        Whether it waits; else there is room for it now.
+        True if the call waits, False if the budgets have room for it now.
 
     Raises:
-        StepFailure: `BudgetExceeded`: a budget is used up, and nobody is asked to raise it.
+        StepFailure: `BudgetExceeded`: a budget is used up, and no question may be asked.
     """
     act = tx.act_of(unit)
     if "opens" in act or not bounding(tx.state, tx.frame_of(act)):
@@ -92,7 +92,7 @@ def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
         return False
     number, budget = full[0]
     if needs:
-        locks.leave_lock(tx, unit)  # nobody has one while people think, or others work
+        locks.leave_lock(tx, unit)  # do not block others during a long wait
     unit["budget"] = number
     suspend(tx, unit, "budget", then)
     if _short(tx, budget, unit):
@@ -104,7 +104,7 @@ def waits(tx: Transition, unit: Unit, then: Entry) -> bool:
 
 
 def _short(tx: Transition, budget: Budget, unit: Unit) -> list[str]:
-    """Return of what a budget has nothing left, or less than the call of a unit needs."""
+    """Return the meters with nothing left, or with less than the call of a unit needs."""
     found = used_up(tx, budget, tx.node(tx.act_of(unit)))
     lacking = lacks(budget, unit.get("needs", {}))
     return [*found, *(what for what in lacking if what not in found)]
@@ -113,13 +113,13 @@ def _short(tx: Transition, budget: Budget, unit: Unit) -> list[str]:
 def _describe(
     tx: Transition, number: int, budget: Budget, what: str, least: int | None = None
 ) -> tuple[str, dict[str, Plain]]:
-    """Return message and data of the error of a call for which too little is left of something.
+    """Return the message and data of the error of a call that exceeds a budget.
 
     Args:
-        number: Whose budget it is.
+        number: The frame of the budget.
         budget: The budget.
-        what: What there is too little of.
-        least: How much the call needs at least; None: nothing is left.
+        what: The meter that has too little left.
+        least: The minimum that the call needs. None: nothing is left.
     """
     flow, limit = tx.flow_of(number).id, budget["limits"][what]
     left = limit - settled(budget, what)
@@ -140,7 +140,7 @@ def _describe(
 
 
 def _amount(what: str, limit: int) -> str:
-    """Return a limit as a message names it."""
+    """Return a limit as text for messages."""
     if what == "wall_time":
         return f"{format_duration(limit)} of wall time"
     if what == "tokens":
@@ -155,7 +155,7 @@ def _number(what: str, amount: int) -> str:
 
 
 def time_used_up(tx: Transition, number: int, _arg: int) -> None:
-    """Stop what runs because its time is over, or ask; what a crash took is waited for anew."""
+    """Stop calls whose time is over, or ask for more. After downtime, set the timer again."""
     budget = budget_of(tx.state, number)
     assert budget is not None
     del budget["timer"]
@@ -168,7 +168,7 @@ def time_used_up(tx: Transition, number: int, _arg: int) -> None:
 
 
 def _bound(budget: Budget) -> list[int]:
-    """Return the units whose calls run and may be stopped."""
+    """Return the units whose calls run and can be stopped."""
     return [unit for unit, bound in budget["calls"].items() if bound]
 
 
@@ -185,12 +185,12 @@ def _may_ask(tx: Transition, number: int, budget: Budget) -> bool:
 
 
 def _ask(tx: Transition, number: int, budget: Budget, unit: Unit) -> None:
-    """Open the question whether a budget is raised, or add to it what is used up by now.
+    """Open the question whether a budget is raised, or add newly exhausted meters to it.
 
     Args:
-        number: Whose budget it is.
+        number: The frame of the budget.
         budget: The budget.
-        unit: One that it stops.
+        unit: A unit that it stops.
     """
     used = used_up(tx, budget)
     needs = [tx.state["units"][waiting].get("needs", {}) for waiting in budget["waiting"]]
@@ -233,7 +233,7 @@ def _ask(tx: Transition, number: int, budget: Budget, unit: Unit) -> None:
 
 
 def _address(tx: Transition, number: int, unit: Unit) -> str:
-    """Return the address of the question: beside the steps of the flow that has the budget."""
+    """Return the address of the question, next to the steps of the flow that has the budget."""
     around = map(tx.scope_of, tx.acts_around(tx.act_of(unit)))
     flow = next(
         scope
@@ -244,7 +244,10 @@ def _address(tx: Transition, number: int, unit: Unit) -> str:
 
 
 def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:
-    """Return what is asked for a limit; as much again, if left empty."""
+    """Return the form field for a new limit.
+
+    By default the limit is raised by its declared amount.
+    """
     more = budget["limits"][what] + declared_limits(spec)[what]
     if what == "wall_time":
         again = format_duration(more)
@@ -265,11 +268,11 @@ def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:
 
 
 def decide_budget(tx: Transition, wait: Wait, event: Decided) -> None:
-    """Raise a budget, or let all that it stops fail, as somebody has decided.
+    """Raise a budget, or fail everything that it stops, according to a decision.
 
     Args:
         wait: The open question.
-        event: The decision, already found to be allowed and well-formed.
+        event: The decision, which has been validated.
     """
     number = wait["budget"]
     budget = budget_of(tx.state, number)
@@ -289,7 +292,10 @@ def decide_budget(tx: Transition, wait: Wait, event: Decided) -> None:
 
 
 def _limit(what: str, given: Plain) -> int:
-    """Return a limit that was filled in; one that is none raises nothing, and is asked for anew."""
+    """Return a limit from the form.
+
+    An invalid one is 0, so nothing is raised and a new question opens.
+    """
     try:
         if what == "wall_time":
             return parse_duration(given)
@@ -304,7 +310,7 @@ def _limit(what: str, given: Plain) -> int:
 def release_waiting(
     tx: Transition, number: int, budget: Budget, how: str, result: Plain = None
 ) -> None:
-    """Close the question; what waits for its answer tries again."""
+    """Close the question and let the waiting units try again."""
     if "wait" in budget:
         close_wait(tx, tx.state["waits"][budget["wait"]], how, result)
     for waiting in budget["waiting"]:
@@ -318,7 +324,7 @@ def release_waiting(
 
 
 def withdraw_idle(tx: Transition) -> None:
-    """Withdraw the questions for whose answer nobody waits, and in whose flow nothing runs."""
+    """Withdraw questions that no unit waits for, if no call of their flow runs."""
     for number, owner in tx.idle_questions.items():
         wait = tx.state["waits"].get(number)
         budget = budget_of(tx.state, owner)

@@ -1,10 +1,10 @@
-"""Asking people before a call is made: of which tool, with which arguments.
+"""Approval of tool calls before they are made.
 
-The question belongs to the unit that calls, and is about one call: one tool in one version of its
-declaration, and one set of arguments. These are evaluated when it is asked, and it is they that
-run once they are approved, with the edits of whoever approved, whatever becomes of the state
-meanwhile. So a call runs what people have seen. The approval covers the retries of the call; the
-next round of a loop, and an operator's retry, ask anew.
+A question belongs to the calling unit and is about one call: a tool in one version of its
+declaration, and one set of arguments. The arguments are evaluated when the question is asked. After
+approval the call runs with exactly these arguments, including the approver's edits, even if the
+state has changed since then. The approval covers retries of the call. The next round of a loop and
+an operator's retry require a new one.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Unit, Wait
 
 CALL = "call"
-"""Stands where other questions have the digest of what they are about: a unit makes one call."""
+"""Used in place of the digest that other questions have, because a unit makes one call."""
 LONGEST_ABOUT = 4000
-"""Characters of each text about what led to a call that its question keeps."""
+"""Maximum length of each text in `about`, the context of a call."""
 CHOICES = [
     {"id": id, "label": id.capitalize(), "counts_as": counts_as, "comment": "optional"}
     for id, counts_as in (("approve", "approve"), ("reject", "reject"), (RESPOND, "other"))
 ]
-"""What can be answered about a call of which its flow says nothing."""
+"""Choices for a call whose flow declares no approval."""
 _WHY = ("rule", "difference", "found")
-"""What an event may say about why somebody is asked late."""
+"""Keys of an event that can explain a late question."""
 _PLAIN: dict[str, Plain] = {
     "bind": {}, "schema": None, "returns": None, "required": False, "edit": False,
 }  # fmt: skip
 
 
 def needs(tx: Transition, unit: Unit) -> list[Need]:
-    """Return the permission that a unit needs for its call; none, if nobody has to be asked.
+    """Return the permission that a unit needs for its call, if any.
 
     Raises:
         StepFailure: The arguments do not fit the tool.
@@ -90,7 +90,7 @@ def needs(tx: Transition, unit: Unit) -> list[Need]:
 
 
 def _granted(tx: Transition, unit: Unit, asked: dict[str, Plain], args: Plain) -> bool:
-    """Return whether a grant answers the question about a call."""
+    """Return whether a grant covers a call."""
     if "grants" not in tx.state:
         return False
     people = grants.people(asked["fields"])
@@ -101,7 +101,7 @@ def _granted(tx: Transition, unit: Unit, asked: dict[str, Plain], args: Plain) -
 
 
 def answer_by_grant(tx: Transition, wait: Wait) -> Plain:
-    """Return what a grant answers to an open question about a call; None: nothing."""
+    """Return a grant's answer to an open question about a call, or None."""
     record = wait["record"]
     only_people = not record.keys().isdisjoint(ONLY_PEOPLE) or (record.get("need") or 1) > 1
     if only_people or not wait["shown"]:
@@ -115,7 +115,10 @@ def answer_by_grant(tx: Transition, wait: Wait) -> Plain:
 
 
 def _must_ask(asked: dict[str, Plain], rule: Verdict | None) -> bool:
-    """Return whether people are asked: a rule decides, else the tool; nothing allows `required`."""
+    """Return whether a call needs an approval.
+
+    Rules override the tool, except its `required`.
+    """
     if rule is not None and rule.do == "ask":
         return True
     allowed = rule is not None and not asked["required"]
@@ -125,15 +128,15 @@ def _must_ask(asked: dict[str, Plain], rule: Verdict | None) -> bool:
 def _look_at_rules(
     tx: Transition, unit: Unit, args: Plain, *, changed: bool = False
 ) -> Verdict | None:
-    """Return what the rules say about a call.
+    """Apply the rules to a call.
 
     Args:
-        unit: It calls.
+        unit: The calling unit.
         args: The arguments.
-        changed: It was approved before.
+        changed: The call was approved before.
 
     Raises:
-        StepFailure: `Refused`: they deny it.
+        StepFailure: `Refused`: the rules deny the call.
     """
     node = tx.node(tx.act_of(unit))
     if not node.policies:
@@ -149,7 +152,7 @@ def _look_at_rules(
 
 
 def _asked(tx: Transition, unit: Unit, args: Plain) -> dict[str, Plain]:
-    """Return what people are asked about a call that has an approval, by its arguments."""
+    """Evaluate the approval of a call with its arguments."""
     act = tx.act_of(unit)
     approval = tx.node(act).approval
     assert approval is not None
@@ -158,7 +161,7 @@ def _asked(tx: Transition, unit: Unit, args: Plain) -> dict[str, Plain]:
 
 
 def _part(tx: Transition, unit: Unit, name: str) -> Plain:
-    """Return a part of what is asked about a call that does not depend on its arguments."""
+    """Return a part of the approval of a call that does not depend on its arguments."""
     act = tx.act_of(unit)
     approval = tx.node(act).approval
     assert approval is not None
@@ -167,7 +170,7 @@ def _part(tx: Transition, unit: Unit, name: str) -> Plain:
 
 
 def _check(tx: Transition, node: Node, asked: dict[str, Plain], args: dict[str, Plain]) -> None:
-    """Refuse what the tool does not take: people are asked only about what can run."""
+    """Reject arguments that the tool does not accept, so that only valid calls need an approval."""
     if asked["schema"] is not None:
         given = {name: value for name, value in args.items() if name not in asked["bind"]}
         fault = tx.graph.validate(asked["schema"], given)
@@ -176,14 +179,14 @@ def _check(tx: Transition, node: Node, asked: dict[str, Plain], args: dict[str, 
 
 
 def ask_late(tx: Transition, unit: Unit, event: Asked) -> Wait | None:
-    """Open a question about a call that was about to be made; None: a grant answers it.
+    """Open a question about a call right before it is made. None: a grant covers it.
 
     Args:
-        unit: With all that its attempt was to be given.
-        event: What is asked.
+        unit: The calling unit, with its attempt prepared.
+        event: The request.
 
     Raises:
-        StepFailure: Nobody can be asked.
+        StepFailure: The question cannot be asked.
         EvaluationError: An expression has no value.
     """
     node = tx.node(tx.act_of(unit))
@@ -209,7 +212,7 @@ def _ask(
     """Open the question about a call.
 
     Args:
-        why: Parts of its record that say why it is asked, besides what the tool says.
+        why: Fields of its record that explain the question, in addition to those of the tool.
     """
     tool = asked["tool"]
     node = tx.node(tx.act_of(unit))
@@ -250,13 +253,13 @@ def _beginning(text: Plain) -> str:
 
 
 def _title(tool: str, why: dict[str, Plain]) -> str:
-    """Return what is asked, in a line."""
+    """Return the title of a question."""
     found: Any = why.get("found")
     return f"Call {tool!r}?" if found is None else f"Call {tool!r}: {found['action']:.200}?"
 
 
 def describe(tx: Transition, wait: Wait, event: Described) -> None:
-    """Add to a question what the engine knows of the call."""
+    """Add details from the engine to a question about a call."""
     described: dict[str, Any] = {**event}
     for key in ("source", "preview", "note"):
         if key in described:
@@ -265,10 +268,13 @@ def describe(tx: Transition, wait: Wait, event: Described) -> None:
 
 
 def _editable(asked: dict[str, Plain], args: dict[str, Plain]) -> list[str] | None:
-    """Return the arguments that whoever approves may change: never those that the flow fixes."""
+    """Return the arguments that approvers may edit.
+
+    Arguments fixed by the flow are never among them.
+    """
     editable = asked["edit"]
     if not editable or (asked["fields"].get("need") or 1) > 1:
-        return None  # of several voters, all have to have seen the same
+        return None  # all voters must have seen the same arguments
     known = (
         [*args, *(asked["schema"] or {}).get("properties", ())] if editable is True else editable
     )
@@ -276,7 +282,7 @@ def _editable(asked: dict[str, Plain], args: dict[str, Plain]) -> list[str] | No
 
 
 def approved(tx: Transition, wait: Wait, decision: dict[str, Any]) -> dict[str, Plain]:
-    """Return what is kept of a yes to a call: the version of the tool, and what runs."""
+    """Return the data to store for an approved call: the tool's version and the arguments."""
     [number] = wait["units"]
     record = wait["record"]
     args = edited(tx.state["units"][number]["args"], decision.get("edits") or {})
@@ -289,7 +295,7 @@ def approved(tx: Transition, wait: Wait, decision: dict[str, Any]) -> dict[str, 
 
 
 def arguments(tx: Transition, unit: Unit, names: Names) -> Plain:
-    """Return what a unit calls with: what was approved, or what its step says."""
+    """Return the arguments of a unit's call: the approved ones, or those that its step declares."""
     node = tx.node(tx.act_of(unit))
     assert node.args is not None
     if node.approval is not None:
@@ -300,7 +306,7 @@ def arguments(tx: Transition, unit: Unit, names: Names) -> Plain:
 
 
 def permission(tx: Transition, unit: Unit) -> Plain:
-    """Return what is kept of the yes to the call of a unit; None: nobody was asked."""
+    """Return the stored approval of a unit's call, or None if no question was asked."""
     kept = answer_about(tx, (unit["id"], CALL))
     return kept if isinstance(kept, dict) and kept["approved"] else None
 
@@ -311,10 +317,10 @@ def is_about_call(wait: Wait) -> bool:
 
 
 def is_same(tx: Transition, unit: Unit, wait: Wait) -> bool:
-    """Return whether the step of a unit would ask the same about its call now.
+    """Return whether the step of a unit would ask the same question about its call now.
 
     Raises:
-        StepFailure: It asks nothing: the arguments do not fit.
+        StepFailure: It would ask nothing because the arguments do not fit.
         EvaluationError: An expression has no value.
     """
     node = tx.node(tx.act_of(unit))
@@ -327,7 +333,7 @@ def is_same(tx: Transition, unit: Unit, wait: Wait) -> bool:
 
 
 def respond(tx: Transition, unit: Unit, value: Plain) -> None:
-    """Take a result that somebody gives in place of the call, which is not made.
+    """Use an approver's result in place of the call, which is not made.
 
     Args:
         unit: In phase `ready`.
@@ -340,7 +346,7 @@ def respond(tx: Transition, unit: Unit, value: Plain) -> None:
 
 
 def forget_question(tx: Transition, unit: Unit) -> None:
-    """Forget what was answered about a call: another one is made, or the same one again."""
+    """Remove the answer about a call, because another one is made or the same one again."""
     unit.pop("shown", None)
     about = (unit["id"], CALL)
     if isinstance(answer_about(tx, about), dict):

@@ -1,7 +1,8 @@
-"""Asking people whether an environment may be opened: what a question is about, and shows.
+"""Approval of environments before they are opened: the topic of a question, and its fields.
 
-A question is about one spec for one owner, as far as the environment is shared: the step or map
-item, the region, the execution. See `permissions` for who asks and what follows.
+A question is about one spec for one owner: the step or map item, the region, or the execution,
+depending on how the environment is shared. `permissions` has the waiting units and the effects of
+an answer.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Unit, Wait
 
 LONGEST = 200
-"""Characters of a text of its configuration that a question shows."""
+"""Maximum length of a configuration text in a question."""
 MOST = 20
-"""Entries of a list or map that it shows."""
+"""Maximum number of entries of a list or map in a question."""
 _SHOWN = ("provider", "policy", "limits", "requires", "args", "config")
 
 
@@ -39,12 +40,12 @@ def needs(tx: Transition, unit: Unit) -> Iterator[Need]:
     """Yield the permissions that a unit needs for its environments.
 
     Raises:
-        StepFailure: A use of one is not valid.
+        StepFailure: A use of an environment is not valid.
         EvaluationError: An expression has no value.
     """
     act = tx.act_of(unit)
     node = tx.node(act)
-    if not node.asks:  # any more: the flow is another one
+    if not node.asks:  # an upgrade can remove the approval
         return
     assert node.input is not None
     names = Names(tx, act, unit)
@@ -82,7 +83,7 @@ def _ask(tx: Transition, unit: Unit, use: dict[str, Plain], about: About) -> Wai
 
 
 def _about(tx: Transition, unit: Unit, use: dict[str, Plain]) -> About:
-    """Return what a question about a use is about: for whom it is opened, and what."""
+    """Return the topic of a question about a use: the owner of the environment, and its digest."""
     digest = _digest([use["scope"], use["spec"]])
     if use["scope"] == "step":
         return unit["id"], digest
@@ -106,7 +107,7 @@ def _digest(value: Plain) -> str:
 
 
 def _summary(value: Plain) -> Plain:
-    """Return a setting as a question shows it: no secrets, and not more than can be read."""
+    """Return a setting for display, without secrets and with limited size."""
     if isinstance(value, SecretText):
         value = "".join([part if isinstance(part, str) else "***" for part in value.parts])
     if isinstance(value, str):
@@ -121,11 +122,11 @@ def _summary(value: Plain) -> Plain:
 
 
 def with_answers(tx: Transition, unit: Unit, environments: dict[str, Plain]) -> dict[str, Plain]:
-    """Return what a unit is to have, with what was answered about it in place of the question.
+    """Return the environments of a unit, with the answers in place of the questions.
 
     Args:
-        unit: One whose attempt may begin.
-        environments: What its step says, evaluated.
+        unit: A unit whose attempt may begin.
+        environments: The evaluated declaration of its step.
     """
     return {name: _with_answer(tx, unit, use) for name, use in environments.items()}
 

@@ -1,12 +1,12 @@
-"""Grants: a yes to a call that also answers the questions about later calls like it.
+"""Grants: approvals of a call that also cover later calls like it.
 
-Who approves a call may say that calls of the same tool, in this execution, need no further question
-as long as their arguments fit, a time is not over, and a number of them is not used up. A grant is
-part of the decision, so it is in the journal; what it answers follows from there. It answers no
-question of a tool that says `required`.
+An approver of a call can permit further calls of the same tool in this execution without a
+question. Their arguments must fit, and the grant must not have expired or been used up. A grant is
+part of the decision and therefore in the journal, which determines all its answers. Grants do not
+apply to tools that declare `required`.
 
-Grants for all executions of a flow are kept by the store; `engines.running.flow_grants` answers
-questions by them.
+Grants for all executions of a flow are stored outside. `engines.running.flow_grants` answers
+questions with them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def give(tx: Transition, wait: Wait, decision: dict[str, Any], args: Plain) -> None:
-    """Note the grant that comes with a yes to a call, if one does.
+    """Record the grant of an approved call, if there is one.
 
     Args:
-        wait: The question; its number is that of the grant.
-        decision: The yes.
-        args: What runs now; what the grant does not name has to be the same later.
+        wait: The question. Its number is the number of the grant.
+        decision: The approval.
+        args: The arguments of this call. Those that the grant does not name must be the same later.
     """
     given = decision.get("grant")
     if given is None or given.get("scope") == FLOW:
@@ -52,9 +52,9 @@ def give(tx: Transition, wait: Wait, decision: dict[str, Any], args: Plain) -> N
 
 
 def people(asked: Mapping[str, Any]) -> dict[str, Plain] | None:
-    """Return who may answer a question, and who may not; None: anybody may.
+    """Return the permitted and excluded approvers of a question. None: no restriction.
 
-    Who may say yes to one call need not be who may say yes to the next one.
+    The approvers of one call are not necessarily permitted to approve the next one.
     """
     return {key: asked[key] for key in ("assignees", "exclude") if asked.get(key)} or None
 
@@ -67,15 +67,15 @@ def use(
     asked: dict[str, Plain] | None,
     source: str | None = None,
 ) -> dict[str, Plain] | None:
-    """Return the answer that a grant gives to the question about a call; None: none fits.
+    """Return the answer of a grant to the question about a call, or None if no grant covers it.
 
     Args:
-        tool: What is called.
-        version: Of its declaration.
-        args: What it is given, but for what the flow fixes.
-        asked: The people who may answer the question.
-        source: Digest of the text of the tool, if it is known; else the engine looks at it before
-            the call is made.
+        tool: The called tool.
+        version: Version of its declaration.
+        args: The arguments, except those that the flow fixes.
+        asked: The permitted and excluded approvers of the question.
+        source: Digest of the text of the tool, if known. Otherwise the engine checks it before the
+            call is made.
     """
     for number, grant in tx.state.get("grants", {}).items():
         if (grant["tool"], grant["version"]) != (tool, version):
@@ -91,7 +91,7 @@ def use(
 
 
 def revoke(tx: Transition, event: Revoked) -> None:
-    """End a grant; what it has answered stays."""
+    """Revoke a grant. Its earlier answers remain valid."""
     grant = tx.state.get("grants", {}).get(event["grant"])
     if grant is not None:
         grant.setdefault("revoked", event["by"])

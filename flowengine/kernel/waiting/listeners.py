@@ -1,12 +1,13 @@
-"""Who listens to a signal, and what is looked at again when a state key has changed.
+"""Listeners of signals and watchers of state keys.
 
-Messages go to the oldest that takes them: a wait, or a map that they add an item to. Those that
-listen for a key are found by it, so a message costs the same however many listen for others.
+A message goes to the oldest listener that accepts it: a wait, or a map that adds an item for it.
+Listeners with a key are indexed by key, so the cost of a message does not depend on the number of
+other listeners.
 
-Waits with `when` and maps whose `need` names state say which keys they watch. They are looked at
-after everything else that follows from an event has been done, the oldest first, and each again
-only when a key that it watches was written since: a value that an event sets and changes back is
-never seen. The cost follows those that watch what has changed, not those that wait.
+Waits with `when` and maps whose `need` names state declare the keys that they watch. They are
+checked after all other effects of an event, oldest first. Each is checked again only if a key that
+it watches was written since then, so a value that an event sets and changes back is never seen. The
+cost depends on the number of watchers of changed keys, not on the number of waits.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.transition import Transition
 
 SEPARATOR = "\n"
-"""Between a signal and a key; no signal's name has it."""
+"""Separates a signal from a key. No signal name contains it."""
 
 
 def watch(tx: Transition, number: int, keys: Iterable[str]) -> None:
-    """Have a wait or an activation looked at when one of these state keys has changed."""
+    """Check a wait or an activation again when one of these state keys changes."""
     for key in keys:
         tx.state["watching"].setdefault(key, {})[number] = True
 
 
 def unwatch(tx: Transition, number: int, keys: Iterable[str]) -> None:
-    """End what `watch` began."""
+    """Remove a watcher from these state keys."""
     watching = tx.state["watching"]
     for key in keys:
         watchers = watching.get(key, {})
@@ -38,12 +39,12 @@ def unwatch(tx: Transition, number: int, keys: Iterable[str]) -> None:
 
 
 def listen(tx: Transition, number: int, signal: str, key: Plain = None, unit: int = 0) -> None:
-    """Have a wait, of a unit, or the activation of a map offered the messages of a signal."""
+    """Offer the messages of a signal to a wait, with its unit, or to the activation of a map."""
     tx.state["listening"].setdefault(_channel(signal, key), {})[number] = unit
 
 
 def unlisten(tx: Transition, number: int, signal: str, key: Plain = None) -> None:
-    """End what `listen` began."""
+    """Remove a listener from a signal."""
     for channel in (_channel(signal, key), signal):
         listening = tx.state["listening"].get(channel, {})
         if listening.pop(number, None) is not None and not listening:
@@ -51,14 +52,14 @@ def unlisten(tx: Transition, number: int, signal: str, key: Plain = None) -> Non
 
 
 def listeners(tx: Transition, signal: str, key: str | None) -> Iterator[int]:
-    """Return who may take a message, by age; a message without a key may be for anybody.
+    """Yield the listeners that a message can go to, oldest first. Without a key, all of its signal.
 
     Args:
         signal: The message's signal.
         key: Its key.
 
     Returns:
-        Numbers of waits and activations. Between two of them the listening must not change.
+        Numbers of waits and activations. The listeners must not change between two of them.
     """
     listening = tx.state["listening"]
     if key is None:
@@ -69,12 +70,12 @@ def listeners(tx: Transition, signal: str, key: str | None) -> Iterator[int]:
 
 
 def _channel(signal: str, key: Plain) -> str:
-    """Return where listeners are found: by signal, and by key where they have one."""
+    """Return the index entry of listeners: the signal, and their key if they have one."""
     return f"{signal}{SEPARATOR}{key}" if isinstance(key, str) else signal
 
 
 def wake(tx: Transition) -> None:
-    """Have those looked at that watch the keys that have changed."""
+    """Queue the watchers of keys that have changed."""
     watching = tx.state["watching"]
     for key in tx.changed if watching else ():
         for number in watching.get(key, ()):
@@ -85,7 +86,7 @@ def wake(tx: Transition) -> None:
 
 
 def wake_all(tx: Transition) -> None:
-    """Have all looked at that watch anything."""
+    """Queue all watchers."""
     for numbers in tx.state["watching"].values():
         for number in numbers:
             if number not in tx.awake:
@@ -94,7 +95,7 @@ def wake_all(tx: Transition) -> None:
 
 
 def next_watcher(tx: Transition) -> int:
-    """Return the oldest that watches a key that has changed and was not looked at since, or 0."""
+    """Return the oldest watcher of a changed key that has not been checked since then, or 0."""
     if not tx.watchers:
         return 0
     number = heappop(tx.watchers)

@@ -1,13 +1,13 @@
-"""Permissions: what people are asked before an attempt begins. See docs/language.md.
+"""Permissions: questions that must be answered before an attempt begins. See docs/language.md.
 
     attempt ─► may it be called? ─► may its environments be opened? ─► budget, lock, action
                   │ not answered: ask, or wait for the answer to the same question      │
                   └─► parked ─► approved: the attempt begins                            │
-                       ▲        else it has failed: `Rejected`, `Refused`, `Expired`    │
+                       ▲        otherwise it fails: `Rejected`, `Refused`, `Expired`    │
                        └─ the event `asked`: the engine was about to run it ◄───────────┘
 
-What is asked about is in `call_questions` and `environment_questions`. A rejection stands for as
-long as its owner; after expiry the next one who needs the same thing asks again.
+The topics are in `call_questions` and `environment_questions`. A rejection is valid as long as its
+owner exists. After an expiry, the next unit with the same need asks again.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 _Needs = Callable[[Transition, "Unit"], "Iterable[Need]"]
 _STAGES: tuple[_Needs, ...] = (call_questions.needs, environment_questions.needs)
-"""One after the other: nobody is asked about the environments of a call that is not made."""
+"""In this order: a call that is not made causes no questions about its environments."""
 
 
 def may_begin(tx: Transition, unit: Unit) -> bool:
-    """Return whether the attempt of a unit may begin; if not, it is parked or has failed.
+    """Return whether the attempt of a unit may begin. If not, it is parked or has failed.
 
     Args:
         unit: In phase `ready` or `pause`.
@@ -66,10 +66,10 @@ def may_begin(tx: Transition, unit: Unit) -> bool:
 
 
 def _open_questions(tx: Transition, needed: Iterable[Need]) -> list[int]:
-    """Return the questions about what is needed that are open, asked now if nobody has.
+    """Return the open questions about these needs. New questions are opened where necessary.
 
     Raises:
-        StepFailure: Something was rejected before.
+        StepFailure: A need was rejected before.
     """
     needs = list(needed)
     for need in needs:
@@ -78,24 +78,24 @@ def _open_questions(tx: Transition, needed: Iterable[Need]) -> list[int]:
             raise StepFailure(before["type"], before["message"], before["output"])
     found = []
     for need in needs:
-        given = answer_about(tx, need.about)  # two may need the same
+        given = answer_about(tx, need.about)  # two needs may be the same
         if not isinstance(given, dict):
             found.append(given if given is not None else need.ask()["id"])
     return found
 
 
 def ask_late(tx: Transition, unit: Unit, event: Asked) -> None:
-    """Ask about a call whose attempt was about to begin, which does not count as one.
+    """Ask about a call whose attempt was about to begin. That attempt is not counted.
 
     Args:
         unit: In phase `ready`.
-        event: What is asked.
+        event: The request.
     """
     if "timer" in unit:
         tx.clear_timer(unit.pop("timer"))
     lock = tx.node(tx.act_of(unit)).lock
     if lock is not None and not lock.get("ordered"):
-        locks.leave_lock(tx, unit)  # nobody has one while people think
+        locks.leave_lock(tx, unit)  # do not block others during a human decision
     unit["tries"] -= 1
     try:
         wait = call_questions.ask_late(tx, unit, event)
@@ -127,11 +127,11 @@ def _fail(tx: Transition, unit: Unit, failure: StepFailure | EvaluationError) ->
 
 
 def decide_permission(tx: Transition, wait: Wait, event: Decided) -> None:
-    """Count a decision; the units that wait for it continue, or fail, if that settles the question.
+    """Count a decision. The waiting units continue or fail if that closes the question.
 
     Args:
         wait: An open question.
-        event: The decision, already found to be allowed and well-formed.
+        event: The decision, which has been validated.
     """
     decision = voted(tx, wait, event)
     if decision is not None:
@@ -139,7 +139,7 @@ def decide_permission(tx: Transition, wait: Wait, event: Decided) -> None:
 
 
 def expire(tx: Transition, wait: Wait) -> None:
-    """Fail the units that wait for a question because nobody has decided in time."""
+    """Fail the units that wait for a question that was not decided in time."""
     _close(tx, wait, "expired", expired(wait))
 
 
@@ -172,7 +172,7 @@ def _close(tx: Transition, wait: Wait, how: str, decision: dict[str, Plain]) -> 
 
 
 def _answer_by_grants(tx: Transition) -> None:
-    """Answer the open questions about calls that a grant answers which was just given."""
+    """Answer open questions about calls that a new grant covers."""
     for wait in list(tx.state["waits"].values()):
         if wait["owner"] != "permission" or not call_questions.is_about_call(wait):
             continue
@@ -198,7 +198,7 @@ def _answer_by_grants(tx: Transition) -> None:
 
 
 def _said_by_policy(decision: dict[str, Any]) -> dict[str, Any]:
-    """Return what a policy said besides its choice; empty if a person decided."""
+    """Return the additional data of a policy's decision. Empty if a user decided."""
     value = decision.get("value")
     return value if decision.get("via") == "policy" and isinstance(value, dict) else {}
 
@@ -210,7 +210,7 @@ def _kept(
     decision: dict[str, Any],
     failure: StepFailure | None,
 ) -> Plain:
-    """Return what is kept of an answer, for those who need the same thing later."""
+    """Return the answer to store for units with the same need later."""
     kept: Plain = {"approved": output["approved"], "by": output["by"], "at": output["at"]}
     if failure is not None:
         return {**kept, "type": failure.type, "message": failure.message, "output": output}
@@ -240,10 +240,10 @@ def _refusal(wait: Wait, output: dict[str, Any], decision: dict[str, Any]) -> St
 
 
 def ask_anew(tx: Transition, unit: Unit) -> None:
-    """Withdraw what a unit waits for; others who wait for it ask anew, as it does.
+    """Withdraw a unit from its questions. Other units that wait for them ask again.
 
     Args:
-        unit: In phase `asked`; what follows for itself is left to the caller.
+        unit: In phase `asked`. The caller decides how it continues.
     """
     waits = [tx.state["waits"][number] for number in unit["asks"]]
     others = dict.fromkeys(number for wait in waits for number in wait["units"])
@@ -255,7 +255,7 @@ def ask_anew(tx: Transition, unit: Unit) -> None:
 
 
 def look_again(tx: Transition, unit: Unit) -> None:
-    """Ask anew what a unit waits for, if its step asks otherwise now.
+    """Ask the questions of a unit again if its step has other questions now.
 
     Args:
         tx: Of an execution that continues under another form of its flow.
@@ -265,7 +265,7 @@ def look_again(tx: Transition, unit: Unit) -> None:
         if _asks_the_same(tx, unit):
             return
     except (StepFailure, EvaluationError):
-        pass  # the attempt says so
+        pass  # the attempt fails for the same reason
     _begin_again(tx, unit)
 
 

@@ -1,11 +1,11 @@
-"""Questions that several units wait for before their attempts begin, and the answers to them.
+"""Questions that several units can wait for before their attempts begin, and their answers.
 
-A question is about one thing, named by its owner and a digest: the owner is the unit of the step or
-region that it belongs to, or 0 for the execution. `State.answers` has the number of the question
-while it is open, then the answer, for as long as there is the owner.
+A question has one topic, identified by its owner and a digest. The owner is the unit of the step or
+region that the topic belongs to, or 0 for the execution. `State.answers` has the number of the
+question while it is open, then the answer, as long as the owner exists.
 
-Units that need the same thing wait for the same question, which is withdrawn with the last of them.
-The effects of an answer are in `permissions`.
+Units with the same need wait for the same question, which is withdrawn when the last of them
+leaves. `permissions` has the effects of an answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.transition import Transition
 
 About = tuple[int, str]
-"""Owner and digest of what is asked about."""
+"""Owner and digest of a topic."""
 
 
 class Need(NamedTuple):
@@ -29,14 +29,14 @@ class Need(NamedTuple):
 
     about: About
     ask: Callable[[], Wait]
-    """Asks for it, if nobody has."""
+    """Opens the question, if it was not asked before."""
 
 
 # Questions
 
 
 def new_question(tx: Transition, about: About, address: str, step: str) -> Wait:
-    """Return a new question; the caller fills in the rest of its record."""
+    """Add a new question and return it. The caller fills in the rest of its record."""
     wait = add_wait(tx, "permission", 0, "approval", address, step)
     wait["asks"], wait["units"] = list(about), {}
     keep_answer(tx, about, wait["id"])
@@ -44,7 +44,7 @@ def new_question(tx: Transition, about: About, address: str, step: str) -> Wait:
 
 
 def leave_questions(tx: Transition, unit: Unit) -> None:
-    """Remove a unit from the questions it waits for; withdraw those that nobody waits for."""
+    """Remove a unit from its questions, and withdraw those without other units."""
     for number in unit.pop("asks"):
         wait = tx.state["waits"][number]
         del wait["units"][unit["id"]]
@@ -53,7 +53,7 @@ def leave_questions(tx: Transition, unit: Unit) -> None:
 
 
 def close_question(tx: Transition, wait: Wait, how: str, result: Plain = None) -> None:
-    """Close a question; if no answer was kept, the next unit that needs one asks again."""
+    """Close a question. If no answer was stored, the next unit with the same need asks again."""
     about = about_of(wait)
     if answer_about(tx, about) == wait["id"]:
         take_back_answer(tx, about)
@@ -61,7 +61,7 @@ def close_question(tx: Transition, wait: Wait, how: str, result: Plain = None) -
 
 
 def about_of(wait: Wait) -> About:
-    """Return what a question is about."""
+    """Return the topic of a question."""
     owner, digest = wait["asks"]
     return owner, digest
 
@@ -70,19 +70,19 @@ def about_of(wait: Wait) -> About:
 
 
 def answer_about(tx: Transition, about: About) -> Any:
-    """Return the answer, the number of the question while it is open, or None if none was asked."""
+    """Return the answer, the number of the question while it is open, or None if there was none."""
     owner, digest = about
     return tx.state.get("answers", {}).get(owner, {}).get(digest)
 
 
 def keep_answer(tx: Transition, about: About, answer: Any) -> None:
-    """Keep an answer, or the number of an open question."""
+    """Store an answer, or the number of an open question."""
     owner, digest = about
     tx.state.setdefault("answers", {}).setdefault(owner, {})[digest] = answer
 
 
 def take_back_answer(tx: Transition, about: About) -> None:
-    """Forget an answer, or that the question was asked."""
+    """Remove an answer, or the number of a question."""
     owner, digest = about
     answers = tx.state["answers"]
     del answers[owner][digest]
@@ -91,7 +91,7 @@ def take_back_answer(tx: Transition, about: About) -> None:
 
 
 def forget_answers(tx: Transition, owner: int) -> None:
-    """Forget all answers that belong to a step or region that has ended."""
+    """Remove all answers of a step or region that has ended."""
     answers = tx.state.get("answers")
     if answers is not None and answers.pop(owner, None) is not None and not answers:
         del tx.state["answers"]

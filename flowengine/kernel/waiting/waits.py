@@ -1,11 +1,11 @@
-"""Waits: for time, for a signal, for a condition on state.
+"""Waits for a time, a signal, or a condition on state.
 
-See docs/language.md: wait; patterns 16, 18, 23, 24.
+See docs/language.md: wait. Patterns 16, 18, 23, 24.
 
-A wait has alternatives. Each *occurs* at most once; `first` ends with the first that does, `all`
-when all have. Messages that were sent before are looked at when the wait opens, the oldest first;
-then conditions and times already past; among equals the order written. The losers are withdrawn
-in the same event.
+A wait has alternatives. Each *occurs* at most once. A `first` wait ends with the first alternative
+that occurs, an `all` wait when all have occurred. Earlier messages are checked when the wait opens,
+oldest first, then conditions and times in the past. Ties are resolved in the order of the file.
+Alternatives that lose are withdrawn in the same event.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def open_wait(tx: Transition, unit: Unit) -> None:
     """Open the wait of a step.
 
     Args:
-        unit: The unit that waits.
+        unit: The waiting unit.
 
     Raises:
-        StepFailure: A duration, time or count is none.
+        StepFailure: A duration, time or count is not valid.
         EvaluationError: An expression has no value.
     """
     act = tx.act_of(unit)
@@ -59,7 +59,7 @@ def open_wait(tx: Transition, unit: Unit) -> None:
 
 
 def show(tx: Transition, wait: Wait) -> None:
-    """Make a wait known outside, or what has changed of it."""
+    """Report a new wait, or a change of one, outside the kernel."""
     unit = tx.state["units"].get(wait["unit"])
     if unit is not None and not wait["shown"]:
         open_ = wait["record"].get("ran") == "maybe"
@@ -69,7 +69,7 @@ def show(tx: Transition, wait: Wait) -> None:
 
 
 def new_wait(tx: Transition, unit: Unit, kind: str, phase: Literal["wait", "ask"] = "wait") -> Wait:
-    """Return a new wait of a unit; the caller fills in the rest of its record."""
+    """Add a new wait of a unit and return it. The caller fills in the rest of its record."""
     owner: Owner = "step" if phase == "wait" else "attempt"
     wait = add_wait(tx, owner, unit["id"], kind, tx.address(unit), tx.node(tx.act_of(unit)).id)
     unit["wait"] = wait["id"]
@@ -78,7 +78,7 @@ def new_wait(tx: Transition, unit: Unit, kind: str, phase: Literal["wait", "ask"
 
 
 def add_wait(tx: Transition, owner: Owner, unit: int, kind: str, address: str, step: str) -> Wait:
-    """Put a new wait into the state and return it."""
+    """Add a new wait to the state and return it."""
     number = tx.new_id()
     wait: Wait = {
         "id": number,
@@ -114,7 +114,7 @@ def _kind(alternatives: list[Any]) -> str:
 
 
 def _new_alternative(tx: Transition, names: Names, spec: Any) -> dict[str, Plain]:
-    """Evaluate one alternative: when it is due, which key it listens to, how many it needs."""
+    """Evaluate one alternative: its due time, signal key and count."""
     begun: dict[str, Plain] = {"messages": []}
     if "after" in spec:
         begun["due"] = tx.now + duration_of(evaluate(names, spec["after"]), "for")
@@ -135,14 +135,14 @@ def duration_of(value: Plain, what: str) -> int:
     """Return an evaluated duration in milliseconds.
 
     Args:
-        value: A text in the notation of the language.
+        value: Text in the notation of the language.
         what: The key, for the message.
 
     Returns:
         Milliseconds.
 
     Raises:
-        StepFailure: `value` is no duration.
+        StepFailure: `value` is not a valid duration.
     """
     try:
         return parse_duration(value)
@@ -169,7 +169,7 @@ def _specs(tx: Transition, wait: Wait) -> Any:
 
 
 def _take_kept(tx: Transition, wait: Wait) -> None:
-    """Take the messages sent before that fit some alternative, oldest first."""
+    """Take earlier messages that fit an alternative, oldest first."""
     specs = _specs(tx, wait)["alternatives"]
     signals = [s["signal"] for s in specs if "signal" in s and not s.get("transient")]
     kept = [
@@ -183,12 +183,12 @@ def _take_kept(tx: Transition, wait: Wait) -> None:
 
 
 def _number_of(message: Plain) -> tuple[int, int]:
-    """Order messages by the event that brought them, and in it by when a step sent them."""
+    """Return the sort key of a message: its event, then its position among those sent by steps."""
     return message["number"], message.get("part", 0)
 
 
 def _look(tx: Transition, wait: Wait, index: int) -> None:
-    """Trigger an alternative that holds already: a true condition, a time in the past."""
+    """Trigger an alternative that already holds: a true condition, or a time in the past."""
     spec = _specs(tx, wait)["alternatives"][index]
     due = wait["alternatives"][index].get("due")
     if due is not None and due <= tx.now:
@@ -213,13 +213,13 @@ def _listen(tx: Transition, wait: Wait, index: int, alternative: dict[str, Plain
 
 
 def _watches(tx: Transition, wait: Wait, spec: Any) -> Iterable[str]:
-    """Return the state keys that a condition names; if that is not known, all."""
+    """Return the state keys that a condition names, or all of them if that is unknown."""
     act = tx.act_of(tx.state["units"][wait["unit"]])
     return tx.watched(act, spec.get("watches", tx.flow_of(tx.frame_of(act)).state))
 
 
 def watch_again(tx: Transition, wait: Wait) -> None:
-    """Have a wait watch what its conditions name now: its step is another than when it opened."""
+    """Watch the state keys of a wait's conditions again after its step was replaced."""
     if wait["alternatives"]:
         for spec, alternative in zip(_specs(tx, wait)["alternatives"], wait["alternatives"],
                                      strict=True):  # fmt: skip
@@ -228,7 +228,7 @@ def watch_again(tx: Transition, wait: Wait) -> None:
 
 
 def _described(tx: Transition, wait: Wait) -> dict[str, Plain]:
-    """Return what lists show of a wait: the signals with their keys, when it is due."""
+    """Return the fields of a wait for display: its signals with their keys, and its due time."""
     specs = _specs(tx, wait)["alternatives"]
     signals = [
         {"signal": spec["signal"], "key": alternative.get("key")}
@@ -248,7 +248,7 @@ def offer(tx: Transition, wait: Wait, message: Plain, *, stored: bool = False) -
 
     Args:
         message: See `signals.deliver`.
-        stored: The message was sent before the wait began; transient alternatives do not see it.
+        stored: The message was sent before the wait began. Transient alternatives ignore it.
 
     Returns:
         Whether the wait took it.
@@ -273,23 +273,23 @@ def offer(tx: Transition, wait: Wait, message: Plain, *, stored: bool = False) -
 
 
 def _key_fits(wanted: str | None, sent: str | None) -> bool:
-    """Return whether a message's key is the one waited for; sent without one, it was addressed."""
+    """Return whether a message fits a key. Messages without a key were sent to this execution."""
     return sent is None or wanted is None or sent == wanted
 
 
 def is_for(tx: Transition, frame: int, message: Plain) -> bool:
-    """Return whether a message has the key that a flow at work is found by."""
+    """Return whether a message has the signal key of a running flow."""
     return _key_fits(tx.keys_of(frame).get(message["signal"]), message["key"])
 
 
 def receive(tx: Transition, message: Plain) -> bool:
-    """Give a message to the oldest that takes it: an open wait, or a map that it adds an item to.
+    """Pass a message to the oldest taker: an open wait, or a map that adds an item for it.
 
     Args:
         message: See `offer`.
 
     Returns:
-        Whether somebody took it.
+        Whether it was taken.
     """
     for number in listeners(tx, message["signal"], message["key"]):
         wait = tx.state["waits"].get(number)
@@ -309,11 +309,11 @@ def receive(tx: Transition, message: Plain) -> bool:
 
 
 def occur(tx: Transition, wait: Wait, index: int, message: Plain) -> None:
-    """Trigger an alternative; the wait may end with it.
+    """Trigger an alternative, which can end the wait.
 
     Args:
-        index: Which alternative.
-        message: The message that made it occur, if one did.
+        index: Index of the alternative.
+        message: The message that triggered it, if any.
     """
     specs = _specs(tx, wait)
     spec = specs["alternatives"][index]
@@ -333,12 +333,12 @@ def occur(tx: Transition, wait: Wait, index: int, message: Plain) -> None:
 
 
 def end_wait(tx: Transition, wait: Wait, how: str, output: Plain, outcome: str) -> None:
-    """End a wait and let its step go on with `outcome`.
+    """End a wait and let its step continue with `outcome`.
 
     Args:
         how: See `commands.CloseWait`.
-        output: What the step gives.
-        outcome: How it ended.
+        output: The output of the step.
+        outcome: The outcome of the step.
     """
     start_hits_anew(tx, wait, tx.state["units"][wait["unit"]])
     close_wait(tx, wait, how, output)
@@ -346,7 +346,7 @@ def end_wait(tx: Transition, wait: Wait, how: str, output: Plain, outcome: str) 
 
 
 def start_hits_anew(tx: Transition, wait: Wait, unit: Unit) -> None:
-    """Count activations anew in the scopes around who waited, if it was really waited for."""
+    """Reset the activation counts of surrounding scopes, if the wait outlasted one event."""
     if wait["event"] == tx.state["events"]:
         return
     for act in tx.acts_around(tx.act_of(unit)):
@@ -354,7 +354,7 @@ def start_hits_anew(tx: Transition, wait: Wait, unit: Unit) -> None:
 
 
 def close_wait(tx: Transition, wait: Wait, how: str, result: Plain = None) -> None:
-    """Take a wait out of the state, with its timers and all that listens for it."""
+    """Remove a wait from the state, with its timers, listeners and watchers."""
     del tx.state["waits"][wait["id"]]
     for timer in wait["timers"]:
         tx.clear_timer(timer)
@@ -375,7 +375,7 @@ def look_at_state(tx: Transition, wait: Wait) -> bool:
     """Trigger the first alternative of a wait whose condition on state holds now.
 
     Returns:
-        Whether there is something to do now.
+        Whether there is work now.
     """
     for index, spec in enumerate(_specs(tx, wait)["alternatives"]):
         alternative = wait["alternatives"][index]
@@ -391,7 +391,7 @@ def look_at_state(tx: Transition, wait: Wait) -> bool:
     return False
 
 
-# Whose a wait is
+# Owners of waits
 
 
 def _unit(tx: Transition, wait: Wait) -> None:
@@ -414,4 +414,4 @@ LET_GO: dict[Owner, Callable[[Transition, Wait], None]] = {
     "attempt": _unit,
     "cut": _cut,
 }
-"""How the owner of a closed wait forgets it; for `permission`, see `close_question`."""
+"""Removes a closed wait from its owner. For `permission`, see `close_question`."""
