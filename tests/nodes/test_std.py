@@ -134,7 +134,7 @@ def test_glob_gives_files_relative_to_the_working_folder_in_order(
     assert tool(bench, "glob", pattern=pattern, path=path) == {"files": files}
 
 
-# Staying below the working folder
+# Staying below the working directory
 
 WAYS_OUT = ["../outside.txt", "a/../../outside.txt", "link.txt", "folder/outside.txt", "two"]
 
@@ -150,8 +150,8 @@ def make_ways_out(bench: Bench, outside: Path) -> None:
 def test_path_that_leads_out_is_refused(bench: Bench, outside: Path, path: str) -> None:
     make_ways_out(bench, outside)
 
-    assert "below the working folder" in refused(bench, "read_file", path=path)
-    assert "below the working folder" in refused(bench, "write_file", path=path, text="x")
+    assert "below the working directory" in refused(bench, "read_file", path=path)
+    assert "below the working directory" in refused(bench, "write_file", path=path, text="x")
     assert outside.read_text() == "secret"
 
 
