@@ -33,7 +33,7 @@ INSTEAD = {
     "examples": "put them before the user's message: run(agent, [*examples, message])",
     "handle_mm_func": "a tool returns Result(image=…), and the model is shown it",
 }
-"""What to write instead of fields that agents have elsewhere."""
+"""Replacements for fields that agents have in other libraries."""
 
 
 class Agent(AgentWithTools):
@@ -83,14 +83,14 @@ class Agent(AgentWithTools):
     `"then": "end"` ends the work, and `"then": "tell"` sends the error to the model. Default: `end`
     before, `tell` after."""
     skills: list[str | PathLike[str]] = Field(default_factory=list)
-    """Folders with a `SKILL.md`, as paths or globs, relative to the current folder."""
+    """Directories with a `SKILL.md`, as paths or globs, relative to the current directory."""
     handoffs: list[Agent] = Field(default_factory=list, repr=False)
-    """Agents to which it may hand the conversation off. Two agents can name each other."""
+    """Agents that this agent can hand the conversation off to. Two agents can name each other."""
 
     @model_validator(mode="before")
     @classmethod
     def _has_such_fields(cls, given: Any) -> Any:
-        """Reject unknown fields, with the one that was meant."""
+        """Reject unknown fields, suggesting the one that was probably meant."""
         if not isinstance(given, dict):
             return given
         for name in given.keys() - cls.model_fields.keys():
@@ -137,7 +137,7 @@ class Agent(AgentWithTools):
                 self._tool_name(function)
 
     def _tool_name(self, function: Any) -> str:
-        """Return the name of a tool, and reject what no model can call."""
+        """Return the name of a tool, and reject a function that no model can call."""
         if isinstance(function, AgentAsTool):
             check_name(function.name)
             turn_limit(function.max_turns)
@@ -157,7 +157,7 @@ class Agent(AgentWithTools):
 
     @property
     def helper_functions(self) -> list[Any]:
-        """Functions that the model does not call: those that check or summarize."""
+        """Functions that run without the model calling them: checks and summarizers."""
         reduce = self.context.get("reduce") if isinstance(self.context, dict) else self.context
         checks = [check for check in self.checks if isinstance(check, Mapping)]
         values = [value for check in checks for value in check.values()]
@@ -187,13 +187,14 @@ class Agent(AgentWithTools):
         """Return this agent as a tool for another agent.
 
         This agent receives the prompt of the call, not the conversation. Its functions receive the
-        context variables of the calling agent. Their changes are not visible to that agent.
+        context variables of the calling agent. Changes they make are not visible to the calling
+        agent.
 
         Args:
-            name: Name of the tool. Default: from the name of the agent, such as `tax_expert` for
-                "Tax expert".
+            name: Name of the tool. Default: derived from the name of the agent, such as
+                `tax_expert` for "Tax expert".
             description: Description for the calling model. Default: that of the agent.
-            max_turns: As for `Runner.run`, for each call.
+            max_turns: Turn limit of each call, as for `Runner.run`.
 
         Returns:
             The tool.
