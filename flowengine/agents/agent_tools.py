@@ -61,9 +61,8 @@ class AgentWithTools(BaseModel):
     functions: list[Any] = Field(default_factory=list, repr=False, exclude=True)
     """Another name of `tools`, for MetaChain users."""
     approvals: dict[str, Any] = Field(default_factory=dict)
-    """Function, ready-made tool or server → approval that a call requires. The values are those of
-    `approval` of a tool in a flow file, such as `ask`, `required` or `{"when": "${{ args.amount >
-    100 }}"}`."""
+    """Function, ready-made tool or server → approval that a call requires, as `approval` of a tool
+    in a flow file: `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`, …"""
     limits: dict[str, dict[str, Any] | int] = Field(default_factory=dict)
     """Function, ready-made tool or server → `{"output": "64KiB", "calls": 3}`: the size of a result
     shown to the model, and the number of calls per run. The key `calls` limits all tool calls of
@@ -80,9 +79,7 @@ class AgentWithTools(BaseModel):
 
     @model_validator(mode="after")
     def _take_tools(self) -> Self:
-        if (
-            self.tools is self.functions
-        ):  # pydantic validates again where the agent is part of another model
+        if self.tools is self.functions:  # validated again, as part of another model
             return self
         if self.tools and self.functions:
             raise UsageError(
