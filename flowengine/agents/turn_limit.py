@@ -16,7 +16,7 @@ class TurnLimit(NamedTuple):
 
     turns: int = TURNS
     last: str = "fail"
-    """`fail`, or `answer`, which makes the model answer in the last turn from its present knowledge."""
+    """`fail`, or `answer`, which makes the model answer in the last turn without tools."""
 
 
 def turn_limit(said: int | Mapping[str, Any]) -> TurnLimit:
