@@ -310,7 +310,7 @@ class FlowWriter:
             **agent.constants,
         }
 
-    # Calls.
+    # Calls
 
     def _calls(self, agent: AgentSpec, calls: str) -> Plain:
         done, spent = f"state.end.outcome != '' || {self.over}", SPENT

@@ -123,7 +123,7 @@ def _escaped(skill: Skill) -> dict[str, Plain]:
     return files
 
 
-# Implementation of the tools.
+# Implementation of the tools
 
 
 def read_skill(files: Mapping[str, Plain], name: str, path: str) -> str:

@@ -256,7 +256,7 @@ class _Reading:
             **{name: one for name, one in said.items() if one},
         }
 
-    # Calls.
+    # Calls
 
     def _read_calls(self) -> None:
         """Process calls and faults in the order of the message. Faults without a place come last.
@@ -345,7 +345,7 @@ class _Reading:
         place = str(len(self.calls) + 1)
         self.calls.append({"place": place, "step": step, "handoff": handoff, **more})
 
-    # Text.
+    # Text
 
     def _read_text(self) -> None:
         turn = self.turn

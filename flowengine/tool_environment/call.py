@@ -194,7 +194,7 @@ class Call:
         self.controller = _ENDED
         self.context = Context()
 
-    # Stopping.
+    # Stopping
 
     def halt(self, why: Stop) -> bool:
         """Stop the call, on any thread. Return False if it has ended or was stopped already."""

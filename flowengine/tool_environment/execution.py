@@ -244,7 +244,7 @@ class _Attempt:
         self._context.signal.check()
         return item
 
-    # Ends.
+    # Ends
 
     async def _stop(self, work: asyncio.Future[Outcome]) -> Outcome | None:
         """Stop the tool, and return its outcome, or None if the outcome is unknown."""

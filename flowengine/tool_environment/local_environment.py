@@ -116,7 +116,7 @@ class LocalEnvironment(BaseEnvironment):
         self._closed = False
         self._following: Following | None = None
 
-    # Configuration.
+    # Configuration
 
     async def register_tool(self, tool: Any, *, replace: bool = False) -> str:
         """Add a tool, and initialize it.
@@ -224,7 +224,7 @@ class LocalEnvironment(BaseEnvironment):
         """
         return self.feed.listen(listener)
 
-    # Arguments that arrive in parts.
+    # Arguments that arrive in parts
 
     async def register_request_tool_call(self, call: ToolCall | Mapping[str, Any]) -> ToolCall:
         """Register a call whose arguments are still arriving.
@@ -283,7 +283,7 @@ class LocalEnvironment(BaseEnvironment):
         found.arriving.update(None if text is not None else args, text, is_final=is_final)
         return found.view()
 
-    # Approval and execution.
+    # Approval and execution
 
     async def approve_tool(self, call: ToolCall | Mapping[str, Any]) -> EnvironmentResponse:
         """Request a decision about a call, without running it. It is limited to this call.
@@ -370,7 +370,7 @@ class LocalEnvironment(BaseEnvironment):
         calls = [call for call in self._open_calls() if call.question is not None]
         return list(map(self._parts.shown, calls))
 
-    # Stopping.
+    # Stopping
 
     def abort_step(self) -> None:
         """Abort all calls in progress, on any thread. Later calls are not affected."""
@@ -426,7 +426,7 @@ class LocalEnvironment(BaseEnvironment):
     async def __aexit__(self, *exc: object) -> None:
         await self.dispose()
 
-    # Internals.
+    # Internals
 
     async def _admit(self, given: Any) -> Call | EnvironmentResponse:
         self._check_open()

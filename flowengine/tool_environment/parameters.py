@@ -87,7 +87,7 @@ class Arriving:
         made.is_loading = False
         made.move("parameters_final", call=made.view())
 
-    # Views.
+    # Views
 
     def _may_show(self) -> bool:
         """Return whether a view is due. If it is too early, schedule one."""

@@ -111,7 +111,7 @@ class Pipeline:
             return result_of(call, "expired", "nobody decided in time; nothing was done")
         return not_begun(call)
 
-    # The steps of its execution.
+    # The steps of its execution
 
     def _steps(self, call: Call) -> tuple[Step, Step]:
         """Return the functions of the two steps, with only plain data as input and output."""
@@ -200,7 +200,7 @@ class Pipeline:
             return str(error)
         return None
 
-    # The end.
+    # The end
 
     def _finish(self, call: Call, response: EnvironmentResponse) -> None:
         call.move("result", result=response.tool_result, call=call.view())
