@@ -1,4 +1,4 @@
-"""Agents as Python objects, the results of their tools, and the response of a run."""
+"""Python agents, the results of their tools, and the response of a run."""
 
 from __future__ import annotations
 
@@ -49,39 +49,39 @@ class Agent(AgentWithTools):
     model: str = Field(default_factory=lambda: os.environ.get(VARIABLE) or "gpt-4o")
     """Default: the value of `FLOWENGINE_MODEL`, otherwise `gpt-4o`."""
     instructions: Instructions = "You are a helpful agent."
-    """Text, or a function that returns it. The function is called before every turn, with the
-    context variables if it has a parameter."""
+    """Text, or a function that returns it. The function is called before every turn. If it has a
+    parameter, it receives the context variables."""
     tool_choice: str | None = None
     """`auto`, `none`, `required`, or the name of a tool that must be called."""
     parallel_tool_calls: bool = True
     context_variables_description: str = ""
-    """Added to the instructions."""
+    """Description of the context variables, appended to the instructions."""
 
     description: str = ""
     fallbacks: list[str] = Field(default_factory=list)
     """Fallback models, tried in order when a model fails."""
     retry: dict[str, Any] | int | None = None
-    """Retries of a model call, as `retry` in a flow file. Default: 3 attempts, with pauses of 4 to
-    10 seconds."""
+    """Retries of a model call, as `retry` in a flow file. Default: 3 attempts, 4 to 10 seconds
+    apart."""
     function_calling: Literal["native", "text"] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the provider: `temperature`, `max_tokens`, …"""
+    """Settings passed to the provider: `temperature`, `max_tokens`, …"""
     repeats: int = Field(default=3, ge=0)
-    """How many times in a row the same call may fail in the same way before the model is warned. If
-    the model repeats the call after that, its work ends. 0: no limit."""
+    """Number of identical failures of the same call, in a row, after which the model is warned. If
+    the model repeats the call, its work ends. 0: unlimited."""
     returns: Any = None
-    """Form of an answer: a JSON Schema, or a type such as a pydantic model or a dataclass, whose
+    """Form of the answer: a JSON Schema, or a type such as a pydantic model or a dataclass, whose
     instance the response contains. None: text."""
     context: dict[str, Any] | str | Callable[..., str] | None = None
-    """How a conversation that no longer fits the model is reduced: `{"max_tokens": 50_000,
-    "reduce": "drop"}`. Default of `max_tokens`: as many as fit the model. `reduce` is `drop`,
-    `summarize`, or a function that takes `messages`, optionally `summary`, and returns the new
-    summary. A text is short for `{"reduce": text}`. None: the run fails."""
+    """`{"max_tokens": 50_000, "reduce": "drop"}`: how to reduce a conversation that no longer fits
+    the model. `max_tokens` defaults to the limit of the model. `reduce` is `drop`, `summarize`, or
+    a function that takes `messages`, optionally `summary`, and returns the new summary. A string is
+    short for `{"reduce": string}`. None: a run that exceeds the limit fails."""
     checks: list[Any] = Field(default_factory=list)
     """Functions that check the prompts of the agent, `{"before": on_topic}`, and its answers,
     `{"after": cites_sources}`. A check passes by returning and fails by raising. After a failure,
     `"then": "end"` ends the work, and `"then": "tell"` sends the error to the model. Default: `end`
-    before, `tell` after."""
+    for prompts, `tell` for answers."""
     skills: list[str | PathLike[str]] = Field(default_factory=list)
     """Directories with a `SKILL.md`, as paths or globs, relative to the current directory."""
     handoffs: list[Agent] = Field(default_factory=list, repr=False)
@@ -105,9 +105,9 @@ class Agent(AgentWithTools):
         return self
 
     def check(self) -> None:
-        """Check the functions of the agent, which may have changed since it was built.
+        """Check the functions of the agent, which may have changed since its creation.
 
-        Everything else is checked by the compiler of the flow that runs the agent.
+        The compiler of the flow that runs the agent checks everything else.
 
         Raises:
             UsageError: A run would fail. The message names the agent, the function and its
@@ -146,7 +146,7 @@ class Agent(AgentWithTools):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Add the name of the agent to errors."""
+        """Add the name of the agent to the messages of errors."""
         try:
             yield
         except UsageError as error:
@@ -164,7 +164,7 @@ class Agent(AgentWithTools):
         return [value for value in (*values, reduce) if is_tool(value)]
 
     def answer_schema(self) -> dict[str, Any] | None:
-        """Return the JSON Schema of an answer, None for text.
+        """Return the JSON Schema of the answer, or None for text.
 
         Raises:
             UsageError: `returns` has no JSON Schema.

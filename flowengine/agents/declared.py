@@ -408,7 +408,7 @@ def _check_tool(
 def _check_wire_names(
     agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]
 ) -> None:
-    """Refuse two tools that models would know by one name, as far as their names are known."""
+    """Report tools with the same wire name, as far as their names are known."""
     names = [HANDOFF + one for one in handoffs.values()]
     for tool in tools:
         names += [tool.name] if tool.served is None or not tool.served.any else tool.served.named

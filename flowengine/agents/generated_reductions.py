@@ -3,8 +3,8 @@
     AGENT ──ContextWindowExceeded──► AGENT.reduce ──► AGENT
                                                   └─► AGENT.reduce.TOOL, which summarizes ──► AGENT
 
-A reduction moves the mark at which requests begin. It happens once per turn. If the request still
-does not fit, the next fallback model is called, or the agent fails.
+A reduction moves the mark at which requests begin. It happens at most once per turn and
+model. If the request still does not fit, the next fallback model is called, or the agent fails.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ class Link:
     def receive(self, message: Any, by: str = "client") -> dict[str, Any]:
         """Process a message from the client, and return the answer to it.
 
-        `{"type": "decide", "tool_call_id": …, "decision": {…}}` answers a question. `{"type":
-        "abort"}` aborts all calls in progress, or one call if it contains `tool_call_id`.
+        `{"type": "decide", "tool_call_id": …, "decision": {…}}` answers a question.
+        `{"type": "abort"}` aborts all calls in progress, or one call if it contains `tool_call_id`.
 
         Args:
             message: The message.

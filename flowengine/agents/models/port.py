@@ -14,8 +14,8 @@ from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.sdk import Plain
 
 Message = dict[str, Plain]
-"""`{role, content, …}`. An assistant message has `tool_calls`, a list of `{id, type, function:
-{name, arguments}}` with the arguments as JSON text, and `reasoning` if the model reported it. A
+"""`{role, content, …}`. An assistant message has `tool_calls` and, if the model reported it,
+`reasoning`. A call is `{id, type, function: {name, arguments}}`, with the arguments as JSON text. A
 tool message has `tool_call_id` and `name`. Data that only the provider understands, such as signed
 reasoning, is in `provider_parts`: provider → data. It is sent back only to that provider."""
 

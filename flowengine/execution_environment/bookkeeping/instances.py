@@ -183,7 +183,7 @@ class Handle:
 
     @property
     def scope(self) -> Scope:
-        """How widely it is shared."""
+        """The scope in which it is shared."""
         return self._instance.record.declared.spec.scope
 
     @property

@@ -1,4 +1,4 @@
-"""The states of a handle and the moves between them: every move is checked.
+"""The states of a handle, and the permitted moves between them.
 
 | state | meaning |
 |---|---|

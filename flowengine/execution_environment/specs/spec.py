@@ -40,7 +40,7 @@ class EnvironmentSpec(Config):
     kind: Text
     """Kind of environment: `python`, `sqlite`, ..."""
     scope: Scope = "execution"
-    """How widely it is shared."""
+    """The scope in which it is shared."""
     owner_id: Text = ""
     """The call, execution, session, ... that it belongs to. It is never shared between owners."""
     resource_key: Text | None = Field(None, min_length=1)
