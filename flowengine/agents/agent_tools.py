@@ -245,7 +245,7 @@ class AgentWithTools(BaseModel):
             The agent.
 
         Raises:
-            UsageError: One of them is none of these.
+            UsageError: A value is not one of these kinds of tools.
         """
         for one in tools:
             if isinstance(one, str):

@@ -178,8 +178,7 @@ class Runner:
         response again.
 
         Args:
-            execution: Id of the execution, from `Response.execution`. The engine must have its
-                store.
+            execution: Id of the execution, from `Response.execution`, in the engine's store.
             agent: The agent that it started with.
             context_variables: The live objects among them. Data is stored with the execution.
             **options: See `ResumeOptions`.
