@@ -1,4 +1,4 @@
-"""Agents as Python objects, the results of their tools, and the response of a run."""
+"""Python agents, the results of their tools, and the response of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INSTEAD = {
     "examples": "put them before the user's message: run(agent, [*examples, message])",
     "handle_mm_func": "a tool returns Result(image=…), and the model is shown it",
 }
-"""What to write instead of fields that agents have elsewhere."""
+"""Replacements for fields that agents have in other libraries."""
 
 
 class Agent(AgentWithTools):
@@ -49,48 +49,48 @@ class Agent(AgentWithTools):
     model: str = Field(default_factory=lambda: os.environ.get(VARIABLE) or "gpt-4o")
     """Default: the value of `FLOWENGINE_MODEL`, otherwise `gpt-4o`."""
     instructions: Instructions = "You are a helpful agent."
-    """Text, or a function that returns it. The function is called before every turn, with the
-    context variables if it has a parameter."""
+    """Text, or a function that returns it. The function is called before every turn. If it has a
+    parameter, it receives the context variables."""
     tool_choice: str | None = None
     """`auto`, `none`, `required`, or the name of a tool that must be called."""
     parallel_tool_calls: bool = True
     context_variables_description: str = ""
-    """Added to the instructions."""
+    """Description of the context variables, appended to the instructions."""
 
     description: str = ""
     fallbacks: list[str] = Field(default_factory=list)
     """Fallback models, tried in order when a model fails."""
     retry: dict[str, Any] | int | None = None
-    """Retries of a model call, as `retry` in a flow file. Default: 3 attempts, with pauses of 4 to
-    10 seconds."""
+    """Retries of a model call, as `retry` in a flow file. Default: 3 attempts, 4 to 10 seconds
+    apart."""
     function_calling: Literal["native", "text"] | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the provider: `temperature`, `max_tokens`, …"""
+    """Settings passed to the provider: `temperature`, `max_tokens`, …"""
     repeats: int = Field(default=3, ge=0)
-    """How many times in a row the same call may fail in the same way before the model is warned. If
-    the model repeats the call after that, its work ends. 0: no limit."""
+    """Number of identical failures of the same call, in a row, after which the model is warned. If
+    the model repeats the call, its work ends. 0: unlimited."""
     returns: Any = None
-    """Form of an answer: a JSON Schema, or a type such as a pydantic model or a dataclass, whose
+    """Form of the answer: a JSON Schema, or a type such as a pydantic model or a dataclass, whose
     instance the response contains. None: text."""
     context: dict[str, Any] | str | Callable[..., str] | None = None
-    """How a conversation that no longer fits the model is reduced: `{"max_tokens": 50_000,
-    "reduce": "drop"}`. Default of `max_tokens`: as many as fit the model. `reduce` is `drop`,
-    `summarize`, or a function that takes `messages`, optionally `summary`, and returns the new
-    summary. A text is short for `{"reduce": text}`. None: the run fails."""
+    """`{"max_tokens": 50_000, "reduce": "drop"}`: how to reduce a conversation that no longer fits
+    the model. `max_tokens` defaults to the limit of the model. `reduce` is `drop`, `summarize`, or
+    a function that takes `messages`, optionally `summary`, and returns the new summary. A string is
+    short for `{"reduce": string}`. None: a run that exceeds the limit fails."""
     checks: list[Any] = Field(default_factory=list)
     """Functions that check the prompts of the agent, `{"before": on_topic}`, and its answers,
     `{"after": cites_sources}`. A check passes by returning and fails by raising. After a failure,
     `"then": "end"` ends the work, and `"then": "tell"` sends the error to the model. Default: `end`
-    before, `tell` after."""
+    for prompts, `tell` for answers."""
     skills: list[str | PathLike[str]] = Field(default_factory=list)
-    """Folders with a `SKILL.md`, as paths or globs, relative to the current folder."""
+    """Directories with a `SKILL.md`, as paths or globs, relative to the current directory."""
     handoffs: list[Agent] = Field(default_factory=list, repr=False)
-    """Agents to which it may hand the conversation off. Two agents can name each other."""
+    """Agents that this agent can hand the conversation off to. Two agents can name each other."""
 
     @model_validator(mode="before")
     @classmethod
     def _has_such_fields(cls, given: Any) -> Any:
-        """Reject unknown fields, with the one that was meant."""
+        """Reject unknown fields, suggesting the one that was probably meant."""
         if not isinstance(given, dict):
             return given
         for name in given.keys() - cls.model_fields.keys():
@@ -105,9 +105,9 @@ class Agent(AgentWithTools):
         return self
 
     def check(self) -> None:
-        """Check the functions of the agent, which may have changed since it was built.
+        """Check the functions of the agent, which may have changed since its creation.
 
-        Everything else is checked by the compiler of the flow that runs the agent.
+        The compiler of the flow that runs the agent checks everything else.
 
         Raises:
             UsageError: A run would fail. The message names the agent, the function and its
@@ -137,7 +137,7 @@ class Agent(AgentWithTools):
                 self._tool_name(function)
 
     def _tool_name(self, function: Any) -> str:
-        """Return the name of a tool, and reject what no model can call."""
+        """Return the name of a tool, and reject a function that no model can call."""
         if isinstance(function, AgentAsTool):
             check_name(function.name)
             turn_limit(function.max_turns)
@@ -146,7 +146,7 @@ class Agent(AgentWithTools):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Add the name of the agent to errors."""
+        """Add the name of the agent to the messages of errors."""
         try:
             yield
         except UsageError as error:
@@ -157,14 +157,14 @@ class Agent(AgentWithTools):
 
     @property
     def helper_functions(self) -> list[Any]:
-        """Functions that the model does not call: those that check or summarize."""
+        """Functions that run without the model calling them: checks and summarizers."""
         reduce = self.context.get("reduce") if isinstance(self.context, dict) else self.context
         checks = [check for check in self.checks if isinstance(check, Mapping)]
         values = [value for check in checks for value in check.values()]
         return [value for value in (*values, reduce) if is_tool(value)]
 
     def answer_schema(self) -> dict[str, Any] | None:
-        """Return the JSON Schema of an answer, None for text.
+        """Return the JSON Schema of the answer, or None for text.
 
         Raises:
             UsageError: `returns` has no JSON Schema.
@@ -187,13 +187,14 @@ class Agent(AgentWithTools):
         """Return this agent as a tool for another agent.
 
         This agent receives the prompt of the call, not the conversation. Its functions receive the
-        context variables of the calling agent. Their changes are not visible to that agent.
+        context variables of the calling agent. Changes they make are not visible to the calling
+        agent.
 
         Args:
-            name: Name of the tool. Default: from the name of the agent, such as `tax_expert` for
-                "Tax expert".
+            name: Name of the tool. Default: derived from the name of the agent, such as
+                `tax_expert` for "Tax expert".
             description: Description for the calling model. Default: that of the agent.
-            max_turns: As for `Runner.run`, for each call.
+            max_turns: Turn limit of each call, as for `Runner.run`.
 
         Returns:
             The tool.

@@ -1,4 +1,4 @@
-"""An agent in Python that another one calls as a tool."""
+"""A Python agent that another agent calls as a tool."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ ASKED: dict[str, Any] = {
     },
     "additionalProperties": False,
 }
-"""JSON Schema of what an agent is asked, by a step or another agent."""
+"""JSON Schema of the input of an agent that a step or another agent calls."""
 
 
 class Named(Protocol):
-    """An agent, as far as it matters here."""
+    """An agent, reduced to the attributes used here."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class AgentAsTool:
-    """What `Agent.as_tool` returns: it stands among the functions of another agent."""
+    """The result of `Agent.as_tool`, for the functions of another agent."""
 
     agent: Named
     name: str
-    """By which the model calls it."""
+    """Name by which the model calls it."""
     description: str
     max_turns: int | Mapping[str, Any]
 

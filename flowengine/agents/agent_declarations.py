@@ -1,4 +1,7 @@
-"""Agents in Python as a flow declares them: entries of `agents`, and of what these name."""
+"""Declarations of Python agents in the form that a flow file uses.
+
+They cover entries of `agents` and the tools, environments and secrets that these entries name.
+"""
 
 from __future__ import annotations
 
@@ -31,59 +34,60 @@ from flowengine.sdk.read_folders import UnreadableFolder, find_folders, read_fol
 from flowengine.sdk.step_kind import BuiltFlow
 
 SECRET = "secret:"
-"""Before the name of an environment variable, in what agents say of environments and servers."""
+"""Prefix of the name of an environment variable, in the configuration of environments and servers.
+"""
 _PLAIN = ("fallbacks", "repeats", "tool_choice", "parallel_tool_calls", "function_calling")
-"""Fields that a flow says in the same way."""
+"""Fields that a flow declares in the same form."""
 
 
 class References(Protocol):
-    """How a flow names what is outside of it: functions, folders, models."""
+    """Names by which a flow refers to functions, directories and models outside of it."""
 
     case: bool
-    """Whether names of agents keep their capital letters, which those of a file have not."""
+    """Whether agent names keep their capital letters. Names in a file are lower case."""
 
     def model(self, agent: Agent) -> str | None:
-        """Return the model of an agent; None: the flow says none."""
+        """Return the model of an agent, or None if the flow declares none."""
 
     def folder(self, path: str) -> str:
-        """Return how the flow names a folder."""
+        """Return the path by which the flow refers to a directory."""
 
     def tool(self, function: Any, preview: Any, key: str, signature: Signature) -> dict[str, Plain]:
-        """Return what a tool that calls a function says of it.
+        """Return the declaration of a tool that calls a function.
 
         Args:
             function: The function.
-            preview: The one that says what a call would do; None: nothing does.
-            key: Its name among those of the run.
-            signature: What the function takes, and its description.
+            preview: The function that previews a call, if any.
+            key: Name of the function within the run.
+            signature: Parameters and description of the function.
         """
 
     def instructions(self, function: Any, key: str, more: str) -> Plain:
-        """Return what `python` of `instructions` says of a function.
+        """Return the value of `instructions.python` for a function.
 
         Args:
             function: The function.
-            key: Its name among those of the run.
-            more: What follows its text.
+            key: Name of the function within the run.
+            more: Text to append to the text that the function returns.
         """
 
 
 @dataclass
 class AgentDeclarations:
-    """What a flow declares for agents, and what it cannot say."""
+    """Declarations that a flow needs to run agents, and data that a flow cannot declare."""
 
     sections: dict[str, dict[str, Plain]]
     """Section of a flow file → name → declaration."""
     policies: list[Plain]
-    """Rules about single tools of servers."""
+    """Policy rules for single tools of servers."""
     first: str
-    """Who begins: the name of its entry."""
+    """Name of the entry of the first agent."""
     beside: list[str]
-    """Agents to whom all others may hand over."""
+    """Names of agents that every other agent can hand off to."""
     agents: dict[str, Agent]
     """Name of the entry → agent."""
     files: str
-    """The digest of files that the entries name: those of skills."""
+    """Digest of the skill files that the entries refer to."""
 
 
 def declarations(
@@ -91,16 +95,16 @@ def declarations(
     references: References,
     around: Mapping[str, Mapping[str, Plain]] = MappingProxyType({}),
 ) -> AgentDeclarations:
-    """Return agents, and all that they may hand over to or ask, as a flow declares them.
+    """Declare agents and every agent that they can hand off to or call, as a flow does.
 
     Args:
-        agents: The first one begins. The others can be handed over to by every agent, unless a
-            function leads to them.
-        references: How the flow names what is outside of it.
-        around: What the flow declares already: section → name → declaration.
+        agents: The first one starts. Every agent can hand off to the others, unless a function
+            already leads to them.
+        references: Names for everything outside the flow.
+        around: Existing declarations of the flow: section → name → declaration.
 
     Raises:
-        UsageError: What a run would fail at.
+        UsageError: A run of these agents would fail.
     """
     known = all_agents(agents)
     ids = _ids(known, references.case)
@@ -129,7 +133,7 @@ def declarations(
 
 
 class _OfFile:
-    """Names as a file has them, which another process finds."""
+    """Names as a flow file uses them, which another process can resolve."""
 
     case = False
 
@@ -157,18 +161,19 @@ class _OfFile:
 
 
 def declare_in(agent: object, flow: BuiltFlow) -> str:
-    """Declare an agent, and all that it names, in a flow that Python builds.
+    """Declare an agent and everything that it names in a flow built in Python.
 
     Args:
-        agent: The agent; the name of one that is declared is given back.
+        agent: The agent. The name of an agent that is already declared is returned unchanged.
         flow: The flow.
 
     Returns:
         The name of its entry.
 
     Raises:
-        UsageError: It is none; the flow declares another one of its name; or a file cannot say
-            what it says, such as a function that another process could not find.
+        UsageError: The value is not an agent. Or the flow declares a different one under its name.
+            Or a flow file cannot express the agent, for example because another process could not
+            find one of its functions.
     """
     if isinstance(agent, str):
         return agent
@@ -193,7 +198,10 @@ def declare_in(agent: object, flow: BuiltFlow) -> str:
 
 
 def _files(agent: Agent) -> Plain:
-    """Return the content of what skills name; the compiler reports what cannot be read."""
+    """Return the content of an agent's skill directories.
+
+    An unreadable directory contributes its error message. The compiler reports it.
+    """
     found: list[Plain] = []
     for pattern in agent.skills:
         for folder in find_folders(os.getcwd(), os.fspath(pattern)):
@@ -205,7 +213,7 @@ def _files(agent: Agent) -> Plain:
 
 
 def _referring(value: Any, secrets: dict[str, Plain]) -> Any:
-    """Return data in which `secret:NAME` is a secret of the flow."""
+    """Return data in which each `secret:NAME` refers to a secret of the flow."""
     if isinstance(value, str) and value.startswith(SECRET):
         name = value.removeprefix(SECRET)
         secrets[name] = {"env": name}
@@ -217,11 +225,11 @@ def _referring(value: Any, secrets: dict[str, Plain]) -> Any:
 
 @dataclass
 class _Writer:
-    """Writes agents as entries.
+    """Writes agents as entries of a flow.
 
     Args:
-        ids: Name of an agent → that of its entry.
-        references: How the flow names what is outside of it.
+        ids: Name of an agent → name of its entry.
+        references: Names for everything outside the flow.
     """
 
     ids: Mapping[str, str]
@@ -230,10 +238,10 @@ class _Writer:
     around: FlowEnvironments
     policies: list[Plain] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
-    """What the agent has that is written: its functions, ready-made tools and servers."""
+    """Names of the functions, ready-made tools and servers of the agent being written."""
 
     def entry(self, agent: Agent) -> dict[str, Plain]:
-        """Return the entry of an agent; what it names is declared."""
+        """Return the entry of an agent, and declare everything that it names."""
         id = self.ids[agent.name]
         self.named = {one.name for one in agent.ready} | {one.name for one in agent.servers}
         tools = [one for one in agent.tools if not is_case_tool(one)]
@@ -268,10 +276,10 @@ class _Writer:
         return {key: one for key, one in entry.items() if one not in (None, [], {})}
 
     def _check_named(self, agent: Agent) -> None:
-        """Check that approvals and limits are of what the agent has.
+        """Check that approvals and limits name functions, tools or servers of the agent.
 
         Raises:
-            UsageError: One is not.
+            UsageError: An approval or limit names something else.
         """
         servers = {one.name for one in agent.servers}
         for what, given in (("approvals", agent.approvals), ("limits", agent.limits)):
@@ -292,14 +300,14 @@ class _Writer:
         return {"python": self.references.instructions(text, key, more)}
 
     def _offered(self, agent: Agent) -> dict[str, Plain]:
-        """Return what tools that name no environment work in: name → name in the flow."""
+        """Return the environments for tools that name none, as name → name in the flow."""
         if not agent.skills and all(one.environment or one.declared for one in agent.ready):
             return {}
         specs = agent.specs
         return {name: self.around.environment(spec, agent) for name, spec in specs.items()}
 
     def _with_tools(self, agent: Agent, value: Any) -> Plain:
-        """Return what checks or `context` are, with the names of tools in place of functions."""
+        """Return `checks` or `context` with tool names in place of functions."""
         if is_tool(value):
             return self._use(agent, value)["tool"]
         if isinstance(value, Mapping):
@@ -307,7 +315,7 @@ class _Writer:
         return [self._with_tools(agent, one) for one in value] if isinstance(value, list) else value
 
     def _use(self, agent: Agent, function: Any) -> dict[str, Plain]:
-        """Declare a function or an agent as a tool, and return how an agent uses it."""
+        """Declare a function or an agent as a tool, and return its entry in `tools`."""
         if isinstance(function, AgentAsTool):
             asked = {"name": self.ids[function.agent.name]}
             limit = turn_limit(function.max_turns)
@@ -332,9 +340,9 @@ class _Writer:
         return self._declare(name, declaration)
 
     def _ready(self, agent: Agent, tool: ReadyTool) -> dict[str, Plain]:
-        """Return how an agent uses a tool that comes with the engine."""
+        """Return the `tools` entry of a tool that ships with the engine."""
         if tool.name == ASK:
-            return {"tool": ASK}  # it is a wait, which is not declared
+            return {"tool": ASK}  # a wait, which needs no declaration
         declaration: dict[str, Plain] = {
             "approval": agent.approvals.get(tool.name),
             "limits": agent.limits_of(tool.name),
@@ -349,7 +357,7 @@ class _Writer:
         return self._declare(tool.name, {**kind, **declaration})
 
     def _server(self, agent: Agent, name: str) -> dict[str, Plain]:
-        """Return how an agent uses the tools of a server; rules say who is asked about one."""
+        """Return the `tools` entry of a server, and add policy rules for approvals of its tools."""
         declared = self.around.server(agent, name)
         for tool, asked in agent.approvals.items():
             if tool.startswith(f"{name}."):
@@ -364,7 +372,7 @@ class _Writer:
 
 
 def _rule(agent: Agent, tool: str, asked: Any, called: str) -> dict[str, Plain]:
-    """Return the rule that says who is asked about a tool of a server."""
+    """Return the policy rule for the approval of a tool of a server."""
     if asked == "none":
         return {"allow": called}
     when = asked.get("when") if isinstance(asked, Mapping) and set(asked) == {"when"} else None
@@ -377,7 +385,7 @@ def _rule(agent: Agent, tool: str, asked: Any, called: str) -> dict[str, Plain]:
 
 
 def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
-    """Return what a flow declares of a tool besides what it calls."""
+    """Return the declaration of a tool, except for the function or agent that it calls."""
     timeout = tool_option(function, "timeout")
     return {
         "approval": agent.approvals.get(name, tool_option(function, "approval")),
@@ -388,6 +396,6 @@ def _declared(agent: Agent, name: str, function: Any) -> dict[str, Plain]:
 
 
 def _ids(names: Iterable[str], case: bool) -> dict[str, str]:
-    """Return the names of entries: those of the agents, as far as they can be ids."""
+    """Return names of entries: the names of the agents, converted to valid ids."""
     taken: dict[str, Plain] = {}
     return {name: declare(taken, name, name, case) for name in names}

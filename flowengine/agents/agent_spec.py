@@ -1,4 +1,7 @@
-"""An agent as its flow is generated from it, whether a file or a Python object declares it."""
+"""The specification from which the flow of an agent is generated.
+
+It is the same whether a file or a Python object declares the agent.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ RETRY: Mapping[str, Plain] = {
     "max_delay": "10s",
     "jitter": 0.2,
 }
-"""Of one call of a model, where the agent says nothing else: pauses of 4 to 10 seconds."""
+"""Default retry of a model call. The pauses are 4 to 10 seconds long."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class AgentSpec:
     tools: Sequence[ToolStep]
     handoffs: Sequence[str]
     reaches: Sequence[str]
-    """Agents that a tool of it may hand over to, besides the `handoffs` that it is offered."""
+    """Agents that its tools can hand off to, in addition to the `handoffs` offered to the model."""
     max_turns: int
     last: str
     retry: Mapping[str, Plain]
@@ -39,6 +42,6 @@ class AgentSpec:
     context: Reducer | None
     checks: Sequence[Check]
     call_limit: tuple[str, int] | None
-    """Which agent it is among all of an execution, and how many calls it may make there."""
+    """Identity of the agent within an execution, and the number of calls it can make there."""
     constants: Mapping[str, Plain]
-    """What its turns know for good, besides what the flow around them decides."""
+    """Constants of its turns, in addition to those that the surrounding flow determines."""

@@ -1,7 +1,7 @@
-"""What an agent in Python works with: environments, ready-made tools, servers of tools.
+"""Environments, ready-made tools and MCP servers of an agent in Python.
 
-What a helper adds is data: specs of environments that are declared in the flow of a run, and the
-tools that work in them. Nothing is opened before a call needs it.
+The helpers only add data: environment specs, which the flow of a run declares, and tools that use
+these environments. An environment is opened when a call first needs it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from flowengine.sdk.near_words import did_you_mean
 
 Spec = dict[str, Any]
 _AT_A_TERMINAL = ("shell_run", "shell_wait", "shell_type", "shell_interrupt")
-"""Built-in tools that work in an environment of kind `shell`."""
+"""Built-in tools for an environment of kind `shell`."""
 _SAME = {"tools": "functions", "functions": "tools"}
-"""Two names of one list."""
+"""Two names of the same list."""
 
 
 class ReadyTool(NamedTuple):
-    """A tool that comes with the engine, and the environment that it works in."""
+    """A tool that ships with the engine, and the environment that it uses."""
 
     name: str
-    """By which the model calls it: that of the tool in `std`, with or without `std.`."""
+    """Name by which the model calls it: the tool's name in `std`, with or without `std.`."""
     place: str = ""
-    """Under which name the tool finds its environment; empty: it takes the one of the agent's that
-    it has a use for."""
+    """Name under which the tool looks up its environment. Empty: it uses the agent's environment of
+    a suitable kind."""
     environment: str = ""
     declared: Mapping[str, Any] = {}
-    """As a flow declares it, if it is not one of `std`."""
+    """Its declaration in a flow, unless it is a tool of `std`."""
 
 
 class ToolServer(NamedTuple):
@@ -50,34 +50,36 @@ class ToolServer(NamedTuple):
 
 
 class AgentWithTools(BaseModel):
-    """An agent, as far as it has something to work with."""
+    """The part of an agent that concerns its tools."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     name: str = "Agent"
     tools: list[Any] = Field(default_factory=list)
-    """What `use_tools` takes: functions, agents as tools, objects with methods that `@tool` marks,
-    names of built-in tools such as `std.search_files`."""
+    """Values that `use_tools` accepts: functions, agents as tools, objects with methods marked by
+    `@tool`, and names of built-in tools such as `std.search_files`."""
     functions: list[Any] = Field(default_factory=list, repr=False, exclude=True)
-    """Another name of `tools`, for those who come from MetaChain."""
+    """Another name of `tools`, for MetaChain users."""
     approvals: dict[str, Any] = Field(default_factory=dict)
-    """Function, ready-made tool or server → who is asked before a call of it runs: as `approval`
-    of a tool in a flow file, such as `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`."""
+    """Function, ready-made tool or server → approval that a call requires, as `approval` of a tool
+    in a flow file: `ask`, `required`, `{"when": "${{ args.amount > 100 }}"}`, …"""
     limits: dict[str, dict[str, Any] | int] = Field(default_factory=dict)
-    """Function, ready-made tool or server → `{"output": "64KiB", "calls": 3}`: how much of a result
-    the model is shown, and how often a run may call it; `calls` → how many calls of tools the agent
-    may make in a run."""
+    """Function, ready-made tool or server → `{"output": "64KiB", "calls": 3}`: the size of a result
+    shown to the model, and the number of calls per run. The key `calls` limits all tool calls of
+    the agent in a run.
+    """
     environments: list[str | Spec] = Field(default_factory=list)
-    """Specs of environments, which its functions get by a parameter of the name (`resource_key`) or
-    of the class; and names of parameters that get live objects of the program."""
+    """Environment specs, and names of parameters that receive live objects of the program.
+    Functions receive an environment through a parameter with its name (`resource_key`) or its
+    class."""
     ready: list[ReadyTool] = Field(default_factory=list)
-    """Tools that come with the engine; `enable_python()` and the like add them."""
+    """Tools that ship with the engine, added by `enable_python()` and similar methods."""
     servers: list[ToolServer] = Field(default_factory=list)
-    """MCP servers; `use_mcp()` adds them."""
+    """MCP servers, added by `use_mcp()`."""
 
     @model_validator(mode="after")
     def _take_tools(self) -> Self:
-        if self.tools is self.functions:  # it is checked again wherever it is part of something
+        if self.tools is self.functions:  # validated again, as part of another model
             return self
         if self.tools and self.functions:
             raise UsageError(
@@ -94,11 +96,11 @@ class AgentWithTools(BaseModel):
             super().__setattr__(_SAME[name], value)
 
     def enable_python(self, name: str = "python", **spec: Any) -> Self:
-        """Give the agent `run_python`, which runs code in a sandbox of its own.
+        """Add `run_python`, which runs code in its own sandbox.
 
         Args:
-            name: Of the environment.
-            **spec: More of its spec: `provider`, `policy`, `limits`, `scope`, `config`, …
+            name: Name of the environment.
+            **spec: Further keys of its spec: `provider`, `policy`, `limits`, `scope`, `config`, …
 
         Returns:
             The agent.
@@ -106,11 +108,11 @@ class AgentWithTools(BaseModel):
         return self._enable([ReadyTool("run_python", "python", name)], "python", spec)
 
     def enable_nodejs(self, name: str = "node", **spec: Any) -> Self:
-        """Give the agent `run_javascript`, which runs code in a sandbox of its own.
+        """Add `run_javascript`, which runs code in its own sandbox.
 
         Args:
-            name: Of the environment.
-            **spec: More of its spec.
+            name: Name of the environment.
+            **spec: Further keys of its spec.
 
         Returns:
             The agent.
@@ -126,16 +128,17 @@ class AgentWithTools(BaseModel):
         mode: str = "rw",
         **spec: Any,
     ) -> Self:
-        """Give the agent `run_command`, which runs shell commands in a sandbox of its own.
+        """Add `run_command`, which runs shell commands in its own sandbox.
 
         Args:
-            name: Of the environment.
-            kind: `bash` or `docker`; or `shell`, one session that keeps its state, with the tools
-                `shell_run`, `shell_wait`, `shell_type` and `shell_interrupt` in place of
+            name: Name of the environment.
+            kind: `bash`, `docker` or `shell`. A `shell` is one session that keeps its state. Its
+                tools are `shell_run`, `shell_wait`, `shell_type` and `shell_interrupt`, in place of
                 `run_command`.
-            folder: Of this machine, which commands see as `/src`: `enable_shell(folder=".")`.
-            mode: Of that folder: `rw`, `ro`, or `copy`, which leaves it as it is.
-            **spec: More of its spec.
+            folder: Directory of this machine, mounted at `/src`: `enable_shell(folder=".")`.
+            mode: Access to that directory: `rw`, `ro`, or `copy`, which leaves the original
+                unchanged.
+            **spec: Further keys of its spec.
 
         Returns:
             The agent.
@@ -153,13 +156,13 @@ class AgentWithTools(BaseModel):
     def enable_sqlite(
         self, path: str, *, mode: str = "ro", name: str = "database", **spec: Any
     ) -> Self:
-        """Give the agent `query_database`, which runs SQL in a database.
+        """Add `query_database`, which runs SQL in a database.
 
         Args:
-            path: The file.
-            mode: `ro`, `rw`, or `rwc`, which creates it.
-            name: Of the environment.
-            **spec: More of its spec.
+            path: The database file.
+            mode: `ro`, `rw`, or `rwc`, which creates the file.
+            name: Name of the environment.
+            **spec: Further keys of its spec.
 
         Returns:
             The agent.
@@ -169,14 +172,14 @@ class AgentWithTools(BaseModel):
         return self._enable(tools, "sqlite", {**spec, "config": config})
 
     def enable_web_search(self, provider: str, *, name: str = "web_search", **config: Any) -> Self:
-        """Give the agent a tool that asks a search service.
+        """Add a tool that queries a search service.
 
         Args:
-            provider: The service, such as `tavily`, `brave`, `searxng`.
-            name: Of the tool.
-            **config: `api_key`, `url`, `country`, `max_results`, `options`, as of a tool of kind
-                `web_search`. A key `secret:NAME` stands for the environment variable NAME; without
-                one, it is that in which the service's documentation has it.
+            provider: The service, such as `tavily`, `brave` or `searxng`.
+            name: Name of the tool.
+            **config: `api_key`, `url`, `country`, `max_results` and `options`, as in a tool of kind
+                `web_search`. A key `secret:NAME` refers to the environment variable NAME. Without a
+                key, the variable from the service's documentation is used.
 
         Returns:
             The agent.
@@ -196,25 +199,27 @@ class AgentWithTools(BaseModel):
         effect: str | None = None,
         **config: Any,
     ) -> Self:
-        """Give the agent the tools of an MCP server, called `name.tool`, or of several.
+        """Add the tools of one or several MCP servers, named `name.tool`.
 
         Args:
-            servers: Several servers: name → what is said of one.
-            name: Of the server.
-            include: Names or globs of the tools that it may call; default: all.
-            exclude: Names or globs of those that it may not.
-            effect: What may be repeated: `pure`, `idempotent`; default: `once`.
-            **config: Of one server: `command`, `args`, `env`, `cwd` and its sandbox, `provider`,
-                `policy`, `mounts` (name in `environments` → folder inside); or `url`, `headers`.
-                A text `secret:NAME` in `env` and `headers` stands for the environment variable
-                NAME. Default sandbox: `namespace` for a command that fetches what it runs, such as
-                `npx`; otherwise `host`, which is none.
+            servers: Several servers: name → configuration of one.
+            name: Name of the server.
+            include: Names or globs of the tools to offer. Default: all.
+            exclude: Names or globs of the tools to withhold.
+            effect: Side effects of its tools: `pure`, `idempotent` or `once`. Default: `once`.
+            **config: Configuration of one server. For a command: `command`, `args`, `env`, `cwd`,
+                and for its sandbox `provider`, `policy`, `mounts` (name in `environments` →
+                directory inside). Otherwise `url` and `headers`. A text `secret:NAME` in `env` or
+                `headers` refers to the environment variable NAME. Default sandbox: `namespace` for
+                a command that downloads the program it runs, such as `npx`. Other commands run on
+                the host, unsandboxed.
 
         Returns:
             The agent.
 
         Raises:
-            UsageError: It is not said which server, or twice.
+            UsageError: No server is configured, or both `servers` and the configuration of one are
+                given.
         """
         if (servers is None) == (not config):
             raise UsageError(
@@ -228,19 +233,19 @@ class AgentWithTools(BaseModel):
         return self
 
     def use_tools(self, *tools: Any) -> Self:
-        """Give the agent more tools.
+        """Add tools.
 
         Args:
-            *tools: Functions; agents as tools; objects with methods that `@tool` marks, whose
-                `environments`, specs, are added as well; or names of built-in tools, such as
-                `std.search_files`. These work in the environment of the agent that is of their
+            *tools: Functions, agents as tools, objects with methods marked by `@tool`, or names of
+                built-in tools such as `std.search_files`. The specs in `environments` of an object
+                are added as well. A built-in tool uses the agent's environment of the matching
                 kind.
 
         Returns:
             The agent.
 
         Raises:
-            UsageError: One is none of these.
+            UsageError: A value is not one of these kinds of tools.
         """
         for one in tools:
             if isinstance(one, str):
@@ -263,26 +268,26 @@ class AgentWithTools(BaseModel):
         return self
 
     def limits_of(self, name: str, own: Any = None) -> Any:
-        """Return the limits of a tool; None: it has none.
+        """Return the limits of a tool, if any.
 
         Args:
-            name: Of the function, ready-made tool or server.
-            own: What the function says itself.
+            name: Name of the function, ready-made tool or server.
+            own: Limits that the function declares itself.
         """
         return own if self.bounds_calls(name) else self.limits.get(name, own)
 
     def bounds_calls(self, name: str) -> bool:
-        """Return whether a limit is that of all calls, not of a function that is called `calls`."""
+        """Return whether a limit applies to all calls, not to a function named `calls`."""
         return name == "calls" and isinstance(self.limits.get(name), int)
 
     @property
     def environment_names(self) -> list[str]:
-        """Names of parameters that get environments or live objects."""
+        """Names of parameters that receive environments or live objects."""
         return [name_of(one) for one in self.environments]
 
     @property
     def specs(self) -> dict[str, Spec]:
-        """The environments that are specs, by their names."""
+        """The environments that are specs, by name."""
         return {name_of(one): one for one in self.environments if isinstance(one, dict)}
 
     def _enable(self, tools: Sequence[ReadyTool], kind: str, spec: Mapping[str, Any]) -> Self:
@@ -300,7 +305,7 @@ class AgentWithTools(BaseModel):
             )
 
     def check_tools(self) -> None:
-        """Refuse what has one name twice.
+        """Reject duplicate names.
 
         Raises:
             UsageError: The message names the agent and the name.
@@ -319,14 +324,14 @@ class AgentWithTools(BaseModel):
 
 
 def name_of(environment: str | Spec) -> str:
-    """Return the name under which functions find an environment."""
+    """Return the name under which functions look up an environment."""
     if isinstance(environment, str):
         return environment
     return str(environment.get("resource_key") or environment.get("kind", ""))
 
 
 def tool_option(function: Any, name: str) -> Any:
-    """Return what a function says of itself: by `@tool`, or by an attribute."""
+    """Return an option of a function, set by `@tool` or by an attribute."""
     options = getattr(function, "__flowengine_tool__", None)
     return getattr(function if options is None else options, name, None)
 

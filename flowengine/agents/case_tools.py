@@ -1,4 +1,4 @@
-"""Functions by which an agent ends its work; they are never run."""
+"""Functions by which an agent ends its work. They are never run."""
 
 from __future__ import annotations
 

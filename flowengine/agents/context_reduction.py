@@ -1,4 +1,4 @@
-"""One reduction of a conversation: where it is cut, and a summary of what is left out."""
+"""One reduction of a conversation: the cut, and a summary of the messages before it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ContextReduction:
     """One reduction.
 
     Args:
-        context: The attempt; has the state of the agent's flow.
-        task: `agent`: its `name`, whether it `summarizes`, and the `room` for a summary.
+        context: The attempt, with the state of the agent's flow.
+        task: `agent`, with its `name`, whether it `summarizes`, and the `room` for a summary.
         input: `settings` of the model.
     """
 
@@ -41,10 +41,10 @@ class ContextReduction:
         self.summarizes: bool = self._agent["summarizes"]
 
     def cut(self) -> dict[str, Any]:
-        """Return where the conversation is cut, as output of the step.
+        """Return the place of the cut, as output of the step.
 
         Raises:
-            StepError: What has to stay does not fit.
+            StepError: The messages that must stay do not fit.
         """
         state = self._context.state
         found = reduced(state, self._agent["room"])
@@ -57,7 +57,7 @@ class ContextReduction:
         }
 
     def request(self, cut: Mapping[str, Any]) -> ModelRequest:
-        """Return what the model is asked for a summary of what a cut leaves out."""
+        """Return the request for a summary of the messages that a cut leaves out."""
         state, name = self._context.state, self._agent["name"]
         return ModelRequest(
             model=model_of(state, name, saves=self._context.fallback),
@@ -67,24 +67,24 @@ class ContextReduction:
         )
 
     def summarized(self, cut: dict[str, Any], reply: ModelReply) -> dict[str, Plain]:
-        """Return the output of the step with the summary that a model has written.
+        """Return the output of the step with the summary written by the model.
 
         Raises:
-            ModelError: It is empty.
+            ModelError: The summary is empty.
         """
         usage = {name: n for name, n in asdict(reply.usage).items() if n or name == "cost_usd"}
         room = room_for(self._agent["room"], self._context.state["full"])
         return {**cut, "summary": _text(reply)[:room], "model": reply.model, "usage": usage}
 
     async def output(self) -> dict[str, Plain]:
-        """Reduce the conversation, and return the output of the step."""
+        """Reduce the conversation and return the output of the step."""
         cut = self.cut()
         if not self.summarizes:
             return cut
         return self.summarized(cut, await ask_model(self._context, self.request(cut), {}))
 
     async def needs(self) -> Mapping[str, Need]:
-        """Return what it may use of budgets."""
+        """Return the highest possible use of budgets."""
         if not self.summarizes:
             return {}
         return await model_needs(self._context, self.request(self.cut()), {})
@@ -99,7 +99,7 @@ def _text(reply: ModelReply) -> str:
 
 
 def _request(state: Mapping[str, Any], mark: int, room: int) -> list[Message]:
-    """Return the messages that ask for a summary, no longer than what fits."""
+    """Return the messages that request a summary, shortened to fit the model."""
     full = state["full"]
     fits = full["tokens"] if full["bound"] is None else min(full["tokens"], full["bound"])
     scale = full["tokens"] / max(full["estimated"], 1)
@@ -119,7 +119,7 @@ def _request(state: Mapping[str, Any], mark: int, room: int) -> list[Message]:
 
 
 def _texts(messages: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """Yield messages as text: who says what."""
+    """Yield messages as text, each with its author."""
     for message in messages:
         content = message.get("content")
         if not isinstance(content, str):
@@ -134,7 +134,7 @@ def _called(function: Mapping[str, Any]) -> str:
 
 
 def _fitting(texts: list[str], characters: int) -> list[str]:
-    """Return texts, of which the long ones are cut in the middle until all of them fit."""
+    """Return texts, with the longest ones cut in the middle until all of them fit."""
     share, left = 0, characters
     for place, length in enumerate(sorted(map(len, texts))):
         share = max(left // (len(texts) - place), len(_CUT))

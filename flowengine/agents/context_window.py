@@ -1,8 +1,8 @@
-"""Long conversations: what of them a request holds, and where they are cut when they do not fit.
+"""Limits on long conversations: the messages that a request contains, and where to cut them.
 
-The history only grows. After a reduction a request has the messages from a mark on. Before them
-stand a note that something was left out, with a summary where there is one, and the newest message
-of the user. The mark stays where it is until the next reduction, so providers can cache the prefix.
+The history only grows. After a reduction, a request contains the messages from a mark on. They are
+preceded by a note that messages were left out, by a summary if there is one, and by the user's
+newest message. The mark does not move until the next reduction, so providers can cache the prefix.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from flowengine.agents.models.port import Message, ModelRequest
 from flowengine.agents.models.usage import message_tokens, tools_tokens
 
 SUMMARY = 10_000
-"""Characters that a summary may have; with a small `max_tokens` it has no more than that number."""
+"""Maximum characters of a summary. A smaller `max_tokens` lowers it to that number."""
 CHARACTERS = 4
-"""Of a token, roughly."""
+"""Approximate number of characters in a token."""
 LEFT_OUT = "[Earlier messages of this conversation were left out, as they no longer fit.]"
 SUMMARIZED = (
     "[Earlier messages of this conversation were left out, as they no longer fit. Below is a "
@@ -29,11 +29,11 @@ SUMMARIZED = (
 
 
 def left_out(messages: list[Message], state: Mapping[str, Any]) -> list[Message]:
-    """Return what a request holds in place of the messages before its mark.
+    """Return the messages that replace those before the mark of a request.
 
     Args:
-        messages: All of the conversation.
-        state: Of the agent's flow.
+        messages: The whole conversation.
+        state: State of the agent's flow.
     """
     mark, asked = state["mark"], state["asked"]
     if not mark:
@@ -52,28 +52,28 @@ def _note(summary: str) -> str:
 
 @dataclass(frozen=True)
 class RequestSize:
-    """How long a request is, by estimate and by what the provider said of the one before."""
+    """The size of a request, by an estimate and by the provider's count for the previous one."""
 
     model: str
     fixed: int
-    """Tokens of the system text and the tools, estimated."""
+    """Estimated tokens of the system text and the tools."""
     estimated: int
-    """Tokens of all of it, estimated."""
+    """Estimated tokens of the whole request."""
     measured: int
-    """Tokens that the last request and its reply had, and what came since; 0: nobody knows."""
+    """Tokens of the last request and its reply, plus the messages since. 0: unknown."""
     bound: int | None
-    """Tokens that it may have; None: nobody knows."""
+    """Maximum tokens of the request. None: unknown."""
 
     @property
     def tokens(self) -> int:
-        """The tokens of the request, as far as anybody knows."""
+        """The best available count of the request's tokens."""
         return max(self.estimated, self.measured)
 
     def check(self) -> None:
-        """Refuse a request that does not fit.
+        """Raise an error if the request does not fit.
 
         Raises:
-            ContextWindowExceeded: It does not.
+            ContextWindowExceeded: It does not fit.
         """
         if self.bound is not None and self.tokens > self.bound:
             raise self._error(
@@ -83,11 +83,11 @@ class RequestSize:
             )
 
     def refused(self, error: ContextWindowExceeded, *, reduces: bool) -> ContextWindowExceeded:
-        """Return what a provider said of a request that is too long, with what we know of it.
+        """Return a provider's error about a request that is too long, with our sizes added.
 
         Args:
-            error: The provider's.
-            reduces: Whether something is done about it.
+            error: The provider's error.
+            reduces: Whether the conversation is reduced in response.
         """
         said = error.data.get("tokens") if isinstance(error.data, Mapping) else None
         message = f"{error.message} ({self.model} was sent about {said or self.tokens:,} tokens"
@@ -107,12 +107,12 @@ class RequestSize:
 
 
 def size_of(request: ModelRequest, state: Mapping[str, Any], bound: int | None) -> RequestSize:
-    """Return how long a request is.
+    """Return the size of a request.
 
     Args:
-        request: What is asked.
-        state: Of the agent's flow; `last` has the tokens of the last request and its reply.
-        bound: Tokens that it may have.
+        request: The request.
+        state: State of the agent's flow. `last` has the tokens of the last request and its reply.
+        bound: Maximum tokens of the request.
     """
     tools = tools_tokens(request.tools)
     fixed = tools + message_tokens(request.messages[0])
@@ -126,26 +126,26 @@ def size_of(request: ModelRequest, state: Mapping[str, Any], bound: int | None) 
 
 @dataclass(frozen=True)
 class Reduction:
-    """Where a conversation is cut."""
+    """The place where a conversation is cut."""
 
     mark: int
-    """Requests hold the messages from here on."""
+    """Index of the first message that requests still contain."""
     tokens: int
-    """That the request will have then, the room for a summary included."""
+    """Tokens of the reduced request, including the room for a summary."""
 
 
 def reduced(state: Mapping[str, Any], room: int = 0) -> Reduction:
-    """Return where a conversation that does not fit is cut: at half of what fits, if it can be.
+    """Return where to cut a conversation that does not fit, if possible at half of the limit.
 
-    So there is room for a while, and the requests until then have the same prefix. A call is never
-    parted from its results, and the newest message of the user stays.
+    This leaves room for further turns, and the requests until the next cut share a prefix. A call
+    is never separated from its results, and the user's newest message stays.
 
     Args:
-        state: Of the agent's flow; `full` is what `RequestSize` said of the request.
-        room: Characters that a summary may have.
+        state: State of the agent's flow. `full` is the error data of `RequestSize`.
+        room: Maximum characters of a summary.
 
     Raises:
-        ContextWindowExceeded: What has to stay does not fit.
+        ContextWindowExceeded: The messages that must stay do not fit.
     """
     full, messages = state["full"], state["messages"]
     scale = full["tokens"] / max(full["estimated"], 1)
@@ -154,7 +154,7 @@ def reduced(state: Mapping[str, Any], room: int = 0) -> Reduction:
         fits = min(fits, full["bound"])
     base = full["fixed"] + message_tokens({"role": "user", "content": LEFT_OUT})
     base += room_for(room, full) // CHARACTERS if room else 0
-    sizes = {len(messages): 0}  # of the messages from a place on
+    sizes = {len(messages): 0}  # tokens of the messages from a place on
     for place in range(len(messages) - 1, state["mark"], -1):
         sizes[place] = sizes[place + 1] + message_tokens(messages[place])
     least: Reduction | None = None
@@ -176,18 +176,18 @@ def reduced(state: Mapping[str, Any], room: int = 0) -> Reduction:
 
 
 def room_for(characters: int, full: Mapping[str, Any]) -> int:
-    """Return how many characters a summary may have: no more than a quarter of what fits.
+    """Return the maximum characters of a summary: at most a quarter of the tokens that fit.
 
     Args:
-        characters: That it may have at most.
-        full: What `RequestSize` said of the request.
+        characters: Upper limit, even if more would fit.
+        full: Error data of `RequestSize` about the request.
     """
     fits = full["tokens"] if full["bound"] is None else min(full["tokens"], full["bound"])
     return int(min(characters, fits * full["estimated"] / full["tokens"]))
 
 
 def _cuts(messages: Sequence[Message], mark: int) -> Iterator[int]:
-    """Yield the places after a mark where a conversation can be cut: all calls have results."""
+    """Yield the places after a mark where every call has its results, so that a cut is possible."""
     waiting: set[Any] = set()
     for place in range(mark, len(messages)):
         message = messages[place]

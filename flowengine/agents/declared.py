@@ -1,7 +1,7 @@
-"""Agents, of a flow file or of Python objects: from declarations to the flow that runs them.
+"""Generation of the flow that runs an agent, from its declaration in a file or in Python.
 
-What is declared is an entry of `agents`, with what it names; those of objects come from
-`agent_declarations.py`.
+A declaration is an entry of `agents` together with everything that the entry names. Declarations of
+Python objects come from `agent_declarations.py`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from flowengine.sdk.literal_text import literal_text, plain_text
 
 CHOICES = ("auto", "none", "required")
 _WAYS = ("handoffs", "tool_handoffs")
-"""Keys with those to whom an agent may hand over."""
+"""Keys that list the agents an agent can hand off to."""
 _ENVIRONMENTS = "_environments"
-"""The input with what agents say of environments, where expressions give them arguments."""
+"""The input for the arguments of environments that contain expressions."""
 _CONTEXT = "_context"
-"""The input with the context variables of the agent that calls this one as a tool."""
+"""The input for the context variables of an agent that calls this one as a tool."""
 _WITH_CONTEXT = f"${{{{ merge(inputs._args, {{'context_variables': inputs.{_CONTEXT}}}) }}}}"
 _WHOLE: dict[str, Plain] = {
     "result": ANSWER,
@@ -54,7 +54,7 @@ _WHOLE: dict[str, Plain] = {
     "messages": "${{ state.messages }}",
     "context": "${{ state.context }}",
 }
-"""The output of a flow that gives the whole conversation."""
+"""The output of a flow that returns the whole conversation."""
 
 
 def generate(
@@ -67,16 +67,17 @@ def generate(
     execute_tools: bool = True,
     whole: bool = False,
 ) -> GeneratedFlow | None:
-    """Return the flow that runs an agent; None if there is no such agent, which was reported.
+    """Return the flow that runs an agent, or None if the agent does not exist, after reporting it.
 
     Args:
         name: `agent` or `alias.agent`.
-        declarations: Of the file that names it.
-        chat: Whether a person is asked after each answer.
-        max_turns: In place of what the agent says: its `count`, and what the `last` one does.
-        beside: Agents to whom tools of all may hand over, unless those of one do so already.
-        execute_tools: Whether the calls of its replies are run; else the first ends the work.
-        whole: Whether the flow begins with a whole conversation, and gives it back with the answer.
+        declarations: Declarations of the file that names it.
+        chat: Whether a person is asked for the next message after each answer.
+        max_turns: Overrides the agent's limit: its `count`, and the purpose of the `last` turn.
+        beside: Agents that the tools of every agent can hand off to, except those that a tool of
+            one agent already leads to.
+        execute_tools: Whether tool calls are run. Otherwise the first call ends the work.
+        whole: Whether the flow takes a whole conversation and returns it with the answer.
     """
     first = declarations.find("agents", name, ())
     if first is None:
@@ -121,7 +122,7 @@ def generate(
 
 
 def _beside(agents: Sequence[AgentSpec], beside: Sequence[str]) -> list[AgentSpec]:
-    """Return agents that may also hand over to others, which no tool of one of them leads to."""
+    """Let agents hand off to further agents as well, unless a tool already leads to them."""
     led_to = {other for one in agents for other in (*one.handoffs, *one.reaches)}
     more = [one for one in beside if one not in led_to]
     return [
@@ -135,20 +136,20 @@ def _turns(limit: Mapping[str, Plain]) -> dict[str, Any]:
 
 
 def _closure(first: Declared, beside: Sequence[str]) -> dict[str, Declared]:
-    """Return an agent and all to whom the conversation may go.
+    """Return an agent and all agents that the conversation can be handed off to.
 
-    Their names are those by which the file of the first one knows them, `lib.writer`; `prefix` of
-    each is the import, or are the imports, by which that file has theirs.
+    Names are relative to the file of the first agent, such as `lib.writer`. The `prefix` of an
+    agent is the chain of imports that leads from that file to its own.
 
     Args:
         first: The agent.
-        beside: Others of its file.
+        beside: Further agents of its file.
     """
     found = {first.name: first._replace(prefix="")}
     others = (first.home.find("agents", one, ()) for one in beside)
     found |= {one.name: one for one in others if one is not None}
     waiting = [*found.values()]
-    for agent in waiting:  # grows while it is walked
+    for agent in waiting:  # grows during the loop
         for _, known in _led_to(agent, *_WAYS):
             if _called(known, found) is not None:
                 continue
@@ -159,7 +160,7 @@ def _closure(first: Declared, beside: Sequence[str]) -> dict[str, Declared]:
 
 
 def _led_to(agent: Declared, *ways: str) -> Iterator[tuple[str, Declared]]:
-    """Yield to whom an agent may hand over, each with its name in the agent's file."""
+    """Yield the agents that an agent can hand off to, each with its name in the agent's file."""
     for way in ways:
         for place, other in enumerate(agent.content.get(way, [])):
             known = agent.home.find("agents", other, (*agent.loc, way, place))
@@ -168,7 +169,7 @@ def _led_to(agent: Declared, *ways: str) -> Iterator[tuple[str, Declared]]:
 
 
 def _called(agent: Declared, closure: Mapping[str, Declared]) -> str | None:
-    """Return the name of an agent in the flow; None: it has none."""
+    """Return the name of an agent in the flow, or None if the flow does not contain it."""
     same = (
         name for name, one in closure.items() if (one.home, one.name) == (agent.home, agent.name)
     )
@@ -176,7 +177,7 @@ def _called(agent: Declared, closure: Mapping[str, Declared]) -> str | None:
 
 
 def _targets(agent: Declared, closure: Mapping[str, Declared], way: str) -> dict[str, str]:
-    """Return to whom an agent may hand over in a way: their names in its file → in the flow."""
+    """Return handoff targets of one kind: name in the agent's file → name in the flow."""
     named = ((other, _called(known, closure)) for other, known in _led_to(agent, way))
     return {other: called for other, called in named if called is not None}
 
@@ -233,20 +234,20 @@ def _spec(
 
 
 def _title(agent: Declared, called: str) -> str:
-    """Return what people and functions call an agent."""
+    """Return the name of an agent for display and for functions."""
     return str(plain_text(agent.content.get("title", called)))
 
 
 def _function(agent: Declared) -> Plain:
-    """Return the function that says the instructions of an agent."""
+    """Return the function that returns the instructions of an agent."""
     named = agent.content["instructions"]["python"]
     if not isinstance(named, str):
-        return named  # a flow made of Python objects says more of it
+        return named  # a flow made from Python objects declares more about it
     return {**agent.home.function(named, (*agent.loc, "instructions", "python"))}
 
 
 def _call_limit(agent: Declared) -> tuple[str, int] | None:
-    """Return which agent one is, and how many calls it may make; None: as many as it likes."""
+    """Return an agent's identity and call limit, or None if its calls are unlimited."""
     most = agent.content.get("limits", {}).get("calls")
     if most is None:
         return None
@@ -254,7 +255,7 @@ def _call_limit(agent: Declared) -> tuple[str, int] | None:
 
 
 def _environments(name: str, agent: Declared) -> dict[str, dict[str, Plain]]:
-    """Return the environments of an agent, by the names under which its tools find them."""
+    """Return the environments of an agent, by the names under which its tools look them up."""
     found: dict[str, dict[str, Plain]] = {}
     for called, use in agent.content.get("environments", {}).items():
         [(environment, args)] = use.items()
@@ -277,7 +278,7 @@ def _is_computed(value: Plain) -> bool:
 
 
 def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> Reducer | None:
-    """Return what is done about a conversation that has outgrown its model."""
+    """Return how to reduce a conversation that no longer fits its model, if declared."""
     entry = agent.content.get("context")
     if entry is None:
         return None
@@ -298,13 +299,13 @@ def _reducer(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -
 
 
 def _checks(agent: Declared, environments: Mapping[str, Mapping[str, Plain]]) -> list[Check]:
-    """Return the tools that check what an agent is asked, and its answers."""
+    """Return the tools that check prompts and answers of an agent."""
     found: list[Check] = []
     for place, entry in enumerate(agent.content.get("checks", [])):
         when: Literal["before", "after"] = "before" if "before" in entry else "after"
         loc: Loc = (*agent.loc, "checks", place, when)
         needed = "prompt" if when == "before" else "answer"
-        if when not in entry:  # which was reported
+        if when not in entry:  # reported already
             continue
         for one in agent.home.tools(entry[when], loc, environments)[:1]:
             names = _arguments(one)
@@ -331,10 +332,10 @@ def _tools(
     environments: Mapping[str, Mapping[str, Plain]],
     handoffs: Mapping[str, str],
 ) -> list[ToolStep]:
-    """Return the tools of an agent, each once, however many names and globs fit it."""
+    """Return the tools of an agent, each once, even if several names or globs match it."""
     found: dict[str, ToolStep] = {}
     served: dict[str, list[DeclaredTool]] = {}
-    """Server → globs over its tools: one step calls any of them."""
+    """Server → globs for its tools. A single step calls any of them."""
     for place, use in enumerate(agent.content.get("tools", [])):
         pattern, loc = use["tool"], (*agent.loc, "tools", place)
         for tool in agent.home.tools(pattern, loc, environments):
@@ -367,12 +368,12 @@ def _name_of_use(agent: Declared, use: Mapping[str, Plain], tool: DeclaredTool, 
 
 
 def _described(agent: Declared, tool: DeclaredTool, loc: Loc) -> DeclaredTool:
-    """Return a tool with a description: if it is an agent and has none, that of the agent."""
+    """Return a tool with a description, which for an agent defaults to the agent's description."""
     asked: Any = tool.declaration.get("agent")
     if tool.description or asked is None:
         return tool
     name = str(asked["name"] if isinstance(asked, dict) else asked)
-    if "." in tool.name:  # it is of an imported file, which names its own agents
+    if "." in tool.name:  # from an imported file, which names its own agents
         if "." in name:
             return tool
         name = f"{tool.name.rpartition('.')[0]}.{name}"
@@ -384,7 +385,7 @@ def _described(agent: Declared, tool: DeclaredTool, loc: Loc) -> DeclaredTool:
 def _check_tool(
     agent: Declared, tool: DeclaredTool, called: str, loc: Loc, handoffs: Mapping[str, str]
 ) -> None:
-    """Refuse what a model must not decide, and names that mean something else."""
+    """Reject tools whose commands a model must not choose, and names with another meaning."""
     if tool.by_default_on_host:
         message = f"{tool.name!r} runs commands, and a model would decide about them on the host"
         hint = "say where it runs: 'shell: {argv: …, in: NAME}', an environment; or 'in: host'"
@@ -407,7 +408,7 @@ def _check_tool(
 def _check_wire_names(
     agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]
 ) -> None:
-    """Refuse two tools that models would know by one name, as far as their names are known."""
+    """Report tools with the same wire name, as far as their names are known."""
     names = [HANDOFF + one for one in handoffs.values()]
     for tool in tools:
         names += [tool.name] if tool.served is None or not tool.served.any else tool.served.named
@@ -423,7 +424,7 @@ def _check_wire_names(
 def _check_used(
     agent: Declared, environments: Mapping[str, Mapping[str, Plain]], tools: Sequence[ToolStep]
 ) -> None:
-    """Warn of environments that none of the tools works in."""
+    """Warn about environments that none of the tools uses."""
     uses = [
         use
         for one in tools
@@ -437,7 +438,7 @@ def _check_used(
 
 
 def _choice(agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, str]) -> str | None:
-    """Return the tool that an agent has to call, by its name in the flow."""
+    """Return the tool that an agent must call, by its name in the flow."""
     choice: str | None = agent.content.get("tool_choice")
     known = [*(one.name for one in tools), *(HANDOFF + one for one in handoffs)]
     if choice is not None and choice not in CHOICES and choice not in known:
@@ -449,7 +450,7 @@ def _choice(agent: Declared, tools: Sequence[ToolStep], handoffs: Mapping[str, s
 
 
 def _instructions(agent: Declared) -> Plain:
-    """Return the text of an agent's instructions, with its expressions."""
+    """Return the text of an agent's instructions, including its expressions."""
     entry: Any = agent.content.get("instructions", {})
     if "file" in entry:
         text = agent.home.text(entry["file"], (*agent.loc, "instructions", "file"))

@@ -1,4 +1,4 @@
-"""How an agent's work opens: which models answer, and what the conversation begins with."""
+"""The models of an agent, and the first messages of its conversation."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _ANSWERS: ContextVar[str | None] = ContextVar("answers", default=None)
 
 @contextmanager
 def answered_by(model: str) -> Iterator[None]:
-    """Check flows as those of an execution in which one model answers for all agents.
+    """Check flows as if one model replied for all agents of the execution.
 
     Args:
-        model: It; the execution itself has it as a label.
+        model: The model. The execution itself carries it as a label.
     """
     token = _ANSWERS.set(model)
     try:
@@ -39,7 +39,7 @@ def answered_by(model: str) -> Iterator[None]:
 
 
 def is_model_named() -> bool:
-    """Return whether an agent whose file names no model has one all the same."""
+    """Return whether a default model exists for agents whose file names none."""
     return bool(_ANSWERS.get() or os.environ.get(VARIABLE))
 
 
@@ -49,15 +49,15 @@ async def opened(
     args: Mapping[str, Plain],
     served: Mapping[str, Plain] = MappingProxyType({}),
 ) -> dict[str, Plain]:
-    """Return what is offered, and the messages that the conversation begins with.
+    """Return the models and tools on offer, and the first messages of the conversation.
 
     Args:
-        models: By agent: its `model`, if it says one, `fallbacks`, and whether the windows of
-            these matter.
-        instead: The model of all agents, whatever they say; empty: each has its own.
-        args: What the step was given: `prompt`, `context`, `files`, or the `messages` so far; and
-            perhaps `context_variables`, which no model is shown.
-        served: What servers offer.
+        models: By agent: its `model`, if declared, its `fallbacks`, and in `windows` whether the
+            context windows of these models are needed.
+        instead: Overrides the models of all agents, unless empty.
+        args: Input of the step: `prompt`, `context` and `files`, or the `messages` so far. It can
+            contain `context_variables`, which are not shown to models.
+        served: Tools offered by servers.
     """
     made = opened_with(chosen(models, instead), args, served)
     asked = made["offer"]["models"]
@@ -72,10 +72,10 @@ def opened_with(
     args: Mapping[str, Plain],
     served: Mapping[str, Plain] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the same where nobody knows how long a request may be.
+    """Return the same without querying the maximum length of requests.
 
     Args:
-        models: By agent those that it asks.
+        models: By agent: the models that it calls.
         args: As for `opened`.
         served: As for `opened`.
     """
@@ -91,18 +91,18 @@ def opened_with(
 
 
 async def _bound(model: str) -> int | None:
-    """Return how many tokens a request to a model may have; None: nobody knows."""
+    """Return the maximum tokens of a request to a model, or None if unknown."""
     try:
         facts = await resolve(model).facts(model)
     except StepError:
-        return None  # whoever asks the model says so
+        return None  # the call of the model reports it
     if facts.window is None:
         return None
     return facts.window - min(facts.longest_reply or 0, facts.window // 4)
 
 
 def chosen(models: Mapping[str, Any], instead: str) -> dict[str, Any]:
-    """Return by agent the models that it asks: its own, and those that it falls back to.
+    """Return the models of each agent: its own, followed by its fallbacks.
 
     Args:
         models: As for `opened`.

@@ -1,4 +1,4 @@
-"""Environments and servers of agents in Python, as the flow that runs them declares them."""
+"""Declarations of the environments and servers of Python agents, for the flow that runs them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from flowengine.sdk.literal_text import literal_text
 from flowengine.sdk.python_functions.live_signature import given_parameters, resolved_hints
 
 _SCOPES = {"action_call": "step", "request": "region", "execution": "execution"}
-"""Scopes of specs, as a flow says them."""
+"""Scopes of specs and the corresponding scopes in a flow."""
 _LONGEST = 57
-"""Characters of a name to which a number can be added."""
+"""Maximum characters of a name to which a number can be appended."""
 _OWN = ("scope", "owner_id", "resource_key")
-"""Keys of specs that a flow has in another form."""
+"""Keys of specs that a flow expresses differently."""
 
 
 class FlowEnvironments:
-    """What the flow declares for all agents of a run: what is the same is declared once.
+    """Declarations shared by all agents of a run. Equal ones are declared once.
 
     Args:
-        tools: What it declares as tools; gets the servers.
-        environments: What it declares as environments.
+        tools: Tool declarations, to which servers are added.
+        environments: Environment declarations.
     """
 
     def __init__(self, tools: dict[str, Plain], environments: dict[str, Plain]) -> None:
@@ -36,15 +36,15 @@ class FlowEnvironments:
     def environment(
         self, spec: Mapping[str, Any], agent: AgentWithTools, around: Sequence[str] = ()
     ) -> str:
-        """Return the name under which a spec of an agent is declared.
+        """Declare an environment spec of an agent, and return its name in the flow.
 
         Args:
-            spec: The spec; what it mounts is declared as well.
-            agent: Whose it is.
+            spec: The spec. Environments that it mounts are declared as well.
+            agent: The agent that owns it.
             around: Names of the specs that mount it.
 
         Raises:
-            UsageError: It says what no flow can say, or mounts itself.
+            UsageError: A flow cannot express the spec, or the spec mounts itself.
         """
         name = name_of(dict(spec))
         if name in around:
@@ -58,7 +58,7 @@ class FlowEnvironments:
     def _with_mounts(
         self, declaration: dict[str, Plain], agent: AgentWithTools, around: Sequence[str]
     ) -> dict[str, Plain]:
-        """Return a declaration in which mounted environments have the names of the flow."""
+        """Return a declaration in which mounted environments have their names in the flow."""
         config: Any = declaration.get("config")
         mounts = config.get("mounts") if isinstance(config, Mapping) else None
         if not isinstance(mounts, Mapping):
@@ -69,7 +69,7 @@ class FlowEnvironments:
         return {**declaration, "config": {**config, "mounts": mounted}}
 
     def server(self, agent: AgentWithTools, name: str) -> str:
-        """Return the name under which a server of an agent is declared."""
+        """Declare a server of an agent, and return its name in the flow."""
         [one] = [one for one in agent.servers if one.name == name]
         chosen: dict[str, Plain] = {"exclude": [*one.exclude]}
         if one.include is not None:
@@ -88,8 +88,9 @@ class FlowEnvironments:
         """Return the environments that a function takes: parameter → name in the flow.
 
         Args:
-            agent: Whose tool it is.
-            function: It takes them by name, by class, or all in `runtime_resources`.
+            agent: The agent that has the function as a tool.
+            function: The function. It takes environments by name, by class, or all of them in
+                `runtime_resources`.
         """
         specs = agent.specs | _own(function)
         parameters = [one.name for one in given_parameters(function)]
@@ -109,18 +110,18 @@ class FlowEnvironments:
 
 
 def environment_names(agent: AgentWithTools, function: Any) -> list[str]:
-    """Return the parameters of a function that are for environments, by their names."""
+    """Return the names of a function's parameters that receive environments."""
     return [*agent.environment_names, *_resources(function)]
 
 
 def _own(function: Any) -> dict[str, dict[str, Any]]:
-    """Return the specs that a function names itself, by `@tool(resources={…})`."""
+    """Return the specs that a function declares itself with `@tool(resources={…})`."""
     own = _resources(function).items()
     return {name: {"resource_key": name, **spec} for name, spec in own if spec is not None}
 
 
 def _resources(function: Any) -> Mapping[str, Any]:
-    """Return what `@tool(resources={…})` says."""
+    """Return the value of `@tool(resources={…})`."""
     return getattr(getattr(function, "__flowengine_tool__", None), "resources", None) or {}
 
 
@@ -136,12 +137,14 @@ def _opens(kind: str, hint: Any) -> bool:
 
 
 def declare(known: dict[str, Plain], name: str, declaration: Plain, case: bool = False) -> str:
-    """Declare something unless it is, and return its name: the given one, as far as it can be one.
+    """Add a declaration unless an equal one exists, and return its name.
+
+    The name is the given one, converted to a valid and unused id.
 
     Args:
-        known: What is declared so far, by name.
-        name: The name that it is to have.
-        said: What is declared.
+        known: Existing declarations, by name.
+        name: The preferred name.
+        declaration: The declaration.
         case: Whether the name keeps its capital letters.
     """
     plain = name if case else name.lower()
@@ -156,7 +159,7 @@ def declare(known: dict[str, Plain], name: str, declaration: Plain, case: bool =
 
 
 def _declaration(spec: Mapping[str, Any], agent: AgentWithTools) -> dict[str, Plain]:
-    """Return a spec as a flow declares it."""
+    """Return the declaration of a spec in a flow."""
     scope = spec.get("scope", "execution")
     declaration = {key: one for key, one in spec.items() if key not in _OWN}
     for key in declaration.keys() & {"config", "policy"}:

@@ -1,4 +1,4 @@
-"""Python functions as tools: the JSON Schema that a model is shown."""
+"""JSON Schemas of Python functions that are tools."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 def function_to_json(
     function: Callable[..., Any], *, environments: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return a function as a tool in the form of chat completions.
+    """Return a function as a tool in the format of chat completions.
 
     Args:
-        function: A function, bound method, partial or object that can be called.
-        environments: Names of parameters that get environments, besides those whose type hint is
-            the class of one.
+        function: A function, bound method, partial or callable object.
+        environments: Names of parameters that receive environments, in addition to those annotated
+            with an environment class.
 
     Returns:
-        `{"type": "function", "function": {"name", "description", "parameters"}}`. What the engine
-        gives the function - `context_variables`, environments - is not in it.
+        `{"type": "function", "function": {"name", "description", "parameters"}}`. Parameters that
+        the engine supplies (`context_variables`, environments) are excluded.
 
     Raises:
-        UsageError: A model cannot call it: it has no name, or a parameter has no JSON Schema.
+        UsageError: A model cannot call the function because it has no name, or because a parameter
+            has no JSON Schema.
     """
     name, signature = read_tool(function, environments=environments)
     return {
@@ -53,7 +54,7 @@ def read_tool(
         environments: As for `function_to_json`.
 
     Returns:
-        The name that the model calls it by; what it takes and gives.
+        The name by which the model calls it, and its signature.
 
     Raises:
         UsageError: A model cannot call it.
@@ -72,10 +73,10 @@ def read_tool(
 
 
 def check_name(name: str) -> None:
-    """Check that a tool can have a name.
+    """Check that a name is valid for a tool.
 
     Raises:
-        UsageError: No model could call it by that name.
+        UsageError: Models cannot call a tool by that name.
     """
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
         raise UsageError(
@@ -85,12 +86,12 @@ def check_name(name: str) -> None:
 
 
 def _is_environment(cls: type) -> bool:
-    """Return whether an installed kind opens environments of a class, or of one derived from it."""
+    """Return whether an installed kind opens environments of a class or of a subclass."""
     for kind in registry.kinds_from(cls.__module__):
         try:
             opened = registry.provider(kind).resource_types()
         except FlowEngineError:
-            continue  # it is reported where a flow uses it
+            continue  # reported where a flow uses it
         if any(issubclass(one, cls) for one in opened):
             return True
     return False

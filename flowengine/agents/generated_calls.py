@@ -1,9 +1,9 @@
-"""The steps of a generated flow that are one call of a reply.
+"""The steps of a generated flow that carry out one call of a reply.
 
     dispatch ─► the tool's step, or `told`, which runs nothing, or `refused` ─► answer
 
-Whatever comes of a call is told to the model, errors too: the group gives the messages, what
-changes in the context, and to whom the conversation is handed over.
+The model receives the outcome of every call, including errors. The group outputs the messages, the
+changes of the context, and the agent to hand off to.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _FIRST_HANDOFF = (
     " {'content': 'Error: not taken, as ' + string(state.handed[string(state.turns)])"
     " + ' is active now.'})]}) : join.output }}"
 )
-"""The answer to a call: of several handoffs in a reply the first is taken, the others are told."""
+"""The answer to a call. The first of several handoffs in a reply is taken, the others are refused.
+"""
 _HANDED = "${{ output.handoff == '' ? {} : {string(state.turns): output.handoff} }}"
-"""To whom a reply has handed over, by the number of its turn."""
+"""The agent that a reply handed off to, by the number of the turn."""
 _ANSWERED: Plain = {
     "messages": "${{ call.messages }}",
     "context": {},
@@ -42,7 +43,7 @@ _WRONG_BY_OTHERS = (
     " ['Rejected', 'Refused', 'Expired', 'BudgetExceeded', 'LimitExceeded']"
     " ? error.message : marked(error.message, call.name))"
 )
-"""What a flow or agent as a tool gives, and how it fails, with what others may have written."""
+"""The result or error of a flow or agent as a tool, marked as possibly written by others."""
 _SHOWN = (
     "error.data.images.filter(one, type(one) == map && has(one.sha256)"
     " && type(one.sha256) == string)"
@@ -53,11 +54,11 @@ _REJECTED = (
     f" 'text': 'From whoever rejected the call:'}}] + {_SHOWN}.map(one,"
     " {'type': 'image_url', 'image_url': {'url': 'artifact:' + one.sha256}})}] : []"
 )
-"""The message with the images that came with a no."""
+"""The message with the images that accompany a rejection."""
 
 
 def _words(message: str) -> str:
-    """Return an expression for the text of a message, whose content may be text or parts."""
+    """Return an expression for the text of a message, whose content can be text or parts."""
     content = f"default({message}.content, '')"
     parts = f"{content}.filter(p, has(p.text)).map(p, p.text).join(' ')"
     return f"type({content}) == list ? {parts} : string({content})"
@@ -70,7 +71,7 @@ _ABOUT = {
     + " }}",
     "model": f"${{{{ size({_SAID}) == 0 ? '' : {_words(f'{_SAID}[size({_SAID}) - 1]')} }}}}",
 }
-"""What led to a call: the user's newest message, and what the model said with the call."""
+"""The context of a call: the user's newest message, and the model's text beside the call."""
 
 
 def calls_of(caller: str) -> str:
@@ -92,7 +93,7 @@ def ids(caller: str) -> list[str]:
 
 
 def refused(caller: str) -> str:
-    """Return the id of the step that stands for the calls of an agent that cannot be made."""
+    """Return the id of the step that stands for an agent's invalid calls."""
     return ids(caller)[2]
 
 
@@ -102,7 +103,7 @@ def group(
     """Return the steps of a call, and their marks.
 
     Args:
-        agent: Who calls.
+        agent: The calling agent.
         tools: Its tools, with the ids of their steps.
     """
     caller, parallel = agent.name, agent.constants["parallel_tool_calls"]
@@ -141,7 +142,7 @@ def group(
 def _mark(tool: ToolStep, caller: str) -> Mark:
     if tool.adapter is None:
         return Mark(inputs=tool.inputs, tool=tool.name, caller=caller, told=not tool.waits)
-    named = tool.name if tool.served is None else ""  # of a server, the step knows the name
+    named = tool.name if tool.served is None else ""  # the step knows the name of a server's tool
     return Mark(
         tool=named,
         reads=("context",),
@@ -155,8 +156,8 @@ def _mark(tool: ToolStep, caller: str) -> Mark:
 def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
     foreign = tool.adapter is None and not tool.waits and tool.foreign
     told = _message(_WRONG_BY_OTHERS if foreign else _WRONG)
-    # Those that may run beside one another share it; any other waits for all before it, their
-    # questions included, and is waited for in the same way.
+    # Calls that can run in parallel share the lock. Any other call waits for all calls before it,
+    # including their questions, and blocks the calls after it.
     beside = tool.waits or (tool.parallel and parallel)
     lock: Plain = {"key": "calls", "scope": "run", "shared": beside}
     if tool.waits:
@@ -192,20 +193,20 @@ def _step(tool: ToolStep, id: str, answer: str, parallel: bool) -> Plain:
 
 
 def _message(content: str) -> Plain:
-    """Return the output that tells the model something and does nothing else."""
+    """Return the output of a call that only produces a message for the model."""
     images = _REJECTED if content in (_WRONG, _WRONG_BY_OTHERS) else "[]"
     messages = f"${{{{ [{{{_HEAD}, 'content': {content}}}] + ({images}) }}}}"
     return {"messages": messages, "context": {}, "handoff": ""}
 
 
-# What a person gives as the result of a call, or in its place, has not been through the adapter.
+# A result supplied by a person has not been through the adapter.
 _PEOPLE = (
     "(approval == null ? '' : (has(approval.edits) ? "
     "'[Before the call was made, a person changed these arguments: ' + json(approval.edits)"
     " + ']\\n\\n' : '') + (has(approval.comment) ? "
     "'[Who approved the call says: ' + approval.comment + ']\\n\\n' : ''))"
 )
-"""What whoever approved a call has changed of it and said, as `tool_answers` puts it."""
+"""Edits and comment of the approver, in the same form as in `tool_answers`."""
 _MADE = "type(result) == map && has(result.envelope)"
 _MESSAGE = f"[{{{_HEAD}, 'content': result.envelope.content}}]"
 _ALONE = "size(result.envelope.more) == 0"
@@ -215,5 +216,5 @@ _ENVELOPE: Plain = {
     "context": f"${{{{ {_MADE} ? result.envelope.context : {{}} }}}}",
     "handoff": f"${{{{ {_MADE} ? result.envelope.handoff : '' }}}}",
 }
-"""The output of a call whose result went through the adapter. To put lists together takes the
-library, and most calls have no further messages."""
+"""The output of a call whose result went through the adapter. Concatenating lists requires the
+expression library, so it is avoided for the usual call without further messages."""

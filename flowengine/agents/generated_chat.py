@@ -1,4 +1,4 @@
-"""The step of a generated flow that talks with a person: a chat asks after each answer."""
+"""The step of a generated flow in which a chat asks a person for the next message."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
 PERSON = "person"
-"""The id of the step, if no agent has it; what it is, its mark says."""
+"""Preferred id of the step. Its mark identifies it even under another id."""
 HELLO = "What can I do for you?"
 STOPPED = "I have stopped, because this takes more turns than I am allowed. How should I continue?"
 RETRY = "/retry"
 FAILED = f"There is no answer. {RETRY} asks again, or say something else."
-"""What a person is told below the error of a model."""
+"""Text shown to the person below a model's error."""
 STATE: Mapping[str, Plain] = {
     "failed": {"type": "string", "default": ""},
     "held": {"type": "string", "default": ""},
 }
-"""Why the last turn has no answer, empty: it has one; what was said and has to pass checks."""
+"""`failed`: why the last turn has no answer, empty if it has one. `held`: a message that has to
+pass checks."""
 _AGAIN = (
     f"state.failed != '' && (output == {RETRY!r} || state.asked >= 0"
     " && state.asked < size(state.messages) && state.messages[state.asked].content == output)"
 )
-"""Whether what was asked already is asked again, by the command or in the same words."""
+"""Whether the last message is to be answered again, requested by the command or by the same words.
+"""
 
 
 def step(id: str, ways: Sequence[Plain], checking: Sequence[str]) -> tuple[Plain, Mark]:
     """Return the step that shows an answer to a person and takes the next message, and its mark.
 
     Args:
-        id: Of the step.
-        ways: The edges to the agent that is active.
-        checking: The agents that check what is said before it is part of the conversation.
+        id: Id of the step.
+        ways: The edges to the active agent.
+        checking: The agents that check a message before it joins the conversation.
     """
     held = f" || state.active in {json.dumps(checking)}" if checking else ""
     question = (
@@ -68,12 +70,12 @@ def step(id: str, ways: Sequence[Plain], checking: Sequence[str]) -> tuple[Plain
 
 
 def failed(person: str, agent: str, more: Mapping[str, Plain] = {}) -> Plain:
-    """Return what happens when no model of an agent can answer: the person is told why.
+    """Return the handler for a failure of all models, which shows the error to the person.
 
     Args:
         person: The id of the step that asks the person.
-        agent: Whose turn it is, also when it is asked again.
-        more: What else is set.
+        agent: The agent whose turn failed and is repeated on request.
+        more: Further state to set.
     """
     changes: Plain = {
         **more,

@@ -1,10 +1,10 @@
-"""The steps of a generated flow in which tools check what an agent is asked, and what it answers.
+"""The steps of a generated flow in which tools check the prompts and answers of an agent.
 
     ─► AGENT.before.TOOL ─► … ─► AGENT ─► … ─► AGENT.after.TOOL ─► … ─► the end
                                    ▲                  │
-                                   └── what it raises ┘
+                                   └── its error ─────┘
 
-A check passes by returning. What it raises is told to the model, or ends the step.
+A check passes by returning. Its error is sent to the model, or ends the step.
 """
 
 from __future__ import annotations
@@ -19,53 +19,54 @@ from flowengine.sdk import Plain
 from flowengine.sdk.generated_flows import Mark
 
 STATE: Mapping[str, Plain] = {"refused": {"type": "integer", "default": 0}}
-"""How many answers checks have refused."""
+"""Number of answers that checks have refused."""
 ANSWERED = "state.end.outcome == 'resolved' || state.end.value != null"
 """Whether there is an answer."""
 GIVEN: Mapping[str, str] = {
     "prompt": "${{ state.asked < 0 ? '' : state.messages[state.asked].content }}",
     "answer": "${{ state.end.value }}",
 }
-"""What a check may take."""
+"""Arguments that a check can take."""
 _HELD = "state.asked >= size(state.messages) ? [{'role': 'user', 'content': state.held}] : []"
-"""The message that is checked before it is part of the conversation, if it is not yet."""
+"""The message under check, unless it is part of the conversation already."""
 _AS_TEXT = "${{ type(state.end.value) == string ? state.end.value : json(state.end.value) }}"
 
 
 @dataclass(frozen=True)
 class Check:
-    """A tool that checks."""
+    """A tool that checks a prompt or an answer."""
 
     tool: ToolStep
     when: Literal["before", "after"]
     tells: bool
-    """Whether the model is told what the check raises; else that ends the step."""
+    """Whether the model receives the error of the check. Otherwise the error ends the step."""
     arguments: Sequence[str]
-    """What it takes of `GIVEN`."""
+    """The arguments that it takes, from `GIVEN`."""
 
 
 @dataclass(frozen=True)
 class Around:
-    """What a check needs to know of the flow around it."""
+    """The parts of the surrounding flow that a check refers to."""
 
     agent: str
     end: str
-    """Where the agent's work leads when it is done."""
+    """The step after the agent's work."""
     over: str
     """The condition that no turn is left."""
     spent: Plain
-    """The handler of a budget that has nothing left."""
+    """The handler of an exhausted budget."""
     refused: str = "end"
-    """Where a check leads that ends the work: in a chat, to the person."""
+    """The step after a failed check that ends the work. In a chat, it is the question to the
+    person."""
 
     @property
     def holds(self) -> bool:
-        """Whether a message is held back until the checks of it have passed."""
+        """Whether a message joins the conversation only after its checks have passed."""
         return self.refused != "end"
 
 
 def first(agent: str, checks: Sequence[Check], when: str, then: str) -> str:
-    """Return the step that comes first: the first check, or what follows if there is none."""
+    """Return the first check, or the following step if there is none."""
     found = [one for one in checks if one.when == when]
     return _id(agent, found[0]) if found else then
 
@@ -79,8 +80,8 @@ def steps(checks: Sequence[Check], around: Around) -> tuple[list[Plain], dict[st
     """Return the steps of an agent's checks, and their marks.
 
     Args:
-        checks: In the order in which they are made.
-        around: The flow around them.
+        checks: The checks, in order of execution.
+        around: The surrounding flow.
     """
     found: list[Plain] = []
     marks: dict[str, Mark] = {}
@@ -123,7 +124,7 @@ def _step(check: Check, id: str, to: str, around: Around) -> Plain:
 
 
 def _before(check: Check, to: str, around: Around) -> list[Plain]:
-    """Return what happens when a check of the prompt raises."""
+    """Return the error handlers of a check of the prompt."""
     if not check.tells:
         return [_ends(around, _reason(check, "what was asked"))]
     told = "'A check of what was asked says: ' + error.type + ': ' + error.message"
@@ -132,10 +133,10 @@ def _before(check: Check, to: str, around: Around) -> list[Plain]:
 
 
 def _after(check: Check, to: str, around: Around) -> list[Plain]:
-    """Return what happens when a check of the answer raises.
+    """Return the error handlers of a check of the answer.
 
-    The reason stands behind the refused answer in any case: the model may see both later, in a
-    chat for example, and must not believe that the user has read that answer.
+    The refused answer is always followed by the reason. In a chat, for example, the model can see
+    both later, and must not assume that the user has read that answer.
     """
     reason = _reason(check, "the answer")
     why = "'A check refused your answer: ' + error.type + ': ' + error.message"

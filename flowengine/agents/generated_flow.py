@@ -1,10 +1,11 @@
-"""The flow that runs agents, in the flow language: what an agent step is compiled to.
+"""The flow that runs agents, in the flow language. An agent step is compiled to it.
 
     offer ─► AGENT ─► AGENT.calls ─► AGENT, another agent, or the end
                        each call: dispatch ─► the tool's step, or `told` ─► answer
 
-A model step per agent, a step per tool, an edge per handoff. Everything that is decided while it
-runs is in the outputs of these steps, so it is in the journal; the state is what follows from them.
+It has a model step per agent, a step per tool and an edge per handoff. Every decision made during a
+run is in the output of one of these steps, and therefore in the journal. The state is derived from
+these outputs.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ _USED = (
     "'input': default(output.usage.estimated, false) ? 0 : output.usage.input_tokens, "
     "'tokens': output.usage.input_tokens + output.usage.output_tokens}} }}}}"
 )
-"""How long a request was, and who was asked: the next one is longer by what is new in it."""
+"""Size, agent and model of the last request. The next request is longer by its new messages."""
 _END = (
     f"!has(output.end) ? {NOTHING} : has(output.end.value) ? output.end"
     " : merge(output.end, {'value': output.message.content})"
 )
-"""How a turn ends the work; a value that is the text of the reply stands there only."""
+"""How a turn ends the work. A value equal to the text of the reply is stored only there."""
 TEXT = "default(output.message.content, '')"
 
 
@@ -53,14 +54,14 @@ class AgentFlow:
     body: Mapping[str, Plain]
     marks: Mapping[str, Mark]
     owners: Mapping[str, str]
-    """Step → the agent whose it is."""
+    """Step → the agent that owns it."""
 
 
 class _Way(NamedTuple):
-    """A way out of a step."""
+    """An edge that leaves a step."""
 
     says: str
-    """What a picture says of it."""
+    """Its label in a diagram."""
     when: str
     """The condition."""
     to: str
@@ -74,10 +75,10 @@ class FlowWriter:
     """Writes the flow that runs agents.
 
     Args:
-        agents: Those that can become active; the first one begins.
-        args: What its work opens with.
-        execute_tools: False: it ends before the first calls.
-        chat: Each answer is a question to a person, and what the person says the next message.
+        agents: The agents that can become active. The first one starts.
+        args: Input of the first step.
+        execute_tools: If false, the flow ends before the first calls.
+        chat: Each answer is a question to a person, whose reply is the next message.
     """
 
     def __init__(
@@ -88,21 +89,21 @@ class FlowWriter:
         execute_tools: bool = True,
         chat: bool = False,
     ) -> None:
-        self.agents = agents if execute_tools else agents[:1]  # nothing hands over
+        self.agents = agents if execute_tools else agents[:1]  # no calls, so no handoffs
         self.by_name = {one.name: one for one in agents}
         self.execute_tools = execute_tools
         self.args = args
         self.marks: dict[str, Mark] = {}
         self._ids = {OFFER, OFFER_AGAIN, *(agent.name for agent in agents)}
         self._held_together_by = {id for agent in agents for id in _around_turns(agent)}
-        """Ids of the steps that are no tools'."""
+        """Ids of all steps other than those of tools."""
         self.person = self._unique(generated_chat.PERSON) if chat else None
         """The step that asks a person."""
         self.over = f"state.turns - state.begun >= {agents[0].max_turns}"
         offered = [tool.name for agent in agents for tool in agent.tools]
         served = [tool.served for agent in agents for tool in agent.tools if tool.served]
         self.servers = list(dict.fromkeys(one.session for one in served))
-        """Those that are asked for their tools."""
+        """Sessions whose servers are asked to list their tools."""
         self._shared = {name for name in offered if offered.count(name) > 1}
 
     def flow(self) -> AgentFlow:
@@ -141,7 +142,7 @@ class FlowWriter:
         return f"${{{{ state.end.outcome != '' ? state.end.outcome : {left} }}}}"
 
     def _reason(self) -> Plain:
-        """Return why the work has ended, if it did not by an answer: what limit was met."""
+        """Return why the work ended without an answer, such as the limit that was reached."""
         turns = f"'its {self.agents[0].max_turns} turns are used up: give it more with max_turns'"
         if not self.execute_tools:
             turns = f"size(state.calls) > 0 ? '' : {turns}"
@@ -159,7 +160,7 @@ class FlowWriter:
         return generated_offers.again(self.agents, self._served(), ways)
 
     def _served(self) -> Plain:
-        """Return what the agents are to be offered of servers."""
+        """Return the tools of servers to offer to each agent."""
         found: dict[str, Plain] = {}
         for one in self.agents:
             steps = [(tool.served, self._step_id(one, tool)) for tool in one.tools if tool.served]
@@ -167,10 +168,10 @@ class FlowWriter:
         return found
 
     def _to_active(self, begin: Callable[[AgentSpec], str]) -> list[Plain]:
-        """Return the edges to the agent that is active.
+        """Return the edges to the active agent.
 
         Args:
-            begin: Returns the step of an agent that comes first.
+            begin: Returns the first step of an agent.
         """
         ways: list[Plain] = [
             {"when": f"${{{{ state.active == {json.dumps(one.name)} }}}}", "to": begin(one)}
@@ -179,7 +180,7 @@ class FlowWriter:
         return [*ways, {"else": begin(self.agents[0])}]
 
     def _first(self) -> Plain:
-        """Return what comes first: the first agent, or in a chat without a message the person."""
+        """Return the edges to the first agent or, in a chat without a message, to the person."""
         first = self._begin(self.agents[0])
         if self.person is None:
             return {"to": first}
@@ -193,17 +194,17 @@ class FlowWriter:
         return step
 
     def _begin(self, agent: AgentSpec) -> str:
-        """Return where an agent's work begins: with its checks of what is asked, if it has some."""
+        """Return the first step of an agent: its first check of the prompt, or its turn."""
         return generated_checks.first(agent.name, agent.checks, "before", agent.name)
 
     def _answered(self, agent: AgentSpec) -> list[_Way]:
-        """Return where an answer leads: to the checks of it. Empty: there are none."""
+        """Return the edge from an answer to its first check. Empty without checks."""
         end = self._end(agent)
         to = generated_checks.first(agent.name, agent.checks, "after", end)
         return [] if to == end else [_Way("answers", ANSWERED, to)]
 
     def _end(self, agent: AgentSpec) -> str:
-        """Return where an agent's work leads when it is done: to the end, or to the person."""
+        """Return the step after an agent's work: the end, or the question to the person."""
         return "end" if self.person is None or agent.constants["finish"] == "tools" else self.person
 
     def _steps(self, agent: AgentSpec) -> Iterable[Plain]:
@@ -265,17 +266,17 @@ class FlowWriter:
         }
         reduces = [] if agent.context is None else [generated_reductions.handler(agent.name)]
         if checked:
-            step["set"]["text"] = ""  # no text is given that was not checked
+            step["set"]["text"] = ""  # output no text that has not passed the checks
         step["on_error"] = [self._spent(), *reduces, *self._fallbacks(agent)]
         return step
 
     def _spent(self) -> Plain:
-        """Return what happens when a budget has nothing left."""
+        """Return the handler of an exhausted budget."""
         end = {**NO_END, "outcome": "budget", "reason": "${{ error.message }}"}
         return {"type": ["BudgetExceeded"], "set": {"end": end}, "next": "end"}
 
     def _fallbacks(self, agent: AgentSpec) -> list[Plain]:
-        """Return what happens when a model cannot answer: the next one is asked, or the person."""
+        """Return the handlers of a failed model: call the next fallback, or ask the person."""
         found: list[Plain] = []
         if agent.fallbacks:
             found.append(
@@ -291,7 +292,7 @@ class FlowWriter:
         return found
 
     def _constants(self, agent: AgentSpec) -> Plain:
-        """Return what a turn knows of its agent for good."""
+        """Return the constants of an agent's turns."""
         tools: list[Plain] = [
             {"name": one.name, "description": one.description, "parameters": one.parameters,
              "step": self._step_id(agent, one)}
@@ -354,7 +355,7 @@ class FlowWriter:
         return [name for name in dict.fromkeys([*agent.handoffs, *agent.reaches]) if name in known]
 
     def _step_id(self, agent: AgentSpec, tool: ToolStep) -> str:
-        """Return the id of a tool's step: its name, where no other agent has it and no agent is."""
+        """Return the id of a tool's step: the tool's name, if it is unique and not an agent's."""
         name = tool.name
         taken = name in self._shared or any(name == one.name for one in self.agents)
         id = f"{agent.name}.{name}" if taken else name
@@ -370,7 +371,7 @@ class FlowWriter:
 
 
 def _around_turns(agent: AgentSpec) -> Iterable[str]:
-    """Yield the ids of an agent's steps that are neither its turns nor its tools."""
+    """Yield the ids of an agent's steps, except those of its turns and tools."""
     yield generated_calls.calls_of(agent.name)
     yield from generated_calls.ids(agent.name)
     if agent.context is not None:
@@ -379,7 +380,7 @@ def _around_turns(agent: AgentSpec) -> Iterable[str]:
 
 
 def _ids(steps: Iterable[Plain]) -> Iterable[str]:
-    """Yield the ids of steps, those inside too."""
+    """Yield the ids of steps, including nested ones."""
     for step in steps:
         yield step["id"]
         yield from _ids(step.get("group", ()))

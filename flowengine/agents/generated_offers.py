@@ -1,6 +1,6 @@
-"""The steps of a generated flow that find out what its agents are offered: models, servers' tools.
+"""The steps of a generated flow that determine its agents' offer: models, and tools of servers.
 
-`agent_offer` opens the conversation as well (`first_messages.py`).
+`agent_offer` also opens the conversation (`first_messages.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def first(agents: Sequence[AgentSpec], args: Plain, served: Plain, then: Plain) 
     """Return the step that opens the conversation.
 
     Args:
-        agents: Of the flow.
-        args: What their work opens with.
-        served: What they are to be offered of servers; None: they have no tools of servers.
-        then: Where it leads.
+        agents: Agents of the flow.
+        args: Input of the step.
+        served: Tools of servers to offer. None: the agents use no servers.
+        then: The edges that follow.
     """
     asked = {**_models(agents), "args": args}
     step: dict[str, Plain] = {
@@ -43,12 +43,12 @@ def first(agents: Sequence[AgentSpec], args: Plain, served: Plain, then: Plain) 
 
 
 def again(agents: Sequence[AgentSpec], served: Plain, ways: list[Plain]) -> Plain:
-    """Return the step that offers what servers have now, where they had something else.
+    """Return the step that updates the offer after tools of a server have changed.
 
     Args:
-        agents: Of the flow.
-        served: What they are to be offered of servers.
-        ways: The edges to the agent that is active.
+        agents: Agents of the flow.
+        served: Tools of servers to offer.
+        ways: The edges to the active agent.
     """
     return {
         "id": OFFER_AGAIN,

@@ -3,8 +3,8 @@
     AGENT ──ContextWindowExceeded──► AGENT.reduce ──► AGENT
                                                   └─► AGENT.reduce.TOOL, which summarizes ──► AGENT
 
-A reduction moves the mark from which on requests hold the conversation. It is made once for a turn:
-if the request then still does not fit, the next model is asked, or the agent fails.
+A reduction moves the mark at which requests begin. It happens at most once per turn and
+model. If the request still does not fit, the next fallback model is called, or the agent fails.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ STATE: Mapping[str, Plain] = {
     "full": {"type": "object", "default": {}},
     "reduced": {"type": "string", "default": ""},
 }
-"""Where requests begin, how many replies were before, and what is said of them; the place of the
-user's newest message; the tokens of a request that was too long; for which turn of which model the
-last reduction was."""
+"""`mark`: where requests begin. `earlier_replies` and `summary`: the number of replies before the
+mark, and their summary. `asked`: the place of the user's newest message. `full`: the size of the
+request that was too long. `reduced`: the turn and model of the last reduction."""
 READ = ("messages", "mark", "summary", "asked", "full", "offer", "model_at")
-"""What a reduction sees."""
+"""State that a reduction reads."""
 REDUCTIONS = ("drop", "summarize")
-"""What is done about a long conversation without a tool."""
+"""Reductions that need no tool."""
 UNDONE = {
     "mark": "${{ state.full.from }}", "earlier_replies": "${{ state.full.replies }}", "reduced": "",
 }  # fmt: skip
-"""What a reduction leaves whose tool failed: nothing is left out without a summary."""
+"""State after the tool of a reduction failed: nothing is left out without a summary."""
 _TURN = "string(state.turns) + '/' + string(state.model_at)"
 
 
 @dataclass(frozen=True)
 class Reducer:
-    """What is done about a conversation that has outgrown its model."""
+    """How to reduce a conversation that no longer fits its model."""
 
     max_tokens: int | None = None
-    """That a request may have; None: as many as fit the model."""
+    """Maximum tokens of a request. None: as many as fit the model."""
     summarizes: bool = False
-    """Whether the model summarizes what is left out."""
+    """Whether the model summarizes the messages that are left out."""
     tool: ToolStep | None = None
-    """The tool that does so instead."""
+    """The tool that summarizes them instead."""
     arguments: Sequence[str] = ()
-    """Of the tool."""
+    """Arguments that the tool takes."""
 
     @property
     def room(self) -> int:
-        """Characters that a summary may have."""
+        """Maximum characters of a summary."""
         if not self.summarizes and self.tool is None:
             return 0
         return SUMMARY if self.max_tokens is None else min(SUMMARY, self.max_tokens)
 
 
 def handler(agent: str) -> dict[str, Plain]:
-    """Return what happens when a conversation is too long for an agent."""
+    """Return the handler of a conversation that is too long for an agent."""
     return {
         "type": ["ContextWindowExceeded"],
         "when": f"${{{{ state.reduced != {_TURN} }}}}",
@@ -81,12 +81,12 @@ def steps(
     """Return the steps of a reduction, and their marks.
 
     Args:
-        agent: Whose conversation it is.
-        reducer: What is done.
-        settings: Of its model.
-        retry: Of one call of its model.
-        handlers: Of what can go wrong with a model.
-        of_tool: Of what can go wrong with a tool that summarizes.
+        agent: The agent whose conversation is reduced.
+        reducer: How to reduce it.
+        settings: Settings of its model.
+        retry: Retry of one call of its model.
+        handlers: Error handlers of the model call.
+        of_tool: Error handlers of the tool that summarizes.
     """
     id, *others = ids(agent, reducer)
     to = others[0] if others else agent

@@ -1,4 +1,4 @@
-"""The state of a generated flow: what follows from the outputs of its steps."""
+"""The state of a generated flow, which is derived from the outputs of its steps."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ STATE = (
     *("messages", "context", "offer", "turns", "begun", "idle", "model_at"),
     *("mark", "summary", "asked", "earlier_replies", "last"),
 )
-"""What a turn reads."""
+"""State that a turn reads."""
 ANSWER = (
     "${{ state.end.outcome == 'resolved' || state.end.value != null ? state.end.value : state.text"
     " }}"
 )
-"""The output: the answer, else the last text."""
+"""The output: the answer, otherwise the last text."""
 SPENT = "has(state.spent.reason)"
-"""Whether a call met a budget with nothing left."""
+"""Whether a call exhausted a budget."""
 NOTHING = json.dumps(NO_END)
-"""That nothing has ended the work, as an expression."""
+"""An expression for work that has not ended."""
 
 
 def declared(active: str, served: bool) -> Mapping[str, Plain]:
     """Return the declaration of the state.
 
     Args:
-        active: The agent that begins.
+        active: The agent that starts.
         served: Whether agents have tools of servers.
     """
     renewed: dict[str, Plain] = {}

@@ -1,4 +1,4 @@
-"""Which agents a run may come to: those that the functions of an agent know of."""
+"""Discovery of the agents that a run can reach, through the functions of its agents."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from flowengine.sdk.python_functions.live_signature import innermost
 
 
 def all_agents(first: Sequence[Agent]) -> dict[str, Agent]:
-    """Return agents, all that they may hand over to, and all that are tools of these, by name.
+    """Return agents, their handoff targets, and the agents that are tools of these, by name.
 
     Args:
         first: The agents to start from. They come first.
 
     Raises:
-        UsageError: Two have the same name.
+        UsageError: Two agents have the same name.
     """
     return _walked(first, lambda one: [*targets(one), *_asked(one)])
 
 
 def reachable(first: Sequence[Agent]) -> dict[str, Agent]:
-    """Return agents and all that they may hand over to, by name.
+    """Return agents and their possible handoff targets, by name.
 
     Args:
         first: The agents to start from. They come first.
 
     Raises:
-        UsageError: Two have the same name.
+        UsageError: Two agents have the same name.
     """
     return _walked(first, targets)
 
@@ -43,7 +43,7 @@ def _walked(
 ) -> dict[str, Agent]:
     found: dict[str, Agent] = {}
     pending = [*first]
-    for agent in pending:  # grows while it is walked
+    for agent in pending:  # grows during the loop
         if agent.name not in found:
             found[agent.name] = agent
             pending += following(agent)
@@ -63,7 +63,7 @@ def _asked(agent: Agent) -> Iterator[Agent]:
 
 
 def targets(agent: Agent) -> list[Agent]:
-    """Return to whom an agent may hand over: its `handoffs`, then those its functions know of."""
+    """Return the handoff targets of an agent: `handoffs`, then agents that its functions use."""
     functions = (one for one in agent.tools if not isinstance(one, AgentAsTool))
     found: list[Agent] = []
     for one in [*agent.handoffs, *(known for each in functions for known in _known_to(each))]:
@@ -102,7 +102,7 @@ def _cells(function: Any) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # bound later
+        except ValueError:  # not bound yet
             continue
 
 

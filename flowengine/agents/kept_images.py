@@ -1,4 +1,6 @@
-"""Images in conversations: the journal has the digest of a kept file, a model is sent its bytes.
+"""Images in conversations.
+
+The journal stores the digest of an artifact, and a model receives its bytes:
 
 {"type": "image_url", "image_url": {"url": "artifact:8f43…"}}
 """
@@ -22,22 +24,22 @@ _GONE = "(An image was left out here: its file is no longer kept.)"
 
 
 class Keeper(Protocol):
-    """Keeps images: the files of an execution, for example."""
+    """A store for images, such as the artifacts of an execution."""
 
     def put(self, source: bytes, name: str) -> Mapping[str, Any]:
-        """Keep bytes under a name, and return their digest as `sha256`."""
+        """Store bytes under a name, and return their digest as `sha256`."""
 
 
 Find = Callable[[str], str]
-"""Returns where the file of a digest can be read, or raises `KeyError`."""
+"""Returns the path of the file with a digest, or raises `KeyError`."""
 
 
 def keep(artifacts: Keeper, image: bytes | str) -> str:
-    """Keep an image, and return the address by which a message names it.
+    """Store an image, and return the URL that refers to it in a message.
 
     Args:
-        artifacts: Of the execution.
-        image: Its bytes, or its address; only that of data is kept.
+        artifacts: Artifacts of the execution.
+        image: Its bytes or its URL. Only a `data:` URL is stored, any other is returned unchanged.
     """
     if isinstance(image, str):
         found = _DATA.fullmatch(image)
@@ -53,11 +55,11 @@ def keep(artifacts: Keeper, image: bytes | str) -> str:
 
 
 def with_kept(message: dict[str, Any], artifacts: Keeper) -> dict[str, Any]:
-    """Return a message whose images are kept files, where they were `data:` URLs.
+    """Return a message in which `data:` URLs of images are replaced by artifacts.
 
     Args:
-        message: The message; it is not changed.
-        artifacts: Of the execution.
+        message: The message, which is not changed.
+        artifacts: Artifacts of the execution.
     """
     content = message.get("content")
     if not isinstance(content, list):
@@ -71,7 +73,7 @@ def _kept(part: Any, artifacts: Keeper) -> Any:
 
 
 def _url(part: Any) -> str | None:
-    """Return the address of the image that a part is; None: it is none."""
+    """Return the URL of an image part, or None for any other part."""
     image = part.get("image_url") if isinstance(part, dict) else None
     url = image.get("url") if isinstance(image, dict) else None
     return url if isinstance(url, str) else None
@@ -82,19 +84,19 @@ def _with_url(part: Any, url: str) -> Any:
 
 
 def address(image: Plain) -> str:
-    """Return the address of an image of a decision, which is a kept file.
+    """Return the URL of an image attached to a decision, which is an artifact.
 
     Args:
-        image: It; a `data:` URL in journals of earlier versions.
+        image: The image. Journals of earlier versions contain a `data:` URL.
     """
     return image if isinstance(image, str) else f"artifact:{image['sha256']}"
 
 
 def with_data(message: dict[str, Any], find: Find) -> dict[str, Any]:
-    """Return a message with the data of its images in place of their addresses.
+    """Return a message with its images as data in place of references.
 
     Args:
-        message: The message; it is not changed.
+        message: The message, which is not changed.
         find: Finds the files.
     """
     content = dict.get(message, "content")
@@ -122,10 +124,10 @@ def _type(data: bytes | bytearray) -> str:
 
 
 def illustrated(messages: Sequence[Any], find: Find) -> Sequence[Any]:
-    """Return the messages of a request with their images; the same where there are none.
+    """Return the messages of a request with their images, or unchanged if there are none.
 
     Args:
-        messages: What the model is to see.
+        messages: The messages for the model.
         find: Finds the files.
     """
     places = parted(messages)

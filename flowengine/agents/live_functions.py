@@ -1,4 +1,4 @@
-"""Functions of agents in Python: by name, or only in the program that made them, under a key."""
+"""Functions of Python agents, found by import or, in the program that created them, by key."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from flowengine.sdk.previews import PreviewContext
 
 LIVE = "_agent_functions"
-"""Among the resources of an execution: key → function."""
+"""Name of the execution's resource that contains them: key → function."""
 
 
 def function_of(
     context: StepContext | PreviewContext, named: Mapping[str, Plain]
 ) -> Callable[..., Any]:
-    """Return a function as a flow names it.
+    """Return a function that a flow refers to.
 
     Args:
-        context: Has the objects of the program.
-        named: Its `name` and `folder`; or `live`, its key.
+        context: Provides the resources of the program.
+        named: Its `name` and `folder`, or its key as `live`.
 
     Raises:
-        ToolError: It is in another program.
+        ToolError: The function exists only in another program.
     """
     if "name" in named:
         return import_function(named["name"], named["folder"])

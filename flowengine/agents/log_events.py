@@ -1,4 +1,4 @@
-"""What agents do, as events for logs: fixed fields, plain data, no secrets."""
+"""Log events about the work of agents: fixed fields, plain data, no secrets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LogEvent:
 
     event: Kind
     text: str
-    """In words, without arguments."""
+    """A description without arguments."""
     agent: str = ""
     execution: str = ""
     step: str = ""
@@ -41,7 +41,7 @@ class LogEvent:
     time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
 
     def plain(self) -> dict[str, Any]:
-        """Return it as a dict, in the order of its fields."""
+        """Return the event as a dict, in the order of its fields."""
         return asdict(self)
 
 
@@ -60,7 +60,7 @@ def masked(event: LogEvent, mask: Callable[[Plain], Plain]) -> LogEvent:
 
 
 def _plain(value: Any, depth: int = 20) -> Any:
-    """Return a value as JSON has it, with what is under the name of a secret replaced."""
+    """Return a value as JSON data, masking everything under the name of a secret."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
@@ -72,7 +72,7 @@ def _plain(value: Any, depth: int = 20) -> Any:
         }
     if depth and isinstance(value, list | tuple | set | frozenset):
         return [_plain(one, depth - 1) for one in value]
-    return f"<{type(value).__name__}>"  # an object: what it says of itself may be a secret
+    return f"<{type(value).__name__}>"  # an object: its repr could contain a secret
 
 
 def _text(key: Any) -> str:

@@ -1,6 +1,6 @@
-"""`LoggerManager`: reports what agents do on the console, as JSON lines, and to functions.
+"""`LoggerManager`, which reports the work of agents on the console, as JSON lines and to functions.
 
-A destination that fails - a full disk, a function that raises - causes one warning, and no run
+A failing destination, such as a full disk or a function that raises, causes one warning. No run
 fails because of it.
 """
 
@@ -25,19 +25,19 @@ Sink = Callable[[LogEvent], None]
 
 _log = logging.getLogger("flowengine.agents")
 _LONGEST = 2000
-"""Characters of the arguments on the console."""
+"""Maximum characters of arguments on the console."""
 
 
 class LoggerManager:
-    """Reports what agents do.
+    """Reports the work of agents.
 
     Args:
-        level: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `OFF`; default: `$FLOWENGINE_LOG_LEVEL`, else
-            `INFO` for a console that is given, and `OFF` for standard error. Arguments are shown
-            from `DEBUG` on.
-        file: Where events are written as JSON lines, all of them.
-        console: The stream for lines. True: standard error. False: no stream.
-        json_lines: Write JSON lines to the console, too.
+        level: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `OFF`. Default: `$FLOWENGINE_LOG_LEVEL`,
+            otherwise `INFO` for an explicit console stream and `OFF` for standard error. At
+            `DEBUG`, arguments are shown.
+        file: File to which all events are appended as JSON lines.
+        console: The output stream. True: standard error. False: none.
+        json_lines: Whether the console receives JSON lines, too.
     """
 
     _current: ClassVar[LoggerManager | None] = None
@@ -61,14 +61,14 @@ class LoggerManager:
 
     @classmethod
     def get_logger(cls) -> LoggerManager:
-        """Return the one that runs use unless they are given another."""
+        """Return the logger that runs use by default."""
         if cls._current is None:
             cls._current = cls()
         return cls._current
 
     @classmethod
     def set_logger(cls, logger: LoggerManager | None) -> None:
-        """Set the one that runs use from now on.
+        """Set the logger that runs use by default.
 
         Args:
             logger: The logger. None: a new one, configured by environment variables.
@@ -102,7 +102,7 @@ class LoggerManager:
             yield f"the sink {sink!r}", sink
 
     def _warn(self, what: str, error: Exception) -> None:
-        """Warn once of each destination that fails."""
+        """Warn once about each failing destination."""
         if what not in self._warned:
             self._warned.add(what)
             _log.warning("%s takes no log events: %s: %s", what, type(error).__name__, error)

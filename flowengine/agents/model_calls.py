@@ -1,4 +1,4 @@
-"""The one way by which steps ask a model: within their budgets, with the images of the request."""
+"""The single entry point for model calls: within budgets, and with the images of the request."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ async def ask_model(
     last: Mapping[str, Any],
     listen: Listener | None = None,
 ) -> ModelReply:
-    """Ask a model for a reply that is no longer than budgets allow.
+    """Request a reply from a model, no longer than budgets allow.
 
     Args:
-        context: The attempt. Files of scripts are looked for in its working folder.
-        request: What is asked.
+        context: The attempt. Script files are resolved in its working directory.
+        request: The request.
         last: As for `bounds_of`.
         listen: Receives the reply in parts. None: the reply is not streamed.
 
     Raises:
-        StepError: The model did not reply. If its provider may charge for the request, the data
-            of the error contain the highest possible usage.
+        StepError: The model did not reply. If its provider may charge for the request, the data of
+            the error contains the highest possible usage.
     """
     model, granted = _model(context, request), context.granted
     images = illustrated(request.messages, context.execution.artifacts.path)
@@ -38,7 +38,7 @@ async def ask_model(
         return await model.complete(shown, listen)
     bounds = await bounds_of(model, request, last)
     longest = bounds.reply(granted)
-    # Else the model, or a setting, bounds it.
+    # Otherwise the model or a setting already limits the reply.
     if longest < bounds.longest or bounds.facts.longest_reply is None:
         shown = replace(shown, longest_reply=longest)
     try:
@@ -52,7 +52,7 @@ async def ask_model(
 async def model_needs(
     context: StepContext, request: ModelRequest, last: Mapping[str, Any]
 ) -> Mapping[str, Need]:
-    """Return what asking a model may use of budgets."""
+    """Return the possible use of budgets by a model call."""
     return (await bounds_of(_model(context, request), request, last)).needs()
 
 

@@ -1,4 +1,4 @@
-"""Turns of agents in test cases: replies stand in the case, everything else is as in a run."""
+"""Turns of agents in test cases. Replies come from the case, everything else runs as usual."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from flowengine.sdk.read_only import plain
 from flowengine.sdk.rehearsals import Rehearsal
 
 NAMELESS = "scripted/case"
-"""The model where nothing names one: who runs cases needs no variables."""
+"""The model if none is configured, so that running cases requires no variables."""
 _TOO_LONG = ContextWindowExceeded("the case says so")
 
 
 def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal:
-    """Return how an agent's work opens; servers have the tools that the case answers for."""
+    """Return the opening of an agent's work, with the server tools of the case."""
     models = {
         name: {**one, "model": one["model"] or os.environ.get(VARIABLE) or NAMELESS}
         for name, one in task["models"].items()
@@ -40,7 +40,7 @@ def opening(task: Mapping[str, Any], input: Mapping[str, Any]) -> Rehearsal:
 
 
 def turn(context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]) -> Rehearsal:
-    """Return how a turn goes."""
+    """Return the rehearsal of a turn."""
     taken = turn_of(context, task, input)
     request = taken.request(taken.model)
     size = taken.size(request)
@@ -58,7 +58,7 @@ def turn(context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Pl
 def reduction(
     context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
 ) -> Rehearsal:
-    """Return how a conversation is shortened."""
+    """Return the rehearsal of a reduction."""
     made = ContextReduction(context, task, input)
     cut = made.cut()
     if not made.summarizes:
@@ -79,13 +79,13 @@ def _asked(request: ModelRequest) -> dict[str, Plain]:
             one.name: {"description": one.description, "parameters": plain(one.parameters)}
             for one in request.tools
         },
-        # What models said is in the replies.
+        # The messages of models are already in the replies.
         "messages": [plain(one) for one in others if one["role"] != "assistant"],
     }
 
 
 def _reply_of(output: Any) -> dict[str, Plain]:
-    """Return the reply from which a turn's output came."""
+    """Return the reply that produced the output of a turn."""
     parts = output["message"].get("provider_parts")
     found = entry_of(output["message"], output["usage"])
     return {**found, "provider_parts": parts} if parts else found

@@ -1,9 +1,9 @@
-"""What one request to a model may use at most: what budgets reserve before it is sent.
+"""The maximum usage of a request to a model, which budgets reserve before it is sent.
 
-A request costs its prompt and its reply. How many tokens a provider makes of a prompt, only the
-provider knows; no tokenizer makes more than one of a byte. After the first turn the provider has
-said how long the prompt was, and only what is new is counted by its bytes. The reply is bounded by
-the request: it may have no more tokens than budgets leave room for.
+A request costs its prompt and its reply. Only the provider knows the number of tokens in a prompt,
+but no tokenizer makes more than one token of a byte. After the first turn, the provider has
+reported the length of the prompt, and only the new messages are counted by their bytes. The request
+limits the reply to the tokens that budgets leave.
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ from flowengine.sdk import Need, Plain
 from flowengine.sdk.read_only import plain
 
 SHORTEST = 16
-"""Tokens that a reply must have room for: with fewer it could not say anything."""
+"""Minimum tokens to reserve for a reply. Fewer would not fit a useful one."""
 LONGEST = 4_096
-"""Tokens that a reply may have of a model of which nobody knows how many it may have."""
+"""Maximum tokens of a reply from a model with an unknown limit."""
 _AROUND_MESSAGE = 16
-"""Tokens that mark where a message begins and ends, at most."""
+"""Maximum tokens that mark the beginning and end of a message."""
 _UNSEEN = 1_000
-"""Tokens that providers add to a prompt, as to explain calls, at most."""
+"""Maximum tokens that a provider adds to a prompt, for example to explain calls."""
 _AS_TEXT = 4_000
-"""Bytes that surround the descriptions of tools where a model is told of them in text."""
+"""Bytes around the descriptions of tools for a model without native function calling."""
 _AN_IMAGE = 50_000
-"""Tokens of an image, at most: gpt-4o-mini counts 48,169 for a large one."""
+"""Maximum tokens of an image. gpt-4o-mini counts 48,169 for a large one."""
 _ROUNDED = 1e-6
-"""What the sum of prices may lack of a whole token."""
+"""Tolerance for rounding, as a fraction of a token."""
 _SAID = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-"""Settings that bound a reply."""
+"""Settings that limit a reply."""
 
 
 class Bounds(NamedTuple):
-    """What a request may use."""
+    """The possible usage of a request."""
 
     likely: int
-    """Tokens of the prompt, by an estimate."""
+    """Estimated tokens of the prompt."""
     prompt: int
-    """At most."""
+    """Maximum tokens of the prompt."""
     shortest: int
-    """Tokens that there must be room for in the reply."""
+    """Minimum tokens to reserve for the reply."""
     longest: int
-    """Tokens that the reply may have, if nothing else bounds it."""
+    """Maximum tokens of the reply, if no budget lowers it."""
     facts: ModelFacts
 
     def needs(self) -> dict[str, Need]:
-        """Return what budgets are asked for."""
+        """Return the reservations to request from budgets."""
         beyond = self.prompt - self.likely
         tokens = Need(self.likely + self.shortest, self.prompt + self.longest, beyond)
         if self.facts.input_price is None or self.facts.output_price is None:
             return {"tokens": tokens}
         price, highest, reply = self._prices()
         likely, prompt = self.likely * price, self.prompt * highest
-        # One token more than is needed: what is granted is a rounded number.
+        # One token more than needed, because granted amounts are rounded.
         least = likely + (self.shortest + 1) * reply
         cost = Need(least, prompt + self.longest * reply, prompt - likely)
         return {"tokens": tokens, "cost_usd": cost}
 
     def reply(self, granted: Mapping[str, float]) -> int:
-        """Return how many tokens the reply may have.
+        """Return the maximum tokens of the reply.
 
         Args:
-            granted: What budgets let the request use.
+            granted: The amounts that budgets granted to the request.
         """
         room = [float(self.longest)]
         if "tokens" in granted:
@@ -77,10 +77,10 @@ class Bounds(NamedTuple):
         return max(int(min(room) + _ROUNDED), 1)
 
     def used(self, granted: Mapping[str, float]) -> dict[str, Plain]:
-        """Return what the request has used at most, of which nobody knows what it did use.
+        """Return the maximum usage of a request whose actual usage is unknown.
 
         Args:
-            granted: What budgets let it use.
+            granted: The amounts that budgets granted to the request.
         """
         _, highest, reply = self._prices()
         tokens = self.reply(granted)
@@ -93,7 +93,7 @@ class Bounds(NamedTuple):
         }
 
     def _prices(self) -> tuple[float, float, float]:
-        """Return the price of a token of the prompt, its highest price, and that of the reply."""
+        """Return the usual and highest price of a prompt token, and the price of a reply token."""
         facts = self.facts
         price, reply = facts.input_price or 0.0, facts.output_price or 0.0
         highest = max(price, facts.highest_input_price or 0.0)
@@ -101,13 +101,13 @@ class Bounds(NamedTuple):
 
 
 async def bounds_of(model: Model, request: ModelRequest, last: Mapping[str, Any]) -> Bounds:
-    """Return what a request may use.
+    """Return the possible usage of a request.
 
     Args:
-        model: Who is asked.
-        request: What is asked.
-        last: What is known of the last request of the same conversation: `agent` and `model`,
-            `input` and `tokens`, as the provider said them; or nothing.
+        model: The model.
+        request: The request.
+        last: The last request of the same conversation, as reported by the provider: `agent`,
+            `model`, `input` and `tokens`. Can be empty.
     """
     facts = await model.facts(request.model)
     longest = _longest(request.settings, facts)
@@ -123,34 +123,34 @@ def _longest(settings: Mapping[str, Plain], facts: ModelFacts) -> int:
 
 
 def _thinking(settings: Mapping[str, Plain]) -> int:
-    """Return the tokens that a model is told to think with, which are a part of its reply."""
+    """Return the tokens that a model is allowed for thinking, which are part of its reply."""
     thinking = settings.get("thinking")
     tokens = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
     return tokens if isinstance(tokens, int) and tokens > 0 else 0
 
 
 def _prompt(request: ModelRequest, last: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many tokens a prompt has by an estimate, and at most."""
+    """Return the estimated and the maximum tokens of a prompt."""
     messages, fixed = request.messages, tools_bytes(request)
     since = since_reply(messages) if _follows(request, last) else None
     if since is None:
         likely = tools_tokens(request.tools) + total(messages, message_tokens)
         return likely, fixed + _UNSEEN + total(messages, message_bytes)
-    # The last prompt is a part of this one; only tools and instructions may have changed.
+    # The last prompt is part of this one. Only tools and instructions can have changed.
     known = last["tokens"] + sum(map(message_tokens, since[1:]))
     most = last["input"] + fixed + sum(map(message_bytes, [messages[0], *since]))
     return min(known, most), most
 
 
 def _follows(request: ModelRequest, last: Mapping[str, Any]) -> bool:
-    """Return whether a request goes on where the last one ended, and its length is known."""
+    """Return whether a request continues the last one, whose length is known."""
     same = last.get("agent") == request.agent and last.get("model") == request.model
     return same and bool(last.get("input"))
 
 
 def message_bytes(message: Message) -> int:
-    """Return how many tokens a message has at most."""
-    content = dict.get(message, "content")  # past a read-only view of it
+    """Return the maximum tokens of a message."""
+    content = dict.get(message, "content")  # bypasses a read-only view
     size = _AROUND_MESSAGE + _bytes(content if isinstance(content, str) else "")
     for part in () if isinstance(content, str) else content or ():
         size += _AN_IMAGE if "image_url" in part else _AROUND_MESSAGE + _bytes(_json([part]))
@@ -159,7 +159,7 @@ def message_bytes(message: Message) -> int:
 
 
 def tools_bytes(request: ModelRequest) -> int:
-    """Return how many tokens tools, and the form of the answer, have at most."""
+    """Return the maximum tokens of the tools and of the answer's schema."""
     if not request.tools and request.returns is None:
         return 0
     tools = [[one.name, one.description, one.parameters] for one in request.tools]

@@ -1,4 +1,4 @@
-"""Tools of servers in the flow that runs agents: what is asked of servers, and what calls know."""
+"""Server tools in the flow that runs agents: the tools to request, and their use by calls."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ class ServerTools:
     """Tools of a server that one step calls."""
 
     server: str
-    """As the file of the agent calls it."""
+    """Name of the server in the file of the agent."""
     session: str
-    """As the file of the flow would call it: the session with it has this name."""
+    """Name of the session with the server, which is its name in the file of the flow."""
     patterns: Sequence[str]
-    """Names on the server, or globs over names."""
+    """Names on the server, or globs."""
     any: bool
-    """Whether the step calls any of those that fit; else it calls the one by its name."""
+    """Whether the step calls any matching tool. Otherwise it calls a single one by name."""
     include: Sequence[str] | None = None
-    """Names or globs of those that may be called; None: all."""
+    """Names or globs of the tools to offer. None: all."""
     exclude: Sequence[str] = ()
     bound: Sequence[str] = ()
     """Arguments that the flow fixes."""
 
     @property
     def named(self) -> list[str]:
-        """Tools that are known by name before the server is asked, as models are offered them."""
+        """Tools with known names before the server lists them, in the form offered to models."""
         names = [one for one in self.include or () if GLOB.isdisjoint(one)]
         known = (name for name in names if allowed(name, self.patterns, self.exclude))
         return [f"{self.server}.{name}" for name in known]
 
 
 def allowed(name: str, include: Sequence[str] | None, exclude: Sequence[str]) -> bool:
-    """Return whether a tool may be used, by names and globs; without `include` any other may."""
+    """Return whether names and globs allow a tool. Without `include`, all others are allowed."""
     if include is not None and not any(fnmatchcase(name, glob) for glob in include):
         return False
     return not any(fnmatchcase(name, glob) for glob in exclude)
 
 
 def offered(served: ServerTools, agent: str) -> Offered:
-    """Return where a step that calls them finds what the model was offered.
+    """Return where a calling step finds the offer made to the model.
 
     Args:
-        agent: Whose step it is.
+        agent: The agent of the step.
     """
     known = f"state.offer.agents[{json.dumps(agent)}][call.name]"
     own = f"${{{{ {known}.tool }}}}" if served.any else ""
@@ -56,11 +56,11 @@ def offered(served: ServerTools, agent: str) -> Offered:
 
 
 def wanted(steps: Iterable[tuple[ServerTools, str]], names: Sequence[str]) -> Plain:
-    """Return what an agent is to be offered of servers, for `server_tools.offered`.
+    """Return the server tools to offer to an agent, in the form that `server_tools.offered` takes.
 
     Args:
-        steps: Tools of servers, with the step that calls them.
-        names: What else it is offered.
+        steps: Tools of servers, with the steps that call them.
+        names: Names of its other tools.
     """
     servers: dict[str, dict[str, Plain]] = {}
     for one, step in steps:

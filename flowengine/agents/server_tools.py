@@ -1,8 +1,8 @@
-"""Tools of servers, as agents are offered them: what was listed when the agent's work began.
+"""Tools of servers, offered to agents as they were listed when the agent's work began.
 
-What a server says of its tools is not trusted: it is bounded, looked at, and offered as it was
-listed until the server says something else. A call names the digest of what was offered, so that
-a tool that has changed meanwhile is not called.
+The descriptions of a server are not trusted. They are limited, checked, and offered unchanged until
+the server reports a change. A call names the digest of the offered tool, so that a tool that has
+changed since is not called.
 """
 
 from __future__ import annotations
@@ -22,44 +22,43 @@ from flowengine.sdk.offered_tools import OfferedTool
 from flowengine.validation import Validator
 
 UNUSABLE = (FlowEngineError, ValueError, RecursionError)
-"""What is raised where what a server says of a tool cannot be used."""
+"""Errors about tool descriptions that cannot be used."""
 MOST = 200
-"""Tools of servers that one agent is offered; providers take few more."""
+"""Maximum server tools per agent. Providers accept few more."""
 LONGEST_DESCRIPTION = 4_000
 LARGEST_SCHEMA = 32_000
-"""Characters, as JSON."""
+"""Maximum characters of a schema as JSON."""
 LARGEST_OFFER = 1_000_000
-"""Characters of all that is offered to the agents of a step."""
+"""Maximum characters of the whole offer to the agents of a step."""
 
 
 @dataclass
 class Offer:
-    """What agents are offered of servers."""
+    """The server tools offered to agents."""
 
     agents: dict[str, dict[str, Plain]] = field(default_factory=dict)
-    """By agent: name → `description`, `parameters`, and what a call of it needs."""
+    """By agent: name → `description`, `parameters`, and data for calls."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Name → why it is not offered."""
+    """Name → reason why the tool is not offered."""
 
     @property
     def data(self) -> dict[str, Plain]:
-        """As the state of the flow has it."""
+        """The offer as stored in the state of the flow."""
         return {"agents": self.agents}
 
 
 async def offered(
     sessions: Mapping[str, Any], wanted: Mapping[str, Any], *, again: bool = False
 ) -> Offer:
-    """Ask the servers, and return what agents are offered.
+    """List the tools of servers, and return the offer to agents.
 
     Args:
-        sessions: With the servers, by their names.
-        wanted: By agent: `servers`, what it may use of each, and `names`, those of what else it is
-            offered.
-        again: Something has changed since it was offered first: what is gone is no error now.
+        sessions: Sessions with the servers, by name.
+        wanted: By agent: `servers`, with the tools to use of each, and `names` of its other tools.
+        again: Whether this updates an earlier offer. If so, a missing tool is not an error.
 
     Raises:
-        ToolError: A tool that an agent names is not there, or cannot be offered.
+        ToolError: A tool that an agent names does not exist, or cannot be offered.
     """
     lists: dict[str, Sequence[OfferedTool]] = {}
     for session in sessions_of(wanted):
@@ -68,17 +67,17 @@ async def offered(
 
 
 def sessions_of(wanted: Mapping[str, Any]) -> list[str]:
-    """Return the names of the sessions in which servers are asked."""
+    """Return the names of the sessions whose servers are queried."""
     return list(dict.fromkeys(use["session"] for one in wanted.values() for use in one["servers"]))
 
 
 def of_lists(
     lists: Mapping[str, Sequence[OfferedTool]], wanted: Mapping[str, Any], *, again: bool
 ) -> Offer:
-    """Return what agents are offered of what servers list.
+    """Return the offer to agents, from the tools that servers listed.
 
     Args:
-        lists: By session.
+        lists: Listed tools, by session.
         wanted: As for `offered`.
         again: As for `offered`.
     """
@@ -100,11 +99,11 @@ def of_lists(
 
 
 def scripted(names: Sequence[str], wanted: Mapping[str, Any]) -> Offer:
-    """Return what agents are offered in a test case, where no server is asked.
+    """Return the offer to agents in a test case, without querying servers.
 
     Args:
-        names: Tools that the case answers for, as the flow calls them.
-        wanted: As for `offered`; tools that it names are there, too.
+        names: Tools for which the case has results, by their names in the flow.
+        wanted: As for `offered`. Tools that it names are also available.
     """
     lists: dict[str, list[OfferedTool]] = {}
     for one in wanted.values():
@@ -128,7 +127,7 @@ def _of_server(
     *,
     strict: bool,
 ) -> dict[str, Plain]:
-    """Return the tools of a server that an agent may use."""
+    """Return the tools of a server that an agent can use."""
     server = use["server"]
     known = [one for one in listed if allowed(one.name, use["include"], use["exclude"])]
     names = [one.name for one in known]
@@ -163,10 +162,11 @@ def _nothing_fits(server: str, pattern: str, names: Sequence[str]) -> str:
 
 
 def _offered_tool(one: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[str, Plain]:
-    """Return what is known of a tool.
+    """Return the data of an offered tool.
 
     Args:
-        step: What a call of it is.
+        one: The tool as the server listed it.
+        step: The step that calls it.
         bound: Arguments that the flow fixes.
 
     Raises:
@@ -183,7 +183,7 @@ def _offered_tool(one: OfferedTool, step: Plain, bound: Sequence[str]) -> dict[s
 
 
 def fault_of(error: Exception) -> str:
-    """Return why a tool cannot be used, for people.
+    """Return a readable reason why a tool cannot be used.
 
     Args:
         error: One of `UNUSABLE`.
@@ -192,15 +192,15 @@ def fault_of(error: Exception) -> str:
 
 
 def parameters_of(schema: Any, bound: Sequence[str] = ()) -> dict[str, Plain]:
-    """Return the schema of what a caller of a server's tool gives.
+    """Return the schema of the arguments that a caller of a server's tool supplies.
 
     Args:
-        schema: What the server says it is.
-        bound: Arguments that callers do not give.
+        schema: The schema that the server declares.
+        bound: Arguments that the flow fixes.
 
     Raises:
-        ValueError: It is too large, or none of an object.
-        FlowEngineError: It is no JSON Schema.
+        ValueError: It is too large, or does not describe an object.
+        FlowEngineError: It is not a JSON Schema.
     """
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise ValueError("the schema of its arguments does not describe an object")
@@ -219,18 +219,18 @@ def parameters_of(schema: Any, bound: Sequence[str] = ()) -> dict[str, Plain]:
 
 
 _PROSE = ("description", "title", "$comment", "default", "examples", "example")
-"""What only describes a value; anything else has to be as the server says it."""
+"""Keywords that only describe a value. All others must stay as the server declares them."""
 
 
 def _cleaned(schema: Any, *, prose: bool = False) -> Any:
-    """Return a schema without characters that nobody sees and models read.
+    """Return a schema without characters that are invisible to humans but read by models.
 
     Args:
-        schema: It, or a part of it.
-        prose: It only describes.
+        schema: The schema, or a part of it.
+        prose: Whether this part only describes.
 
     Raises:
-        ValueError: They are in a name or a value that a call has to have.
+        ValueError: Such characters are in a name or value that a call must contain.
     """
     if isinstance(schema, list):
         return [_cleaned(one, prose=prose) for one in schema]
@@ -252,15 +252,15 @@ def _cleaned(schema: Any, *, prose: bool = False) -> Any:
 
 
 def _describes(key: str, value: Any) -> bool:
-    """Say whether a keyword only describes; an argument of its name has a schema, a map."""
+    """Return whether a keyword only describes. An argument of that name has a schema, a map."""
     return key in _PROSE and not isinstance(value, dict)
 
 
 def description_of(text: str) -> str:
-    """Return what is told of a tool: without characters that nobody sees, and not too long.
+    """Return a tool description without invisible characters, cut to the maximum length.
 
     Args:
-        text: What its server says.
+        text: The description from the server.
     """
     from flowengine.sdk.untrusted import visible
 

@@ -1,7 +1,7 @@
-"""What an agent with skills is told of them, and the tools by which it uses them.
+"""The description of skills for an agent, and the tools with which it uses them.
 
-One tool reads their texts. Another, for agents that can run programs anyway, copies their files to
-where these run.
+One tool reads their texts. Another, for agents that can run programs, copies their files to the
+environment of these programs.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from flowengine.sdk.generated_flows import Declared
 from flowengine.sdk.literal_text import literal_text, plain_text
 
 SHOWN = 100_000
-"""Characters of a file that a model is shown at once."""
+"""Maximum characters of a file shown to a model at once."""
 READ, COPY = "read_skill", "copy_skill"
 TOOLS = (READ, COPY)
 FOLDER = "skills"
-"""Where its files are copied to."""
+"""Directory to which skill files are copied."""
 ENVIRONMENT = "shell"
-"""Under which name `copy_skill` finds its environment."""
+"""Name under which `copy_skill` looks up its environment."""
 RUN_PROGRAMS = ("shell", "bash", "docker")
 """Kinds of environments that run programs."""
 
 
 def offered(skills: Sequence[Skill]) -> list[Plain]:
-    """Return what a turn knows of skills."""
+    """Return the names and descriptions of skills, as constants of a turn."""
     return [{"name": one.name, "description": one.description} for one in skills]
 
 
 def listing(skills: Sequence[Mapping[str, str]]) -> str:
-    """Return what a model is told of the skills that there are."""
+    """Return the list of skills for the model's instructions."""
     if not skills:
         return ""
     lines = [f"- {one['name']}: {one['description']}" for one in skills]
@@ -46,12 +46,12 @@ def listing(skills: Sequence[Mapping[str, str]]) -> str:
 def skill_tools(
     skills: Sequence[Skill], place: Plain | None, adapter: Mapping[str, Plain]
 ) -> list[ToolStep]:
-    """Return the tools by which an agent reads its skills and, if it can run them, copies files.
+    """Return the tools that read skills and, if the agent runs programs, copy their files.
 
     Args:
-        skills: Of the agent.
-        place: The environment in which it runs programs, as a step names it; None: in none.
-        adapter: What the adapter of their results is told.
+        skills: Skills of the agent.
+        place: The environment in which it runs programs, as in a step. None: it runs none.
+        adapter: Arguments of the adapter of their results.
     """
     if not skills:
         return []
@@ -118,24 +118,24 @@ def _as_constant(content: bytes) -> Plain:
 
 
 def _escaped(skill: Skill) -> dict[str, Plain]:
-    """Return the files of a skill as constants of a step: nothing evaluates them."""
+    """Return the files of a skill as constants of a step, which are not evaluated."""
     files: dict[str, Plain] = literal_text(as_constants(skill))
     return files
 
 
-# What the tools do
+# Implementation of the tools
 
 
 def read_skill(files: Mapping[str, Plain], name: str, path: str) -> str:
-    """Return the text of a file of a skill; with that of `SKILL.md` the names of the others.
+    """Return the text of a skill's file. For `SKILL.md`, append the names of the other files.
 
     Args:
-        files: Those of the skill, as constants.
-        name: Of the skill.
-        path: Of the file, relative to the skill.
+        files: Files of the skill, as constants.
+        name: Name of the skill.
+        path: Path of the file, relative to the skill.
 
     Raises:
-        ToolError: There is no such file, or it is no text.
+        ToolError: The file does not exist, or is not text.
     """
     path = posixpath.normpath(path)
     found = files.get(path)
@@ -155,12 +155,12 @@ def read_skill(files: Mapping[str, Plain], name: str, path: str) -> str:
 
 
 async def copy_skill(files: Mapping[str, Plain], name: str, resource: Any) -> dict[str, Plain]:
-    """Copy the files of a skill to an environment, and return where they are there.
+    """Copy the files of a skill to an environment, and return their directory there.
 
     Args:
-        files: Those of the skill, as constants.
-        name: Of the skill.
-        resource: What commands run in.
+        files: Files of the skill, as constants.
+        name: Name of the skill.
+        resource: The environment in which commands run.
     """
     folder = posixpath.join(FOLDER, name)
     for path, content in files.items():
@@ -171,7 +171,7 @@ async def copy_skill(files: Mapping[str, Plain], name: str, resource: Any) -> di
 
 
 def content_of(constant: Plain) -> bytes:
-    """Return the content of a file that is a constant."""
+    """Return the content of a file from its constant."""
     if isinstance(constant, Mapping):
         return base64.b64decode(str(constant["base64"]))
     return str(plain_text(constant)).encode()

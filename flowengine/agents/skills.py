@@ -1,9 +1,9 @@
-"""Skills: folders with instructions for a particular task, in the open Agent Skills format.
+"""Skills: directories with instructions for a particular task, in the open Agent Skills format.
 
-A skill is a folder with a file `SKILL.md`: front matter with `name` and `description`, then text.
-Its content is part of the compiled flow. A model is told names and descriptions; it reads the rest
-by a tool when it needs it (`skill_tools.py`). A skill brings text and files and nothing else: no
-tool, no environment, no right.
+A skill is a directory with a file `SKILL.md`, which consists of front matter with `name` and
+`description`, and a text. Its content is part of the compiled flow. A model sees names and
+descriptions, and reads the rest through a tool when needed (`skill_tools.py`). A skill contributes
+only text and files. It grants no tools, environments or permissions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from flowengine.sdk.generated_flows import Declared, Loc
 
 SKILL = "SKILL.md"
 LARGEST = 4 * 1024 * 1024
-"""Bytes of all files of a skill."""
+"""Maximum bytes of all files of a skill."""
 LARGEST_FRONT = 64 * 1024
-"""Characters of its front matter."""
+"""Maximum characters of the front matter."""
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LONGEST_NAME = 64
@@ -28,12 +28,12 @@ _LONGEST_DESCRIPTION = 1024
 
 
 class Malformed(Exception):
-    """A `SKILL.md` is not as it has to be.
+    """A `SKILL.md` with a wrong format.
 
     Args:
-        line: Of the file.
-        message: What is wrong.
-        hint: What to do.
+        line: Line of the file.
+        message: The error.
+        hint: How to fix it.
     """
 
     def __init__(self, line: int, message: str, hint: str) -> None:
@@ -44,7 +44,7 @@ class Malformed(Exception):
 
 
 class Front(NamedTuple):
-    """What a `SKILL.md` says of its skill, and its text."""
+    """The front matter of a `SKILL.md`, and the text below it."""
 
     name: str
     description: str
@@ -57,13 +57,13 @@ class Skill:
 
     name: str
     description: str
-    """In one line."""
+    """A description in one line."""
     files: Mapping[str, bytes]
-    """By relative path; of `SKILL.md` the text below the front matter."""
+    """Content by relative path. For `SKILL.md`, only the text below the front matter."""
 
 
 def skills_of(agent: Declared) -> list[Skill]:
-    """Return the skills of an agent, in the order of their paths; what is wrong is reported."""
+    """Return the skills of an agent, in the order of their paths, and report invalid ones."""
     found: dict[str, Skill] = {}
     for place, pattern in enumerate(agent.content.get("skills", [])):
         loc: Loc = (*agent.loc, "skills", place)
@@ -93,7 +93,7 @@ def read_front(data: bytes, folder: str) -> Front:
 
     Args:
         data: Its content.
-        folder: The name of its folder, which is the skill's.
+        folder: Name of its directory, which must be the name of the skill.
 
     Raises:
         Malformed: It is not in the format.
@@ -156,6 +156,6 @@ def _checked_description(fields: Mapping[str, Any], lines: Mapping[str, int]) ->
     if len(said) > _LONGEST_DESCRIPTION:
         message = f"'description' has more than {_LONGEST_DESCRIPTION} characters"
         raise Malformed(line, message, "move the details below the front matter")
-    from flowengine.sdk.untrusted import one_line  # most flows have no skill
+    from flowengine.sdk.untrusted import one_line  # imported late, as most flows have no skills
 
     return one_line(said, _LONGEST_DESCRIPTION)

@@ -1,4 +1,4 @@
-"""What people are told of a turn, of what a call gave, and of what was left out, in a line."""
+"""One-line summaries of turns, of call results and of reductions, for display."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from flowengine.sdk import Plain
 
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
-"""Made once: `show` tells of thousands of calls."""
+"""Created once, because `show` prints thousands of calls."""
 
 
 def summary(output: Plain) -> str | None:
-    """Return what the output of a turn or of a call means; None: it is none of them.
+    """Return a summary of the output of a turn, call or reduction, or None for any other output.
 
     Args:
-        output: `{message, ...}` of a turn, `{messages, ...}` of a call, `{left_out, ...}` of a
+        output: `{message, ...}` of a turn, `{messages, ...}` of a call, or `{left_out, ...}` of a
             reduction.
     """
     if not isinstance(output, Mapping):
@@ -29,7 +29,7 @@ def summary(output: Plain) -> str | None:
 
 
 def without_marks(text: str) -> str:
-    """Return a text without the lines around what others may have written."""
+    """Return a text without the lines that enclose untrusted content."""
     if "<content " not in text:
         return text
     from flowengine.sdk.untrusted import unmarked
@@ -38,7 +38,7 @@ def without_marks(text: str) -> str:
 
 
 def _turn(message: Mapping[str, Plain]) -> str:
-    """Return what a model said, then what it called."""
+    """Return the text of a model's message, followed by its calls."""
     calls = [_call(one["function"]) for one in message.get("tool_calls") or ()]
     said = _text(message.get("content"))
     if not calls:
@@ -47,7 +47,7 @@ def _turn(message: Mapping[str, Plain]) -> str:
 
 
 def _call(function: Mapping[str, Plain]) -> str:
-    """Return a call as in Python; arguments that are no JSON stay as they were sent."""
+    """Return a call in Python syntax. Arguments that are not JSON are shown as sent."""
     sent = str(function["arguments"])
     try:
         arguments = json.loads(sent)
@@ -58,7 +58,7 @@ def _call(function: Mapping[str, Plain]) -> str:
 
 
 def _text(content: Plain) -> str:
-    """Return the text of a message; parts that are none are named."""
+    """Return the text of a message. Parts without text are shown by their types."""
     if not isinstance(content, list):
         return "" if content is None else str(content)
     return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in content)

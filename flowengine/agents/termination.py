@@ -1,4 +1,4 @@
-"""What ends an agent's work: its answer, one of the case tools, or that nothing moves any more."""
+"""The ends of an agent's work: by an answer, by a case tool, or after no progress."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RESOLVED = "case_resolved"
 NOT_RESOLVED = "case_not_resolved"
 CASE_TOOLS = {RESOLVED: "resolved", NOT_RESOLVED: "not_resolved"}
 IDLE = 3
-"""So many replies in a row may bring nothing."""
+"""Maximum number of consecutive replies without progress."""
 FAULTS = 2
-"""So many in a row may have nothing but calls that cannot be read."""
+"""Maximum number of consecutive replies in which no call can be read."""
 REPEATS = 3
-"""So often the same call may fail in the same way; then the model is told, once."""
+"""Number of identical failures of the same call after which the model is warned once."""
 
 _WORD = re.compile(rf"[ \t]*[*_]{{0,3}}({'|'.join(CASE_TOOLS)})[*_]{{0,3}}[ \t]*(?:[:.].*)?")
 
@@ -37,17 +37,17 @@ class End(NamedTuple):
     """How an agent's work ends."""
 
     outcome: str
-    """`resolved`, `not_resolved`; empty: it goes on."""
+    """`resolved` or `not_resolved`. Empty: the work continues."""
     value: Plain = None
     reason: str = ""
     no_progress: bool = False
-    """Whether it ends because nothing moves any more."""
+    """Whether it ends because there was no progress."""
 
     def beside(self, content: Plain) -> Plain:
-        """Return what is kept of it beside a message: a value that is its text is not kept twice.
+        """Return the end as data, without a value that equals the text of its message.
 
         Args:
-            content: That of the message.
+            content: Content of the message.
         """
         kept = self._asdict()
         if isinstance(content, str) and content and self.value == content:
@@ -57,11 +57,11 @@ class End(NamedTuple):
 
 GOING_ON = End("")
 NO_END = GOING_ON._asdict()
-"""The same as the state of a flow has it."""
+"""The same as data, for the state of a flow."""
 
 
 def case_offers() -> list[ToolOffer]:
-    """Return the tools that an agent ends its work with."""
+    """Return the tools with which an agent ends its work."""
 
     def offer(name: str, what: str, argument: str, about: str) -> ToolOffer:
         properties: dict[str, Plain] = {argument: {"type": "string", "description": about}}
@@ -78,7 +78,7 @@ def case_offers() -> list[ToolOffer]:
 
 
 def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> End | None:
-    """Return the end that a call is; None: it ends nothing."""
+    """Return the end that a call declares, or None if it is not a case tool."""
     if name == RESOLVED:
         return End("resolved", arguments.get("result", ""))
     if name == NOT_RESOLVED:
@@ -87,10 +87,10 @@ def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> End | None:
 
 
 def ended_by_word(text: str) -> End | None:
-    """Return the end that a reply names; None: it names none.
+    """Return the end that a reply names in its text, or None if it names none.
 
-    The name begins the first or the last line of the reply, alone or with a colon and what follows.
-    Elsewhere the model speaks of the tool, or quotes others.
+    The name must begin the first or the last line of the reply, alone or followed by a colon and
+    text. Elsewhere the model may only mention the tool or quote others.
     """
     lines = text.strip().split("\n")
     for place in (0, -1):
@@ -103,22 +103,22 @@ def ended_by_word(text: str) -> End | None:
 
 
 def repeated(messages: Sequence[Message], name: str, arguments: Plain) -> tuple[int, bool]:
-    """Return how often in a row the last calls were this one, each failing in the same way.
+    """Count how often in a row the last calls were this one, each failing in the same way.
 
     Args:
         messages: The conversation so far.
-        name: Of the tool.
-        arguments: As they would be sent.
+        name: Name of the tool.
+        arguments: Arguments, as they would be sent.
 
     Returns:
-        How often it failed, and whether the model was told so.
+        The number of failures, and whether the model was warned about them.
     """
     results: dict[Plain, Plain] = {}
     count, before, was_told = 0, None, False
-    for message in reversed(messages):  # as far back as the calls are this one, not all of it
+    for message in reversed(messages):  # reads only as far back as the calls are equal
         if message.get("role") == "tool":
             content = message.get("content")
-            if isinstance(content, str):  # the mark around it is another one each time
+            if isinstance(content, str):  # the mark around it differs each time
                 content = without_marks(content)
             results[message.get("tool_call_id")] = content
         for call in reversed(message.get("tool_calls") or []):

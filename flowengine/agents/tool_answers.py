@@ -1,8 +1,8 @@
-"""What a tool returned, as the model is told of it.
+"""Conversion of a tool's return value for the model.
 
-A tool may return anything: text, data, bytes, an image, a `Result`, an agent. What enters the
-journal is an envelope of plain data: the content of the tool's message, further messages, changes
-of the context, and to whom the conversation is handed over.
+A tool can return text, data, bytes, an image, a `Result` or an agent. The journal stores an
+envelope of plain data: the content of the tool's message, further messages, changes of the context,
+and the agent to hand off to.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from flowengine.sdk.step_kind import AsText
 
 LIMIT = 10_000
-"""Characters of a result that the model is shown."""
+"""Maximum characters of a result shown to the model."""
 
 
 def envelope(
     context: StepContext, task: Mapping[str, Plain], result: Any, text: AsText
 ) -> dict[str, Plain]:
-    """Return what a tool's return means.
+    """Return the envelope for the return value of a tool.
 
     Args:
         context: The attempt of the call.
-        task: `agents`, those that the conversation can be handed over to, with the names that the
-            flow has for them; how much of a result the
-            model is shown: `bytes`, else `limit`, in characters; `source`, if others wrote it.
-        result: What the tool returned.
-        text: Returns what the kind of the tool says of how its result reads.
+        task: `agents`: the possible handoff targets, with their names in the flow. `bytes`,
+            otherwise `limit` in characters: the maximum size of a result. `source`: the origin of
+            content that others wrote.
+        result: The return value of the tool.
+        text: Formats the result for the kind of the tool, if the kind does so.
 
     Raises:
         ToolError: A change of the context is not plain data.
@@ -68,19 +68,19 @@ def envelope(
 
 
 def _framed(text: str, task: Mapping[str, Plain]) -> str:
-    """Return what others wrote in a block that it cannot close, and anything else as it is."""
+    """Return untrusted text in a block that it cannot close, and other text unchanged."""
     if "source" not in task:
         return text
     return marked(text, str(task["source"]))
 
 
 def _opened(result: Any, task: Mapping[str, Plain]) -> Any:
-    """Return a result without the marks in it, such as those of a page, if all of it gets one."""
+    """Return a result without inner marks, such as those of a page, if it is marked as a whole."""
     return all_unmarked(result) if "source" in task else result
 
 
 def _said_by_people(context: StepContext) -> Iterator[str]:
-    """Yield what whoever approved the call has changed of it, and says about it."""
+    """Yield the edits and the comment of the approver."""
     approval = context.approval or {}
     if approval.get("edits"):
         edits = json.dumps(approval["edits"], ensure_ascii=False)
@@ -90,7 +90,7 @@ def _said_by_people(context: StepContext) -> Iterator[str]:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as the text of a message; never fails."""
+    """Return a value as the text of a message. This never fails."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -114,12 +114,12 @@ def _as_data(value: Any) -> Any:
 
 
 def _is_result(value: Any) -> bool:
-    """Return whether a value says what follows from a call, as `Result` does."""
+    """Return whether a value has the attributes of a `Result`."""
     return all(hasattr(value, name) for name in ("value", "agent", "context_variables"))
 
 
 def _is_agent(value: Any) -> bool:
-    """Return whether a value is an agent, as `Agent` is."""
+    """Return whether a value has the attributes of an `Agent`."""
     return all(hasattr(value, name) for name in ("name", "instructions", "functions"))
 
 
@@ -147,7 +147,7 @@ def _handed_over(made: dict[str, Plain], known: Mapping[str, str], to: Any, cont
 
 
 def _image_messages(context: StepContext, image: Any) -> list[Plain]:
-    """Return the message with the images of a result; none, if it has none."""
+    """Return the message with the images of a result, or an empty list."""
     images = image if isinstance(image, list | tuple) else [image]
     urls = [keep(context.execution.artifacts, one) for one in images if one]
     if not urls:
@@ -164,18 +164,18 @@ _Room = tuple[int, Callable[[str, int], Ends | None]]
 
 
 def _room(task: Mapping[str, Plain]) -> _Room:
-    """Return how much of a result the model is shown, and what finds the ends of a longer one."""
+    """Return the maximum size of a result, and the function that cuts a longer one."""
     if "bytes" in task:
         return task["bytes"], ends_in_bytes
     return task.get("limit", LIMIT), ends_in_characters
 
 
 def _cut(context: StepContext, text: str, room: _Room) -> str:
-    """Return a text with its middle left out if it is long; all of it is kept as a file."""
+    """Return a text, without its middle if it is too long. An artifact keeps the whole text."""
     most, find = room
     if find(text, most) is None:
         return text
-    text = context.mask(text)  # half a secret would not be recognized
+    text = context.mask(text)  # first, because half a secret would not be recognized
     ends = find(text, most)
     if ends is None:
         return text

@@ -1,4 +1,4 @@
-"""A tool of an agent, as the generated flow has it."""
+"""Tools of agents, as steps of the generated flow."""
 
 from __future__ import annotations
 
@@ -14,39 +14,40 @@ ASK = "std.ask"
 
 @dataclass(frozen=True)
 class ToolStep:
-    """A tool of an agent, and the step that a call of it is."""
+    """A tool of an agent, and the step that runs a call of it."""
 
     name: str
-    """As the model is offered it."""
+    """Name offered to the model."""
     description: str
     parameters: Mapping[str, Plain]
     """JSON Schema of its arguments."""
     action: Mapping[str, Plain]
-    """The action of the step, in long form; its arguments are `call.args`."""
+    """The action of the step, in long form. Its arguments are `call.args`."""
     parallel: bool = False
     served: ServerTools | None = None
-    """It is, or they are, of a server: what models are told of them is known when it is asked."""
+    """The tool or tools of a server. Their descriptions are known once the server has listed them.
+    """
     adapter: Mapping[str, Plain] | None = None
-    """What the adapter is told beside what it always is; None: the action is a flow or a question,
-    which give plain data by themselves."""
+    """Further arguments of the adapter. None: the action is a flow or a question, whose result is
+    plain data without an adapter."""
     given: Plain = "${{ call.args }}"
     """The arguments of the action."""
     inputs: Mapping[str, Plain] = field(default_factory=dict)
-    """What the flow of its action is given besides the arguments."""
+    """Inputs of a called flow, in addition to the arguments."""
     foreign: bool = True
-    """Others may have written what it gives, which is marked for the model; without `adapter`. One
-    with an adapter says so itself."""
+    """Whether the result can contain untrusted content, to be marked for the model. Only used
+    without an `adapter`, which otherwise decides about the mark."""
     waits: bool = False
-    """It waits for a person, and does nothing: several may wait beside one another."""
+    """Whether it only waits for a person. Several such calls can wait in parallel."""
 
 
 def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain], called: str = "") -> ToolStep:
-    """Return a declared tool as an agent's.
+    """Return a declared tool as a tool of an agent.
 
     Args:
         one: The tool.
-        adapter: What the adapter of its results is told.
-        called: As the model knows it; default: its own name.
+        adapter: Arguments of the adapter of its results.
+        called: Name for the model. Default: its declared name.
     """
     asks = "agent" in one.declaration
     runs_flow = "flow" in one.declaration or asks
@@ -63,11 +64,11 @@ def declared_tool(one: DeclaredTool, adapter: Mapping[str, Plain], called: str =
 
 
 def question(one: DeclaredTool, called: str) -> ToolStep:
-    """Return the tool by which an agent asks a person; the answer is text.
+    """Return the tool with which an agent asks a person. The answer is text.
 
     Args:
         one: `std.ask`.
-        called: As the model knows it.
+        called: Name for the model.
     """
     text: Plain = {
         "type": "string",
@@ -91,13 +92,13 @@ def question(one: DeclaredTool, called: str) -> ToolStep:
 def tools_of_server(
     ones: Sequence[DeclaredTool], called: str, adapter: Mapping[str, Plain], prefix: str = ""
 ) -> ToolStep:
-    """Return a tool of a server, or all those that globs fit, as an agent's.
+    """Return a tool of a server, or all tools that match globs, as a tool of an agent.
 
     Args:
-        ones: Of one server.
-        called: The tool's name; the server's: any of them.
-        adapter: What the adapter of their results is told.
-        prefix: By which import the file of the flow has that of the agent.
+        ones: Tools of one server.
+        called: Name of the tool, or of the server if any of its tools can be called.
+        adapter: Arguments of the adapter of their results.
+        prefix: The import through which the file of the flow refers to the agent's file.
     """
     one = ones[0]
     assert one.server is not None
@@ -122,11 +123,11 @@ def tools_of_server(
 
 
 def limited(adapter: Mapping[str, Plain], declaration: Mapping[str, Plain]) -> Mapping[str, Plain]:
-    """Return what the adapter of a tool's results is told, with the tool's own limit.
+    """Return the arguments of a result adapter, with the tool's own limit.
 
     Args:
-        adapter: What it is told of every tool.
-        declaration: Of the tool, in long form.
+        adapter: Arguments for all tools.
+        declaration: Declaration of the tool, in long form.
     """
     most = (declaration.get("limits") or {}).get("output")
     return adapter if most is None else {**adapter, "bytes": most}

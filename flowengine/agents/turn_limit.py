@@ -1,4 +1,4 @@
-"""How often models may be called in one run of agents."""
+"""The limit on model calls in one run of agents."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ LAST = ("fail", "answer")
 
 
 class TurnLimit(NamedTuple):
-    """How often, and what the last call is for."""
+    """A number of turns, and the purpose of the last one."""
 
     turns: int = TURNS
     last: str = "fail"
-    """`answer`: the model has to answer then, from what is known."""
+    """`fail`, or `answer`, which makes the model answer in the last turn without tools."""
 
 
 def turn_limit(said: int | Mapping[str, Any]) -> TurnLimit:
-    """Return what `max_turns` of a program means.
+    """Return the turn limit for a value of `max_turns`.
 
     Args:
         said: A number, or `{"count": 10, "last": "answer"}`.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The value has another form.
     """
     keys: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {"count": said}
     turns, last = keys.pop("count", TURNS), keys.pop("last", "fail")

@@ -1,4 +1,4 @@
-"""One turn of an agent: a model is asked, and its reply becomes calls, an answer, or an end."""
+"""One turn of an agent: a model is called, and its reply becomes calls, an answer, or an end."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ LAST = "This is your last turn: answer now, from what you know. No tool can be c
 
 
 class Offered(NamedTuple):
-    """A tool that is on offer in a turn."""
+    """A tool on offer in a turn."""
 
     offer: ToolOffer
     step: str
-    """The step that a call of it is; empty: the turn answers it by itself."""
+    """The step that runs a call of it. Empty: the turn answers the call itself."""
     handoff: str = ""
-    """The agent to whom it hands over."""
+    """The agent to which it hands off."""
 
 
 class Turn:
     """One turn.
 
     Args:
-        agent: What the generated flow says of the agent.
+        agent: Constants of the agent from the generated flow.
         state: The state of the flow.
-        instructions: Those of the agent.
-        settings: What the provider is passed.
-        saves: Whether the last of the models is asked: a budget is nearly used up.
-        conversation: Its name in this process.
+        instructions: Instructions of the agent.
+        settings: Settings for the provider.
+        saves: Whether to call the last of its models, because a budget is nearly used up.
+        conversation: Name of the conversation in this process.
     """
 
     def __init__(
@@ -71,24 +71,24 @@ class Turn:
         self.saves = saves
         self.name: str = agent["name"]
         self.called: str = agent.get("called", self.name)
-        """As people know it."""
+        """Name for display."""
         self.state = state
         self.conversation = conversation
-        # The list itself: a copy of it would take longer than all the rest of a long conversation.
+        # The list itself: in a long conversation, a copy would take longer than all other work.
         self.messages: list[Message] = dict.__getitem__(cast("dict[str, Any]", state), "messages")
         skills = listing(agent.get("skills", ()))
         self.instructions = "\n\n".join(filter(None, (instructions, skills)))
         self.settings = settings
         self.number: int = state["turns"] - state["begun"] + 1
         self.answers = self.number >= agent["max_turns"] and agent["last"] == "answer"
-        """Whether it has to answer, as no turn follows."""
+        """Whether the model must answer, because no turn follows."""
         self.tools = {one.offer.name: one for one in self._offered()}
 
     async def ask(self, context: StepContext) -> ModelReply:
-        """Ask the model whose turn it is; whoever follows the attempt gets the reply in parts.
+        """Call the model. If the attempt is followed, pass the reply on in parts.
 
         Args:
-            context: The attempt. Files of scripts are looked for in its working folder.
+            context: The attempt. Script files are resolved in its working directory.
         """
         request = self._checked_request()
         listen = partial(_pass_on, context, self.called) if context.followed else None
@@ -99,14 +99,14 @@ class Turn:
             raise self.size(request).refused(error, reduces=reduces) from error
 
     async def needs(self, context: StepContext) -> Mapping[str, Need]:
-        """Return what asking the model may use of budgets."""
+        """Return the possible use of budgets by the model call."""
         return await model_needs(context, self._checked_request(), self._last)
 
     def _checked_request(self) -> ModelRequest:
-        """Return what is asked.
+        """Return the request.
 
         Raises:
-            ContextWindowExceeded: It does not fit, and something can be done about it.
+            ContextWindowExceeded: The request does not fit, and the conversation can be reduced.
         """
         request = self.request(self.model)
         if self.agent["context"] is not None:
@@ -115,12 +115,12 @@ class Turn:
 
     @property
     def _last(self) -> Mapping[str, Any]:
-        """What is known of the last request."""
+        """The provider's report about the last request."""
         last: Mapping[str, Any] = self.state.get("last", {})
         return last
 
     def size(self, request: ModelRequest) -> RequestSize:
-        """Return how long a request is, and how long it may be."""
+        """Return the size of a request, with its limit."""
         said = self.agent["context"] or {}
         bound = said.get("max_tokens")
         if bound is None:
@@ -129,13 +129,14 @@ class Turn:
 
     @property
     def model(self) -> str:
-        """The model that is asked: the agent's, or one of its fallbacks."""
+        """The model to call: the agent's model, or one of its fallbacks."""
         return model_of(self.state, self.name, saves=self.saves)
 
     def request(self, model: str) -> ModelRequest:
-        """Return what the model is asked."""
+        """Return the request to a model."""
         agent = self.agent
-        # The last turn has the tools, too, and what is new comes last: providers cache prefixes.
+        # The last turn offers the tools as well, and new messages come last. Providers cache
+        # prefixes.
         offers = tuple(one.offer for one in self.tools.values())
         choice = "none" if self.answers else agent["tool_choice"]
         known = _CONVERSATIONS.of(self.conversation, self.messages)
@@ -174,17 +175,17 @@ class Turn:
         return found
 
     def output(self, reply: ModelReply) -> dict[str, Plain]:
-        """Return what follows from a reply, as the output of the step."""
+        """Return the output of the step for a reply."""
         return _Reading(self, reply).output()
 
 
 def model_of(state: Mapping[str, Any], agent: str, *, saves: bool = False) -> str:
-    """Return the model that answers for an agent now.
+    """Return the model that an agent currently uses.
 
     Args:
-        state: Of the flow.
+        state: State of the flow.
         agent: Its name.
-        saves: Whether the last of its models is asked.
+        saves: Whether to use the last of its models.
     """
     models: list[str] = state["offer"]["models"][agent]
     at: int = len(models) if saves else state["model_at"]
@@ -193,14 +194,14 @@ def model_of(state: Mapping[str, Any], agent: str, *, saves: bool = False) -> st
 
 _USAGE = tuple(one.name for one in fields(Usage))
 _ALWAYS = ("input_tokens", "output_tokens", "cost_usd")
-"""What of the usage is told even if it is nothing."""
+"""Usage that is reported even if it is zero."""
 _LONGEST_NAME = 64
-"""Characters of a tool's name that people are shown, of a tool that there is not."""
+"""Maximum characters of the displayed name of a nonexistent tool."""
 _NOTHING: dict[str, Plain] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def _pass_on(context: StepContext, agent: str, part: ReplyPart) -> None:
-    """Pass on a part of a reply to whoever follows the attempt."""
+    """Pass on a part of a reply to the followers of the attempt."""
     if part.kind in ("text", "reasoning"):
         context.part(part.kind, part.text, agent=agent)
     elif part.kind == "call":
@@ -214,7 +215,7 @@ def _hand_over(name: str, what: str) -> str:
 
 
 class _Reading:
-    """What follows from one reply."""
+    """The interpretation of one reply."""
 
     def __init__(self, turn: Turn, reply: ModelReply) -> None:
         self.turn = turn
@@ -223,7 +224,7 @@ class _Reading:
         self.text = content if isinstance(content, str) else ""
         self.calls: list[dict[str, Plain]] = []
         self.told: list[Message] = []
-        """What the model is told at once, as there are no calls."""
+        """Messages for the model that need no calls."""
         self.end = GOING_ON
         self.idle = 0
         self.handed = ""
@@ -244,7 +245,7 @@ class _Reading:
             said["instead_of"] = first
         if self.end.outcome:
             said["end"] = self.end.beside(self.reply.message.get("content"))
-        # What says nothing is left out: there are many turns, and each is kept.
+        # Empty entries are omitted, because a journal stores many turns.
         told = ((name, getattr(self.reply.usage, name)) for name in _USAGE)
         usage = {name: one for name, one in told if one or name in _ALWAYS}
         return {
@@ -258,9 +259,10 @@ class _Reading:
     # Calls
 
     def _read_calls(self) -> None:
-        """Take calls and faults in the order of the message; what has no place there is last.
+        """Process calls and faults in the order of the message. Faults without a place come last.
 
-        What ends the work is answered after the others, so that the conversation ends with it.
+        A call that ends the work is answered after the others, so that the conversation ends with
+        it.
         """
         ends: list[tuple[ModelCall, End]] = []
         by_id: dict[str | None, ModelCall | CallFault] = {one.id: one for one in self.reply.calls}
@@ -290,7 +292,7 @@ class _Reading:
             self._idle("its calls could not be read", most=termination.FAULTS)
 
     def _end_by(self, call: ModelCall) -> End | None:
-        """Return the end that a call is; None: it ends nothing."""
+        """Return the end that a call declares, or None."""
         if self.turn.answers or self.turn.tools[call.name].step:
             return None
         return termination.ended_by_call(call.name, call.arguments)
@@ -331,7 +333,7 @@ class _Reading:
         self._add("", handoff, messages=[_answer(id, name, content)])
 
     def _refuse(self, id: str | None, name: str, reason: str) -> None:
-        """Answer a call that cannot be made with the reason."""
+        """Answer an invalid call with the reason."""
         self._add_refused(name, reason, _answer(id, name, f"Error: {reason}"))
 
     def _add_refused(self, name: str | None, reason: str, message: Message) -> None:
@@ -361,7 +363,7 @@ class _Reading:
             self.end = self._answer(self.text)
 
     def _answer(self, value: Plain) -> End:
-        """Return the end by an answer; one that does not fit its form goes back to the model."""
+        """Return the end by an answer. One that violates its schema is returned to the model."""
         schema = self.turn.agent["returns"]
         if schema is None:
             return self._answered(value)
@@ -376,14 +378,14 @@ class _Reading:
         return self.end
 
     def _answered(self, value: Plain) -> End:
-        """Return the end by an answer; the last turn must give one, and resolves nothing."""
+        """Return the end by an answer. One forced in the last turn does not count as resolved."""
         if not self.turn.answers:
             return End("resolved", value)
         turns = self.turn.agent["max_turns"]
         return End("max_turns", value, f"it had to answer in the last of {turns} turns")
 
     def _idle(self, reason: str, told: str | None = None, most: int = termination.IDLE) -> None:
-        """Note a reply that brought nothing; after too many of them the work ends."""
+        """Count a reply without progress. Too many of them in a row end the work."""
         self.idle = self.turn.state["idle"] + 1
         if self.idle > most:
             reason = f"{reason}, {self.idle} times in a row"
@@ -398,7 +400,7 @@ def _answer(id: str | None, name: str, content: str) -> Message:
 
 
 def _bare(text: str) -> str:
-    """Return the text of an answer without a fence around it."""
+    """Return the text of an answer without an enclosing code fence."""
     text = text.strip()
     if text.startswith("```") and text.endswith("```"):
         text = text[3:-3].partition("\n")[2] if "\n" in text else text[3:-3]
@@ -419,10 +421,10 @@ async def take_turn(
     """Take one turn.
 
     Args:
-        context: The attempt; has the state of the flow.
-        task: `agent`, as the generated flow says it.
+        context: The attempt, with the state of the flow.
+        task: `agent`, from the generated flow.
         input: `instructions` and `settings`.
-        ask: Asks the model instead.
+        ask: Replaces the model call.
 
     Returns:
         The output of the step.
@@ -436,8 +438,8 @@ def turn_of(context: StepContext, task: Mapping[str, Plain], input: Mapping[str,
     """Return the turn that an attempt is to take.
 
     Args:
-        context: The attempt; has the state of the flow.
-        task: `agent`, as the generated flow says it.
+        context: The attempt, with the state of the flow.
+        task: `agent`, from the generated flow.
         input: `instructions` and `settings`.
     """
     settings = input.get("settings") or {}

@@ -1,4 +1,4 @@
-"""What the turns of an execution have used together, by its journal."""
+"""Total usage of the turns of an execution, from its journal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class UsageTotals:
-    """The sum of what turns used; a cost that is not known counts nothing."""
+    """The total usage of turns. Unknown costs count as zero."""
 
     replies: int = 0
     input_tokens: int = 0
@@ -18,12 +18,12 @@ class UsageTotals:
     reasoning_tokens: int = 0
     cost_usd: float = 0.0
     estimated: bool = False
-    """Something in it was counted here, as the provider did not say it."""
+    """Whether a part was estimated here, because the provider did not report it."""
     unpriced: bool = False
-    """The cost of some reply is not known."""
+    """Whether the cost of a reply is unknown."""
 
     def add(self, usage: Mapping[str, Any]) -> None:
-        """Add what one reply used."""
+        """Add the usage of one reply."""
         self.replies += 1
         for name in _TOKENS:
             setattr(self, name, getattr(self, name) + usage.get(name, 0))
@@ -33,15 +33,15 @@ class UsageTotals:
 
 
 _ASKED = frozenset({"message", "left_out"})
-"""What the outputs of turns and of reductions have."""
+"""Keys found only in the outputs of turns and of reductions."""
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
 
 def total_usage(entries: Iterable[Mapping[str, Any]]) -> UsageTotals:
-    """Return what the calls of models in a journal used.
+    """Return the usage of all model calls in a journal.
 
     Args:
-        entries: Of the journal, as an engine gives them.
+        entries: Journal entries, as returned by an engine.
     """
     total = UsageTotals()
     for _, usage in _replies(entries):
@@ -50,10 +50,10 @@ def total_usage(entries: Iterable[Mapping[str, Any]]) -> UsageTotals:
 
 
 def usage_by_model(entries: Iterable[Mapping[str, Any]]) -> dict[str, UsageTotals]:
-    """Return what the calls of each model in a journal used.
+    """Return the usage in a journal by model.
 
     Args:
-        entries: Of the journal, as an engine gives them.
+        entries: Journal entries, as returned by an engine.
     """
     found: dict[str, UsageTotals] = {}
     for model, usage in _replies(entries):

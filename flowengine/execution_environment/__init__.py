@@ -6,8 +6,8 @@
     with manager().use(spec) as sandbox:
         sandbox.run("print(1)")
 
-Flows, tools and agents do this by themselves; authors of providers and other programs use it
-directly. Nothing is loaded or started before it is used.
+Flows, tools and agents use this package internally. Authors of providers and other programs use it
+directly. Everything is imported and started when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time for the manager: injected, so that tests need not wait."""
+"""The manager's clock, which tests can replace to avoid waiting."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _Result = TypeVar("_Result")
 
 
 class Clock(Protocol):
-    """Returns the time, and calls back later."""
+    """Returns the time, and schedules calls."""
 
     def now(self) -> float:
-        """Return seconds since 1970; may jump."""
+        """Return seconds since 1970. The value can jump."""
 
     def monotonic(self) -> float:
         """Return monotonic seconds."""
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
-        """Call a function on the background loop after a time.
+        """Call a function on the background loop after a delay.
 
         Args:
-            seconds: How long from now.
-            call: What to call; it must not block.
+            seconds: The delay.
+            call: The function, which must not block.
 
         Returns:
-            A function that cancels it, from any thread.
+            A function that cancels the call, from any thread.
         """
 
 
@@ -46,7 +46,7 @@ class SystemClock:
         return time.monotonic()
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
-        """Call a function on the background loop after a time."""
+        """Call a function on the background loop after a delay."""
         loop = background().loop
         timers: list[asyncio.TimerHandle] = []
         withdrawn: list[bool] = []
@@ -68,7 +68,7 @@ class SystemClock:
 
 
 class TookTooLong(Exception):
-    """The work did not end within its time limit; it was told to end."""
+    """The work exceeded its time limit and was cancelled."""
 
 
 async def within(
@@ -77,24 +77,24 @@ async def within(
     work: Awaitable[_Result],
     late: Callable[[_Result], Awaitable[object]] | None = None,
 ) -> _Result:
-    """Run code of a plug-in on the background loop, whatever it raises, with a time limit.
+    """Run plug-in code on the background loop with a time limit, containing its exceptions.
 
-    It runs in a task of its own: nothing that it does to its task (a cancellation, `SystemExit`)
-    reaches the caller or the loop. When the caller is cancelled, so is the work, which is waited
-    for until its time limit; if it does not end even then, it is abandoned.
+    It runs in a separate task. Cancellation or `SystemExit` raised in that task does not reach the
+    caller or the loop. If the caller is cancelled, the work is cancelled too and awaited until its
+    time limit. If it does not end by then, it is abandoned.
 
     Args:
-        clock: Measures the bound.
-        seconds: The bound.
-        work: What is to be done.
-        late: Receives the result if nobody waits for it any more.
+        clock: Measures the limit.
+        seconds: The limit.
+        work: The code.
+        late: Receives the result if the caller no longer waits for it.
 
     Returns:
-        What it returned.
+        The result of the code.
 
     Raises:
         TookTooLong: It did not end in time.
-        PluginFailed: It raised something that is not an `Exception`.
+        PluginFailed: It raised something other than an `Exception`.
         CancelledError: The caller was cancelled.
     """
     task = asyncio.ensure_future(_contained(work))
@@ -123,7 +123,7 @@ def _hand_over(
     task: asyncio.Task[tuple[_Result | None, BaseException | None]],
     late: Callable[[_Result], Awaitable[object]] | None,
 ) -> None:
-    """Pass on the result of work that nobody waits for."""
+    """Pass on the result of work without a waiting caller."""
 
     def ended(task: asyncio.Task[tuple[_Result | None, BaseException | None]]) -> None:
         if late is None or task.cancelled():
@@ -137,11 +137,11 @@ def _hand_over(
 
 
 _GRACE = 0.2
-"""Seconds (of the loop) that work has to end after it was told to."""
+"""Seconds (of the loop) that cancelled work has to end."""
 
 
 class PluginFailed(Exception):
-    """A plug-in raised something that would have ended the program or the task."""
+    """A plug-in raised an exception that would have ended the program or the task."""
 
 
 async def _contained(work: Awaitable[_Result]) -> tuple[_Result | None, BaseException | None]:
@@ -167,7 +167,7 @@ def _outcome(task: asyncio.Task[tuple[Any, BaseException | None]]) -> Any:
 
 
 async def _end(task: asyncio.Task[Any], ended: asyncio.Event) -> None:
-    """Cancel work and wait for its end, within the bound that is running."""
+    """Cancel work and wait for its end, within the current time limit."""
     task.cancel()
     ended.clear()
     waiting = asyncio.ensure_future(ended.wait())

@@ -1,4 +1,4 @@
-"""What this machine can provide: each kind in each sandbox is probed, and nothing is opened."""
+"""Diagnosis of this machine, which probes each kind in each sandbox without opening it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _WHICH = re.compile(r"^(?:environment '[^']*' \([^)]*\)(?::| cannot be provided 
 
 
 async def examine(around: Surroundings) -> list[dict[str, Any]]:
-    """Probe every kind in every sandbox, all at once.
+    """Probe every kind in every sandbox, concurrently.
 
     Args:
-        around: Clock and bounds.
+        around: Clock and time limits.
 
     Returns:
-        For each kind and sandbox `{kind, provider, available, isolation, held, missing}`: how each
-        axis is enforced, or what is missing and how to fix it.
+        For each kind and sandbox, `{kind, provider, available, isolation, held, missing}`: how each
+        axis is enforced, or the missing part and how to fix it.
     """
     pairs: list[tuple[str, str]] = []
     for kind in providers.kinds():
         try:
             names = providers.sandboxes_of(providers.find_provider(kind))
         except FlowEngineError:
-            names = [kind]  # the probe reports what is wrong with it
+            names = [kind]  # the probe reports the error
         pairs += [(kind, name) for name in names]
     return list(await asyncio.gather(*(_probed(*pair, around) for pair in pairs)))
 

@@ -1,9 +1,9 @@
 """The manager of environments: declare, ensure, release, inspect.
 
-Bookkeeping is done immediately, under one lock, on the caller's thread; slow work is done by
-coroutines on the background loop. So reusing an open environment with a plain check needs no thread
-switch, and any task, thread or loop may open, use and release in any order. Each method that may
-wait comes in two forms: blocking, and as a coroutine named `async_...`.
+Bookkeeping happens immediately, under one lock, on the caller's thread. Coroutines on the
+background loop do slow work. Reusing an open environment with a synchronous check therefore needs
+no thread switch. Any task, thread or loop can open, use and release environments, in any order.
+Each method that can wait has two variants: a blocking one, and a coroutine named `async_...`.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ from flowengine.store_folder import claim, find_store, state_folder
 
 _Result = TypeVar("_Result")
 _FLUSH = 1.0
-"""Seconds that subscribers get for the last events when a manager is closed."""
+"""Seconds that subscribers have to receive the last events when a manager is closed."""
 
 
 class EnvironmentManager:
     """Manages the environments of a process. Managers are independent of each other.
 
     Args:
-        folder: Folder of the registry and the workspaces; only this user may be able to write it.
-            Default: that of the store in `$FLOWENGINE_STORE`, otherwise of the nearest
-            `.flowengine`; it is in the user's state folder.
-        capacity: How much may be open at once; default: no limit.
-        bounds: How long providers may take.
-        wanted: Returns whether a scope and owner may continue later, also in another process: its
-            workspaces are then kept when this process ends. Default: none.
+        folder: Directory of the registry and the workspaces, writable only by this user. Default: a
+            directory in the user's state directory. It belongs to the store in `$FLOWENGINE_STORE`,
+            otherwise to the nearest `.flowengine`.
+        capacity: Limits on open environments. Default: unlimited.
+        bounds: Time limits of providers.
+        wanted: Returns whether a scope and owner can continue later, possibly in another process.
+            Their workspaces are kept when this process ends. Default: none.
         clock: Returns the time.
-        guarded: Folders that no sandbox may see, in addition to the manager's own and that of its
+        guarded: Directories hidden from all sandboxes, in addition to those of the manager and its
             store.
     """
 
@@ -72,7 +72,7 @@ class EnvironmentManager:
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
-        capacity: Capacity = Capacity(),  # noqa: B008 - it never changes
+        capacity: Capacity = Capacity(),  # noqa: B008 - it is immutable
         bounds: Bounds = Bounds(),  # noqa: B008
         wanted: Wanted | None = None,
         clock: Clock | None = None,
@@ -103,10 +103,10 @@ class EnvironmentManager:
         self._sweeping: Future[Any] | None = None
         measure(self)
 
-    # Declaring
+    # Declaration
 
     def declare(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Check and remember a spec; nothing is started.
+        """Check and record a spec, without starting anything.
 
         Args:
             spec: `{"kind": ...}`, with further keys as needed.
@@ -115,12 +115,12 @@ class EnvironmentManager:
             The spec with all defaults, and its `id`.
 
         Raises:
-            SpecInvalid: It is invalid; the error lists all faults.
+            SpecInvalid: It is invalid. The error lists all faults.
         """
         return self._books.record(spec).declared.data()
 
     def answer(self, question: str, answer: Mapping[str, Any]) -> None:
-        """Answer a question whose handler postponed the answer.
+        """Answer a question that a handler postponed.
 
         Args:
             question: Id of the question (`ApprovalPending.question`), or of the spec.
@@ -128,7 +128,7 @@ class EnvironmentManager:
 
         Raises:
             UnknownEnvironment: The spec was not declared here.
-            Conflict: It has already been answered; the first answer counts.
+            Conflict: It has already been answered. The first answer counts.
             Rejected: The answer is invalid.
         """
         record = self._books.record(question.removeprefix("ask_"))
@@ -137,48 +137,48 @@ class EnvironmentManager:
     async def async_consult(
         self, spec: Given, question: str, reason: str | None = None, required: bool = False
     ) -> tuple[str, Answer] | None:
-        """Ask the handler that answers at once whether a spec may be opened; nothing is opened.
+        """Return an immediate decision about opening a spec, if available, without opening it.
 
-        That is an earlier answer for the spec, or the configured handler. The default handler,
-        which asks on the terminal, is not used.
+        The decision is an earlier answer for the spec, or comes from the configured handler. The
+        default handler, which prompts on the terminal, is not used.
 
         Args:
             spec: A spec or its id.
             question: Id with which the question can be answered later.
             reason: Why it is needed.
-            required: A handler's yes is not enough; only its no counts.
+            required: Whether a handler can only reject. Its approval is then ignored.
 
         Returns:
-            Who answered, and the answer; None: nobody, or the answer comes later.
+            The source of the answer, and the answer. None if it is not answered yet.
         """
         record = self._books.record(spec)
         asking = approval.consult(record, self._books, question, reason, required)
         return await background().wait(asking)
 
-    # Having
+    # Acquisition
 
     def ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
-        """Open an environment, or get another hold on the open one.
+        """Open an environment, or add a hold on the open one.
 
         Args:
-            spec: A spec, or the id that `declare` gave it.
+            spec: A spec, or its id from `declare`.
             holder: Name of the caller, for messages. If all holds of an unhealthy environment
-                belong to this holder, it is replaced at once.
+                belong to this holder, the environment is replaced immediately.
 
         Returns:
             A hold, to be released with `release`.
 
         Raises:
-            RuntimeError: An event loop runs in this thread; await `async_ensure`.
-            EnvironmentFailure: It cannot be opened; the type says why.
+            RuntimeError: An event loop runs in this thread. Await `async_ensure` instead.
+            EnvironmentFailure: It cannot be opened, for the reason given by the error's type.
             Rejected: The approval was denied.
-            Refused: A policy says no.
+            Refused: A policy denies it.
         """
         refuse_in_loop(None, "async_ensure()")
         return self._now(self._acquire(spec, holder))
 
     async def async_ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
-        """Like `ensure`, in any event loop."""
+        """Open an environment like `ensure`, in any event loop."""
         record = self._books.record(spec)
         try:
             found = self._acquire(record.declared.id, holder)
@@ -201,30 +201,32 @@ class EnvironmentManager:
 
         Raises:
             SpecInvalid: Two have one name.
-            EnvironmentFailure: One cannot be opened; those before it were released.
+            EnvironmentFailure: One cannot be opened. Those before it were released.
         """
         return self._blocking(self._ensure_all(specs, holder), "async_ensure_all()")
 
     async def async_ensure_all(
         self, specs: Sequence[Given], *, holder: str | None = None
     ) -> builtins.list[Handle]:
-        """Like `ensure_all`, in any event loop."""
+        """Open several environments like `ensure_all`, in any event loop."""
         if len(specs) == 1:  # an open one needs no thread switch
             return [await self.async_ensure(specs[0], holder=holder)]
         return await background().wait(self._ensure_all(specs, holder))
 
     def open_ahead(self, spec: Given) -> Future[None]:
-        """Begin to open an environment that will be needed, and return at once.
+        """Start opening an environment that will be needed, and return immediately.
 
-        Whoever ensures it meanwhile waits for this opening. Nobody holds it before that: it stays
-        open until its owner is released or suspended, its `idle` is over, or its place is needed.
+        Calls of `ensure` before it is open wait for this opening. Until then it has no holder. It
+        stays open until its owner is released or suspended, its `idle` time is over, or its place
+        is needed.
 
         Args:
             spec: A spec or its id.
 
         Returns:
-            Done when it is open; it cannot be cancelled. Its error is the one that `ensure` would
-            raise, or `EnvironmentClosed` if it was released before it was open.
+            A future that is done when the environment is open, and cannot be cancelled. Its error
+            is the one that `ensure` would raise, or `EnvironmentClosed` if the environment was
+            released before it was open.
 
         Raises:
             EnvironmentClosed: The manager was closed, or belongs to another process.
@@ -244,22 +246,22 @@ class EnvironmentManager:
         """
         return Use(self, spec, holder)
 
-    # Giving back
+    # Release
 
     def release(self, handle: Handle | str) -> Report:
-        """Release one hold; the last one closes the environment.
+        """Release one hold. Releasing the last one closes the environment.
 
-        Releasing it again does nothing.
+        Releasing a hold again has no effect.
 
         Args:
-            handle: A handle; or its id, or the id of its spec, for any of its holds.
+            handle: A handle. Its id, or the id of its spec, releases any of its holds.
 
         Returns:
-            What was closed, and what could not be.
+            The closed environments, and those that could not be closed.
 
         Raises:
-            RuntimeError: An event loop runs in this thread; await `async_release`.
-            UnknownEnvironment: It has never existed here.
+            RuntimeError: An event loop runs in this thread. Await `async_release` instead.
+            UnknownEnvironment: It never existed here.
         """
         refuse_in_loop(None, "async_release()")
         closing = self._give_back(handle)
@@ -269,7 +271,7 @@ class EnvironmentManager:
         return report_of([closing])
 
     async def async_release(self, handle: Handle | str) -> Report:
-        """Like `release`, in any event loop."""
+        """Release one hold like `release`, in any event loop."""
         closing = self._give_back(handle)
         if closing is None:
             return Report([], [])
@@ -277,65 +279,65 @@ class EnvironmentManager:
         return report_of([closing])
 
     def release_scope(self, scope: Scope, owner_id: str = "") -> Report:
-        """Release everything that an owner has in a scope, whoever holds it, newest first.
+        """Release all environments of an owner in a scope, regardless of holders, newest first.
 
-        Its specs and the answers about them are forgotten; its workspaces are removed.
+        The specs and the answers about them are discarded, and the workspaces are removed.
 
         Args:
             scope: `execution`, `session`, ...
             owner_id: The owner.
 
         Returns:
-            What was closed, and what could not be.
+            The closed environments, and those that could not be closed.
 
         Raises:
-            RuntimeError: An event loop runs in this thread; await `async_release_scope`.
+            RuntimeError: An event loop runs in this thread. Await `async_release_scope` instead.
         """
         return self._blocking(self._scope_release.release(scope, owner_id), "async_release_scope()")
 
     async def async_release_scope(self, scope: Scope, owner_id: str = "") -> Report:
-        """Like `release_scope`, in any event loop."""
+        """Release an owner's environments like `release_scope`, in any event loop."""
         return await background().wait(self._scope_release.release(scope, owner_id))
 
     def suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
-        """Release what an owner has in a scope while it waits.
+        """Release the environments of an owner in a scope while the owner waits.
 
-        An environment whose spec says `on_wait: keep` stays open for `keep_for`; others are closed,
-        and their workspaces stay. The next `ensure` reopens them.
+        An environment with `on_wait: keep` stays open for `keep_for`. Others are closed, and their
+        workspaces remain. The next `ensure` reopens them.
 
         Args:
             scope: `execution`, ...
             owner_id: The owner.
 
         Returns:
-            What was closed, and what could not be.
+            The closed environments, and those that could not be closed.
 
         Raises:
-            RuntimeError: An event loop runs in this thread; await `async_suspend_scope`.
+            RuntimeError: An event loop runs in this thread. Await `async_suspend_scope` instead.
         """
         return self._blocking(self._scope_release.suspend(scope, owner_id), "async_suspend_scope()")
 
     async def async_suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
-        """Like `suspend_scope`, in any event loop."""
+        """Release an owner's environments like `suspend_scope`, in any event loop."""
         return await background().wait(self._scope_release.suspend(scope, owner_id))
 
     def close(self) -> Report:
-        """Release everything, newest first; afterwards nothing can be opened.
+        """Release everything, newest first. After that, no environment can be opened.
 
-        This also happens automatically when the interpreter ends.
+        This also happens automatically when the interpreter exits.
 
         Returns:
-            What was closed, and what could not be.
+            The closed environments, and those that could not be closed.
 
         Raises:
-            RuntimeError: An event loop runs in this thread; await `async_close`.
+            RuntimeError: An event loop runs in this thread. Await `async_close` instead.
         """
         report = self._blocking(self._close(), "async_close()")
         self._books.events.flush(_FLUSH)
         return report
 
     async def async_close(self) -> Report:
-        """Like `close`, in any event loop."""
+        """Release everything like `close`, in any event loop."""
         return await background().wait(self._close())
 
     def __enter__(self) -> EnvironmentManager:
@@ -350,7 +352,7 @@ class EnvironmentManager:
     async def __aexit__(self, *exc: object) -> None:
         await self.async_close()
 
-    # Looking
+    # Inspection
 
     def inspect(self, id: str) -> dict[str, Any] | None:
         """Describe a spec or a handle.
@@ -359,7 +361,7 @@ class EnvironmentManager:
             id: Its id.
 
         Returns:
-            Plain data without configuration, secrets and resource; None if it is unknown here.
+            Plain data without configuration, secrets and resource, or None if the id is unknown.
         """
         with self._books.lock:
             now = self._around.clock.monotonic()
@@ -371,9 +373,10 @@ class EnvironmentManager:
             return None if ended is None else dict(ended)
 
     def was_open(self, id: str) -> bool:
-        """Return whether the environment of a spec was open before, in this process or another.
+        """Return whether the environment of a spec was open before, in any process.
 
-        Other processes are known only while the spec's owner continues: the workspace records it.
+        Openings in other processes are known only while the spec's owner continues, because the
+        workspace records them.
 
         Args:
             id: Id of a spec that was declared here.
@@ -392,7 +395,7 @@ class EnvironmentManager:
         kind: str | None = None,
         state: str | None = None,
     ) -> builtins.list[dict[str, Any]]:
-        """Describe what is declared and what is open, like `inspect`.
+        """Describe declared and open environments, like `inspect`.
 
         Args:
             scope: Only this scope.
@@ -401,7 +404,7 @@ class EnvironmentManager:
             state: Only this state.
 
         Returns:
-            Copies, in the order in which they were declared.
+            Copies, in the order of declaration.
         """
         wanted = {"scope": scope, "owner_id": owner_id, "kind": kind, "state": state}
         wanted = {key: value for key, value in wanted.items() if value is not None}
@@ -418,7 +421,7 @@ class EnvironmentManager:
         return [each for each in all_of_them if all(each[key] == wanted[key] for key in wanted)]
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call a function with every lifecycle event from now on, on a thread of its own.
+        """Call a function with every future lifecycle event, on a separate thread.
 
         Args:
             subscriber: Called with each `Event`.
@@ -435,49 +438,49 @@ class EnvironmentManager:
             seconds: Maximum time to wait for one of them.
 
         Returns:
-            Whether they did.
+            Whether they have.
         """
         return self._books.events.flush(seconds)
 
-    # What dead processes left
+    # Leftovers of dead processes
 
     def reap(self) -> builtins.list[dict[str, Any]]:
-        """End what dead processes left open: processes, containers, folders.
+        """Clean up leftovers of dead processes: processes, containers, directories.
 
         This happens automatically before the first environment is opened that could leave something
         behind.
 
         Returns:
-            What was found, one entry each, with `error` if it could not be ended.
+            One entry for each leftover, with `error` if cleaning up failed.
 
         Raises:
-            RuntimeError: An event loop runs in this thread; await `async_reap`.
+            RuntimeError: An event loop runs in this thread. Await `async_reap` instead.
         """
         return self._blocking(self._reap(), "async_reap()")
 
     async def async_reap(self) -> builtins.list[dict[str, Any]]:
-        """Like `reap`, in any event loop."""
+        """Clean up leftovers like `reap`, in any event loop."""
         return await background().wait(self._reap())
 
     @property
     def pid(self) -> int:
-        """The process it belongs to."""
+        """Id of the process that it belongs to."""
         return self._books.pid
 
-    # What is recorded, by this process and others
+    # Records of this process and others
 
     def written(self) -> builtins.list[dict[str, Any]]:
         """Describe everything that this and other processes have open or left open, oldest first.
 
-        What cannot leave anything behind, such as a database, is not recorded.
+        Environments that cannot leave anything behind, such as databases, are not recorded.
 
         Returns:
-            Plain data: see `flowengine.execution_environment.written.describe_entry`.
+            Plain data, as returned by `registry.entry_views.describe_entry`.
         """
         return [describe_entry(entry) for entry in self._around.registry.read()[0]]
 
     def written_one(self, name: str) -> dict[str, Any]:
-        """Describe one of them.
+        """Describe one recorded environment.
 
         Args:
             name: Its name, or an unambiguous prefix of its id.
@@ -486,24 +489,24 @@ class EnvironmentManager:
             Plain data, as returned by `written`.
 
         Raises:
-            NotFound: There is none.
-            Conflict: There are several.
+            NotFound: No environment matches.
+            Conflict: Several environments match.
         """
         return describe_entry(one_entry(self._around.registry, name))
 
     def end_written(self, name: str, *, force: bool = False) -> dict[str, Any]:
-        """End an environment that another process left open, or has open.
+        """End an environment that another process has open or left open.
 
         Args:
             name: Its name, or an unambiguous prefix of its id.
-            force: End it even if a running process holds it; that process loses it.
+            force: Whether to end it even if a running process holds it, which then loses it.
 
         Returns:
-            What was ended, with `error` if that failed.
+            A description of the environment, with `error` if it could not be ended.
 
         Raises:
-            NotFound: There is none.
-            Conflict: There are several, or a running process holds it.
+            NotFound: No environment matches.
+            Conflict: Several environments match, or a running process holds it.
         """
         entry = one_entry(self._around.registry, name)
         if not force and not is_dead(owner := entry.leftover.owner):
@@ -515,14 +518,14 @@ class EnvironmentManager:
         return self._blocking(ending, "a thread without a loop")
 
     def examine(self) -> builtins.list[dict[str, Any]]:
-        """Probe every kind of environment in every sandbox, and open none.
+        """Probe every kind of environment in every sandbox, without opening one.
 
         Returns:
-            What this machine can provide: see `flowengine.execution_environment.doctor`.
+            The abilities of this machine, as returned by `flowengine.execution_environment.doctor`.
         """
         return self._blocking(examine(self._around), "a thread without a loop")
 
-    # Inside
+    # Internals
 
     def _acquire(self, spec: Given, holder: str | None) -> Handle | Future[Handle]:
         found = self._acquisition.acquire(self._books.record(spec), holder)
@@ -581,7 +584,7 @@ class EnvironmentManager:
         return await reaper.reap(self._around, self._books, self._wanted, wait=True)
 
     def _sweep_once(self) -> None:
-        """Look for what dead processes left, concurrently with the first opening."""
+        """Clean up leftovers of dead processes, concurrently with the first opening."""
         self._swept = True
         process_end.close_at_exit(self)
         with contextlib.suppress(RuntimeError):
@@ -595,10 +598,10 @@ class EnvironmentManager:
         return report
 
     async def _end_sweep(self) -> None:
-        """Stop looking for leftovers, so that nothing touches the folder any more."""
+        """Stop the search for leftovers, so that the directory is no longer accessed."""
         sweeping, self._sweeping = self._sweeping, None
         if sweeping is not None:
-            with contextlib.suppress(Exception):  # of the sweep, which nobody requested
+            with contextlib.suppress(Exception):  # errors of a sweep that was not requested
                 await asyncio.wait_for(asyncio.wrap_future(sweeping), self._around.bounds.sweep)
 
     def _records(self) -> builtins.list[Record]:
@@ -609,10 +612,10 @@ class EnvironmentManager:
 
 
 def default_folder() -> Path:
-    """Return the default folder for the registry.
+    """Return the default directory for the registry.
 
     Raises:
-        StoreError: The store here does not belong to the user, or that cannot be recorded.
+        StoreError: The store here does not belong to the user, or its owner cannot be recorded.
     """
     folder, by_name = find_store()
     try:
@@ -629,8 +632,8 @@ _global: EnvironmentManager | None = None
 
 
 def manager() -> EnvironmentManager:
-    """Return the manager of this process; it is created on first use."""
-    global _global  # noqa: PLW0603 - one a process
+    """Return the manager of this process, created on first use."""
+    global _global  # noqa: PLW0603 - one per process
     with _lock:
         if _global is None or _global._books.pid != os.getpid() or _global._books.closed:
             _global = EnvironmentManager()

@@ -1,4 +1,4 @@
-"""Errors of the manager itself; those of providers are in `flowengine.sdk`."""
+"""Errors of the manager. Those of providers are in `flowengine.sdk`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ class Fault(NamedTuple):
     """One fault of a spec."""
 
     path: str
-    """Where, with dots: `config.image`, `limits.memory`."""
+    """Path of the value: `config.image`, `limits.memory`."""
     message: str
-    """What is wrong there, with the closest valid name if there is one."""
+    """The error, with the closest valid name if there is one."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
 class SpecInvalid(EnvironmentFailure):
-    """A spec is invalid; nothing was recorded or opened.
+    """A spec is invalid. Nothing was recorded or opened.
 
     Args:
         name: Name of the spec.
-        faults: All of them.
+        faults: All faults.
     """
 
     type = "SpecInvalid"
@@ -45,7 +45,7 @@ class SpecInvalid(EnvironmentFailure):
 
 
 class UnknownEnvironment(EnvironmentFailure):
-    """There is no spec or handle with this id here."""
+    """The spec or handle id is unknown here."""
 
     type = "UnknownEnvironment"
 
@@ -57,7 +57,7 @@ class UnknownEnvironment(EnvironmentFailure):
 
 
 class ApprovalPending(EnvironmentFailure):
-    """The answer comes later; `manager.answer` answers `question`.
+    """The decision is postponed. `manager.answer` answers `question`.
 
     Args:
         message: The question.

@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def settled(future: Future[Any]) -> None:
-    """Wait until a future is done, whatever its result; cancelling the wait leaves it alone."""
+    """Wait until a future is done, with any result. Cancelling the wait leaves it running."""
     if future.done():
         return
     loop = asyncio.get_running_loop()

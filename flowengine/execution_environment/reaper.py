@@ -1,10 +1,10 @@
-"""Ends what dead processes left open.
+"""Cleanup of leftovers of dead processes.
 
-Four traces lead to it: the entry in the registry, which says what was started; the mark in the
-environment variables of processes, which names the owner by itself and so works without the entry;
-the labels that providers and sandboxes know; and temporary folders that nobody locks. Only what
-certainly belongs to a dead process is touched: its pid is free, or was given to a process that
-started at another time, or the machine was started again since.
+Leftovers are found in four ways. The registry entry records what was started. The mark in the
+environment variables of processes names their owner, even without the entry. Providers and
+sandboxes have labels. Temporary directories are no longer locked. Only leftovers that certainly
+belong to a dead process are touched: its pid is free or belongs to a process that started at
+another time, or the machine has been restarted.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ Found = dict[str, Any]
 
 
 async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool) -> list[Found]:
-    """End what dead processes left; one process at a time does this.
+    """Clean up leftovers of dead processes. Only one process at a time does this.
 
     Args:
-        around: Where the registry is.
-        books: Report it.
-        wanted: Returns whose workspaces are still needed.
-        wait: Whether to wait for another process that is doing it.
+        around: Provides the registry.
+        books: Report the cleanup.
+        wanted: Returns whether workspaces are still needed.
+        wait: Whether to wait for another process that is cleaning up.
 
     Returns:
-        What was found, with `error` if it could not be ended.
+        The leftovers, each with `error` if it could not be cleaned up.
     """
     lock = around.registry.reaping(wait=wait)
     if not await on_thread(lock.__enter__):
@@ -65,15 +65,15 @@ async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool
 
 
 async def end_entry(entry: Entry, around: Surroundings, books: Books) -> Found:
-    """End what an entry describes, whoever owns it.
+    """Clean up the environment of an entry, regardless of its owner.
 
     Args:
-        entry: Of the registry.
-        around: Where the registry is.
-        books: Report it.
+        entry: Entry of the registry.
+        around: Provides the registry.
+        books: Report the cleanup.
 
     Returns:
-        What was ended, with `error` if that failed.
+        A description of the environment, with `error` if it could not be ended.
     """
     lock = around.registry.reaping(wait=True)
     await on_thread(lock.__enter__)
@@ -106,7 +106,7 @@ async def _reap_entry(entry: Entry, around: Surroundings, books: Books) -> Found
 
 
 async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | None:
-    """Let the provider and the sandbox end what only they know; return what went wrong."""
+    """Let the provider and the sandbox clean up, and return the name of an error, if any."""
     try:
         provider = providers.find_provider(leftover.kind)
         reapers: list[Callable[[Leftover], Any]] = [provider.reap]
@@ -114,7 +114,7 @@ async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | N
         if sandbox is not None:
             reapers.append(sandbox.reap)
     except FlowEngineError:
-        # The kind is unknown here. Processes and folders have been removed nevertheless.
+        # The kind is unknown here. Processes and directories have been removed already.
         known = leftover.facts.keys() <= {"pids", "folders"}
         return None if known else "UnknownKind"
     for each in reapers:
@@ -126,7 +126,7 @@ async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | N
 
 
 async def _reap_marked(around: Surroundings) -> list[Found]:
-    """Kill processes whose mark names a dead owner, and remove the temporary folders of such."""
+    """Kill processes with the mark of a dead owner, and remove its temporary directories."""
 
     def kill() -> list[Found]:
         found: list[Found] = []
@@ -143,12 +143,12 @@ async def _reap_marked(around: Surroundings) -> list[Found]:
 
 
 async def _sweep_labels(around: Surroundings) -> None:
-    """Let the loaded sandboxes and providers look for labels of dead owners."""
+    """Let the loaded sandboxes and providers search for labels of dead owners."""
     for each in providers.sweepers():
         try:
             await within(around.clock, around.bounds.release, _called(each, is_dead))
         except Exception:
-            continue  # no daemon, for example: then there is nothing to find either
+            continue  # for example, without a daemon, and thus without labels
 
 
 async def _called(work: Callable[[Any], Any], given: Any) -> None:

@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 
 class Ensures(Protocol):
-    """Opens and releases environments: a manager."""
+    """Opens and releases environments, as a manager does."""
 
     def ensure(self, spec: Given, *, holder: str | None) -> Handle:
-        """Open an environment, or get another hold on the open one."""
+        """Open an environment, or add a hold on the open one."""
 
     async def async_ensure(self, spec: Given, *, holder: str | None) -> Handle:
-        """Like `ensure`, in any event loop."""
+        """Open an environment like `ensure`, in any event loop."""
 
     def release(self, handle: Handle) -> object:
         """Release one hold."""
 
     async def async_release(self, handle: Handle) -> object:
-        """Like `release`, in any event loop."""
+        """Release one hold like `release`, in any event loop."""
 
 
 class Use:
-    """An environment for a `with` block; provides its resource.
+    """An environment for a `with` block, which provides its resource.
 
     Args:
         manager: Opens it.

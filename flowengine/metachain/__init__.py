@@ -1,7 +1,7 @@
-"""`Runner`: runs agents that are Python objects, as executions of a flow.
+"""`Runner`, which runs Python agents as executions of a flow.
 
-The flow is generated from the agents, and an engine runs it like any other. So what holds for
-flows holds here: crash and resume, approvals, history.
+The flow is generated from the agents, and an engine runs it like any other. Crash recovery,
+approvals and history therefore work as for other flows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What agents do, as typed events: the one source of log events and of the parts of a stream."""
+"""Typed events about the work of agents, from which log events and stream parts are derived."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ if TYPE_CHECKING:
 TURN = "agent_turn"
 _FUNCTION = "agent_function"
 _DECIDED = frozenset({"approval", "ask", "question"})
-"""Kinds of waits that somebody decides."""
+"""Kinds of waits that a human decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentEvent:
-    """Something that an agent did."""
+    """An action of an agent."""
 
     kind: Literal[
         "reply", "retry", "failure", "handoff", "tool_call", "tool_end", "tool_result", "question",
         "end",
     ]  # fmt: skip
-    """`reply`: a model answered, `output` is that of the turn. `retry`, `failure`: it did not.
-    `tool_call`, `tool_end`: an attempt at a call begins and ends, those of checks included;
-    `tool_result`: what the model is told of a call, also of one that was not made. `end`: the work
-    of the agents at `step` is over, in the way that `status` names."""
+    """`reply`: a model replied, with the output of the turn in `output`. `retry`, `failure`: a
+    model call failed. `tool_call`, `tool_end`: an attempt at a call begins or ends, including those
+    of checks. `tool_result`: the result of a call as sent to the model, even if the call was not
+    made. `end`: the work of the agents at `step` has ended as described by `status`."""
     agent: str
     """Name of the agent."""
     step: str
     """Address of the activation."""
     call: str = ""
-    """Id that the model gave the call."""
+    """Id of the call, as assigned by the model."""
     tool: str = ""
     arguments: Mapping[str, Any] | None = None
-    """What the tool is given: of `tool_call` and `tool_end`."""
+    """Arguments of the tool, for `tool_call` and `tool_end`."""
     status: str = ""
-    """Of `tool_end`: as `show` has it. Of `end`: the outcome."""
+    """For `tool_end`: the status as in `show`. For `end`: the outcome."""
     result: str = ""
-    """What the model is told."""
+    """The result as sent to the model."""
     error: str = ""
-    """Type and message."""
+    """Type and message of the error."""
     attempt: int = 0
     to: str = ""
-    """Name of the agent that was handed over to."""
+    """Name of the agent that was handed off to."""
     wait: Mapping[str, Any] | None = None
     """The `WaitInfo` of a `question`."""
     output: Mapping[str, Any] | None = None
 
 
 class AgentEvents:
-    """Reads what the agents of one execution do from the updates of the engine.
+    """Derives the events of one execution's agents from the updates of the engine.
 
     Args:
         flow: The compiled flow.
@@ -77,16 +77,16 @@ class AgentEvents:
         self._callers, self._inside = _callers(flow)
         known = before or {}
         self._active = {at: self._called(one.active) for at, one in known.items()}
-        """Address of the step whose agents are at work → the one that is active."""
+        """Address of a step that runs agents → name of the active agent."""
         self._calls = {at: one.calls for at, one in known.items()}
-        """The same → the calls of the newest reply, by their places in it."""
+        """Address of a step that runs agents → calls of the newest reply, by their places in it."""
         self._errors: dict[str, str] = {}
-        """Address of a call → what its tool failed with."""
+        """Address of a call → error of its tool."""
         self._asked: dict[str, Any] = {}
-        """Id of a question → what was last told of it."""
+        """Id of a question → the last reported data about it."""
 
     def of(self, update: Update) -> Iterator[AgentEvent]:
-        """Yield what an update tells of agents, in order."""
+        """Yield the events of an update, in order."""
         if update.execution != self.execution:
             return
         if update.kind == "wait":
@@ -153,9 +153,9 @@ class AgentEvents:
         )
 
     def _result(self, seen: Observation) -> Iterator[AgentEvent]:
-        """Yield what the model is told of one call, once it is over."""
+        """Yield the result of a call as sent to the model, once the call has ended."""
         if seen.status != "succeeded" or not isinstance(seen.output, Mapping):
-            return  # it begins, or is the end of all of them
+            return  # it begins, or all calls have ended
         message = seen.output["messages"][0]
         yield AgentEvent(
             "tool_result",
@@ -183,13 +183,13 @@ class AgentEvents:
         )
 
     def _call_at(self, item: str) -> Mapping[str, Any]:
-        """Return a call as the model made it, by the address of its item; empty: not known."""
+        """Return a call as the model made it, by the address of its item, or an empty mapping."""
         place = item.rpartition("[")[2].removesuffix("]")
         return self._calls.get(_around(item), {}).get(place, {})
 
 
 def _callers(flow: CompiledFlow) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the steps that run the calls of replies, and those inside, with the agents' names."""
+    """Return the steps that run calls, and the steps inside them, with their agents' names."""
     callers: dict[int, str] = {}
     inside: dict[int, str] = {}
     steps, bodies = flow["steps"], flow["bodies"]

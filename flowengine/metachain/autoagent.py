@@ -1,4 +1,4 @@
-"""What programs of AutoAgent call: `MetaChain`, and two functions beside a run."""
+"""The interface of AutoAgent: `MetaChain`, and its two helper functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowengine.metachain.chain import Runner
 
 
 class MetaChain(Runner):
-    """A `Runner` by the name that it has there."""
+    """A `Runner` under the name used by AutoAgent."""
 
     def get_chat_completion(
         self,
@@ -20,16 +20,16 @@ class MetaChain(Runner):
         *,
         model: str | None = None,
     ) -> dict[str, Any]:
-        """Ask the model of an agent once, with its instructions and tools; no call is run.
+        """Call the model of an agent once, with instructions and tools, without running calls.
 
         Args:
             agent: The agent.
             history: The conversation so far.
-            context_variables: For instructions that are a function.
-            model: In place of the agent's.
+            context_variables: Variables for instructions that are a function.
+            model: Overrides the model of the agent.
 
         Returns:
-            The message of the assistant.
+            The assistant message.
         """
         found = self.run(
             agent, history, context_variables, max_turns=1, execute_tools=False, model=model
@@ -42,16 +42,16 @@ class MetaChain(Runner):
         functions: Sequence[Any],
         context_variables: dict[str, Any] | None = None,
     ) -> Response:
-        """Run calls that a model has made, as a run does it.
+        """Run tool calls of a model as a run does.
 
         Args:
-            tool_calls: `{"id", "function": {"name", "arguments"}}` each, or objects with such
-                attributes; the arguments as JSON text.
+            tool_calls: The calls, each as `{"id", "function": {"name", "arguments"}}` or an object
+                with such attributes. The arguments are JSON text.
             functions: The tools.
-            context_variables: For those that take them.
+            context_variables: Variables for tools that take them.
 
         Returns:
-            A message for each call, the agent that was handed over to, and the context.
+            A message for each call, the agent that was handed off to, and the context.
         """
         from flowengine.agents.models.registry import using
         from flowengine.agents.models.scripted import ScriptedModel
@@ -68,7 +68,7 @@ class MetaChain(Runner):
 
 
 def _scripted(call: Any) -> dict[str, Any]:
-    """Return a call that a model made elsewhere as a scripted reply has it."""
+    """Return the scripted form of a call that a model made elsewhere."""
     function = _of(call, "function")
     arguments = _of(function, "arguments")
     return {
@@ -83,10 +83,10 @@ def _of(thing: Any, name: str) -> Any:
 
 
 def get_chat_completion(*args: Any, **keywords: Any) -> dict[str, Any]:
-    """Ask the model of an agent once; see `MetaChain.get_chat_completion`."""
+    """Call the model of an agent once, as `MetaChain.get_chat_completion` does."""
     return MetaChain().get_chat_completion(*args, **keywords)
 
 
 def handle_tool_calls(*args: Any, **keywords: Any) -> Response:
-    """Run calls that a model has made; see `MetaChain.handle_tool_calls`."""
+    """Run tool calls of a model, as `MetaChain.handle_tool_calls` does."""
     return MetaChain().handle_tool_calls(*args, **keywords)

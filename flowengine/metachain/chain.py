@@ -1,4 +1,4 @@
-"""`Runner`: the calls that run agents."""
+"""`Runner`, with the methods that run agents."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Runner:
     """Runs agents.
 
     Args:
-        engine: The engine that runs them, and whose store keeps the executions; default: one in
+        engine: The engine that runs them, whose store keeps the executions. Default: an engine in
             memory for each run.
-        model: In place of the model of every agent, unless a run names one.
-        logger: Is told what they do; default: `LoggerManager.get_logger()`.
-        log_path: A file for log events as JSON lines; a logger of its own is made for it.
+        model: Overrides the model of every agent, unless a run names another one.
+        logger: Receives log events. Default: `LoggerManager.get_logger()`.
+        log_path: File for log events as JSON lines. A separate logger is created for it.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Runner:
         self.logger = logger or LoggerManager.get_logger()
 
     def compile(self, agents: Sequence[Agent], **how: Any) -> LoadedFlow:
-        """Return the flow that runs agents; `to_networkx()` gives its graph.
+        """Return the flow that runs agents. Its `to_networkx()` returns the graph.
 
         Args:
-            agents: The first one begins.
-            **how: `model`, `max_turns`, `execute_tools`, as of `run`.
+            agents: The agents. The first one starts.
+            **how: `model`, `max_turns` and `execute_tools`, as for `run`.
 
         Returns:
             The flow.
@@ -69,23 +69,23 @@ class Runner:
         execute_tools: bool = True,
         **options: Unpack[RunOptions],
     ) -> Response:
-        """Run an agent until it has answered, or its work ends in another way.
+        """Run an agent until it answers, or its work ends in another way.
 
         Args:
-            agent: The agent that begins.
-            messages: What a user asks; or the conversation so far, which is not changed.
-            context_variables: Data and live objects for its functions; the model never sees them.
-                Of plain data the functions get copies; live objects stay the same.
-            max_turns: Calls of models, those of agents that it hands over to included.
-            execute_tools: False: it ends after the first reply, with its calls not run.
+            agent: The agent that starts.
+            messages: The user's message, or the conversation so far, which is not changed.
+            context_variables: Data and live objects for its functions, invisible to the model.
+                Functions receive copies of plain data, and live objects themselves.
+            max_turns: Maximum model calls, including those of agents that it hands off to.
+            execute_tools: If false, the run ends after the first reply, without running its calls.
             **options: See `RunOptions`.
 
         Returns:
             The response.
 
         Raises:
-            UsageError: Something cannot be run; nothing was asked. In a running event loop: call
-                `run_async`.
+            UsageError: The agents cannot be run, and no model was called. In a running event loop,
+                call `run_async` instead.
             AgentRunFailed: The execution failed.
         """
         refuse_in_loop(None, "run_async()")
@@ -102,7 +102,7 @@ class Runner:
         execute_tools: bool = True,
         **options: Unpack[RunOptions],
     ) -> Response:
-        """Like `run`, on the running event loop."""
+        """Run an agent like `run`, on the running event loop."""
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
         async with self._engine_of(work) as engine:
             return self._checked(work, await work.run_async(engine, work.begun(engine)))
@@ -116,15 +116,15 @@ class Runner:
         execute_tools: bool = True,
         **options: Unpack[RunOptions],
     ) -> Generator[StreamPart, None, None]:
-        """Like `run`, but yield each reply in parts while it arrives, then the response.
+        """Run an agent like `run`, and yield each reply in parts as it arrives, then the response.
 
-        Between replies come tool calls, their results, handoffs and questions. A loop that is left
-        stops the run: the request to the model is given up, and no further call is run. With an
-        engine that keeps it, it can be resumed. A loop that is too slow misses pieces of replies,
-        and learns how many; everything else, and the response, is always whole.
+        Tool calls, their results, handoffs and questions are yielded between replies. Leaving the
+        loop stops the run: the model request is cancelled, and no further calls are run. If the
+        engine keeps the run, it can be resumed. A slow loop misses pieces of replies and receives
+        their number. All other parts, including the response, are always complete.
 
         Yields:
-            The parts; the last one has the response.
+            The parts. The last one contains the response.
         """
         from flowengine.metachain.streaming import stream
 
@@ -145,13 +145,13 @@ class Runner:
         execute_tools: bool = True,
         **options: Unpack[RunOptions],
     ) -> AsyncGenerator[StreamPart, None]:
-        """Like `stream`, on the running event loop.
+        """Run an agent like `stream`, on the running event loop.
 
-        `contextlib.aclosing` stops the run at once when the loop is left; without it Python does so
-        when it finalizes the iterator.
+        With `contextlib.aclosing`, the run stops as soon as the loop is left. Otherwise it stops
+        when Python finalizes the iterator.
 
         Yields:
-            The parts; the last one has the response.
+            The parts. The last one contains the response.
         """
         from flowengine.metachain.streaming import stream_async
 
@@ -172,15 +172,15 @@ class Runner:
         context_variables: dict[str, Any] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Response:
-        """Continue a run after an approval, a crash or a failure, also in another process.
+        """Continue a run after an approval, a crash or a failure, possibly in another process.
 
-        What has been done is not done again: calls of models and tools that have ended stay. A run
-        that has ended well gives its response again.
+        Completed model calls and tool calls are not repeated. A run that succeeded returns its
+        response again.
 
         Args:
-            execution: Its id, as in `Response.execution`; the engine has its store.
-            agent: The agent that it began with.
-            context_variables: The live objects among them; data is kept with the execution.
+            execution: Id of the execution, from `Response.execution`, in the engine's store.
+            agent: The agent that it started with.
+            context_variables: The live objects among them. Data is stored with the execution.
             **options: See `ResumeOptions`.
 
         Returns:
@@ -197,7 +197,7 @@ class Runner:
         context_variables: dict[str, Any] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Response:
-        """Like `resume`, on the running event loop."""
+        """Continue a run like `resume`, on the running event loop."""
         engine, work = self._kept(execution, agent, context_variables, **options)
         return await work.run_async(engine, work.resumed(engine))
 
@@ -208,10 +208,10 @@ class Runner:
         context_variables: dict[str, Any] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> Generator[StreamPart, None, None]:
-        """Continue a run, as `resume` does, and yield what follows in parts, as `stream` does.
+        """Continue a run like `resume`, and yield its parts like `stream`.
 
         Yields:
-            The parts; the last one has the response.
+            The parts. The last one contains the response.
         """
         from flowengine.metachain.streaming import stream
 
@@ -226,10 +226,10 @@ class Runner:
         context_variables: dict[str, Any] | None = None,
         **options: Unpack[ResumeOptions],
     ) -> AsyncGenerator[StreamPart, None]:
-        """Like `resume_stream`, on the running event loop.
+        """Continue a run like `resume_stream`, on the running event loop.
 
         Yields:
-            The parts; the last one has the response.
+            The parts. The last one contains the response.
         """
         from flowengine.metachain.streaming import stream_async
 
@@ -239,7 +239,11 @@ class Runner:
                 yield part
 
     def _engine_of(self, work: Work) -> Engine | nullcontext[Engine]:
-        """Return the engine of a run; its own ends with it, but for the store of a session."""
+        """Return the engine of a run.
+
+        An engine in memory ends with the run. A session without an engine uses the store of the
+        directory.
+        """
         if self.engine is not None:
             return nullcontext(self.engine)
         from flowengine.engines.engine import Engine
@@ -247,7 +251,7 @@ class Runner:
         return Engine(None) if work.session is None else Engine()
 
     def _checked(self, work: Work, response: Response) -> Response:
-        """Refuse to lose a run that waits together with its engine."""
+        """Refuse to discard a waiting run together with its engine."""
         if response.waits and work.session is None and self.engine is None:
             wait = response.waits[0]
             raise UsageError(
@@ -266,7 +270,7 @@ class Runner:
         execute_tools: bool,
         **options: Unpack[RunOptions],
     ) -> Work:
-        """Return a run that begins."""
+        """Return a new run."""
         check_keywords("a run of agents", options, RunOptions.__annotations__)
         how: flows.How = {
             "model": options.get("model") or self.model,
@@ -285,7 +289,7 @@ class Runner:
         context_variables: dict[str, Any] | None,
         **options: Unpack[ResumeOptions],
     ) -> tuple[Engine, Work]:
-        """Return the engine, and a run that it has kept."""
+        """Return the engine, and a run from its store."""
         check_keywords("resuming a run of agents", options, ResumeOptions.__annotations__)
         if self.engine is None:
             raise UsageError(

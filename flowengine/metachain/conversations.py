@@ -1,4 +1,4 @@
-"""Conversations of agents that have not ended, as an engine has stored them."""
+"""Unfinished conversations of agents, from the store of an engine."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ class Conversation(NamedTuple):
     """A conversation so far."""
 
     messages: list[dict[str, Any]]
-    """Results included of calls that have ended while others of their reply have not."""
+    """Includes the results of completed calls while other calls of the reply are still open."""
     context: dict[str, Any]
-    """The context variables, as these messages left them."""
+    """The context variables after these messages."""
     active: str
-    """Id of the agent that spoke last."""
+    """Id of the agent that was active last."""
     calls: Mapping[str, Mapping[str, Any]]
     """Calls of the newest reply, by their places in it."""
     asked: int
-    """Where the newest message of the user stands; -1: there is none."""
+    """Index of the user's newest message, or -1."""
     end: Mapping[str, Any]
-    """How the work on it has ended, as far as it has."""
+    """How the work on that message ended, if it has."""
     text: str
     """The last text of the agents."""
     failed: str
-    """Type and message of what no model could answer; empty: nothing."""
+    """Type and message of a model error without a fallback, or empty."""
 
 
 def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
-    """Return the conversations of an execution, by the addresses of the steps that have them.
+    """Return the conversations of an execution, by the addresses of their steps.
 
     Args:
-        engine: Has the execution.
-        execution: Its full id; there may be none yet.
+        engine: The engine with the execution.
+        execution: Its full id. If it does not exist yet, the result is empty.
     """
     try:
         engine.store.execution(execution)

@@ -1,4 +1,4 @@
-"""From agents to the flow that runs them, compiled."""
+"""Compilation of agents to the flow that runs them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ OUTCOMES = ("resolved", "not_resolved", "max_turns", "budget", "tools_not_execut
 
 
 class How(TypedDict, total=False):
-    """How agents are run."""
+    """Options of a run."""
 
     model: str | None
-    """In place of the model of every agent."""
+    """Overrides the model of every agent."""
     max_turns: int | Mapping[str, Any]
-    """Calls of models: a number, or `{"count": 10, "last": "answer"}`. Default: 30."""
+    """Maximum model calls: a number, or `{"count": 10, "last": "answer"}`. Default: 30."""
     execute_tools: bool
-    """Whether calls are run. Default: yes."""
+    """Whether calls are run. Default: true."""
     chat: bool
-    """Whether the user gives the next message after each answer. Default: no."""
+    """Whether the user is asked for the next message after each answer. Default: false."""
     budget: Mapping[str, Any] | None
     policies: Sequence[Mapping[str, Any]]
 
@@ -51,14 +51,14 @@ class Described:
     agents: Mapping[str, Agent]
     """Id in the flow → agent."""
     live: Mapping[str, Any]
-    """Key → function, of those that no other process finds."""
+    """Key → function, for functions that other processes cannot find."""
 
 
 def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
-    """Return the flow that runs agents, with the functions that are only in this process.
+    """Return the flow that runs agents, with the functions that exist only in this process.
 
     Args:
-        agents: The first one begins. Handoff targets are found in their functions.
+        agents: The agents. The first one starts. Handoff targets are found in their functions.
         **how: See `How`.
 
     Raises:
@@ -81,7 +81,7 @@ def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
         top["budget"] = how["budget"]
     try:
         flow = _loaded(dumps([found.sections, top, runs]), found.files)
-    except FlowFileError as error:  # the agents are in no file
+    except FlowFileError as error:  # the agents are not in a file
         first, *more = [one for one in error.diagnostics if not one.is_warning]
         said = "; ".join([f"{one.file}: {one.message}" for one in (first, *more)])
         raise UsageError(said, hint=first.hint) from error
@@ -130,24 +130,24 @@ class _Declared(NamedTuple):
     """The place of a declaration outside of files: its agent or tool."""
 
     owner: str
-    """Such as `agent 'Clerk': ` or `policies`."""
+    """A prefix such as `agent 'Clerk': ` or `policies`."""
 
     def position(self, path: Loc, *, key: bool = False) -> Position:
-        """Return the owner, and the field of it."""
+        """Return the owner and the field of a declaration."""
         path = () if path[:1] == ("(generated)",) else path
         field = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)
         return Position(1, 1, 1, f"{self.owner}{field}".replace(": .", ": ").removesuffix(": "))
 
     def inside(self, path: Loc, offset: int, length: int) -> Position:
-        """Return the field that has a text."""
+        """Return the field that contains a text."""
         return self.position(path)
 
 
 class _References:
-    """References to objects of the program. Functions that no other process finds are live.
+    """References to objects of the program. Functions that other processes cannot find are live.
 
     Args:
-        instead: The model of all agents. None: each has its own.
+        instead: Overrides the models of all agents. None: each agent has its own.
     """
 
     case = True
@@ -161,7 +161,7 @@ class _References:
         return self.instead or agent.model
 
     def folder(self, path: str) -> str:
-        """Return the path of a folder."""
+        """Return the path of a directory."""
         return path
 
     def tool(self, function: Any, preview: Any, key: str, signature: Signature) -> dict[str, Plain]:
@@ -188,12 +188,12 @@ class _References:
 
 
 def _refer(function: Any) -> tuple[str, str] | None:
-    """Return the name and folder by which another process finds a function, None if it cannot."""
+    """Return the name and directory by which other processes can import a function, or None."""
     try:
         name = reference(function)
         module = function.__module__
         folder = folder_of(module, function.__code__.co_filename)
         found = import_function(name, folder)
     except Exception:
-        return None  # a lambda, a method, of a program in no file: it is live
+        return None  # a lambda, a method, or not from a file, and therefore live
     return (name, folder) if found is function else None

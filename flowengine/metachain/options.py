@@ -1,4 +1,4 @@
-"""Keyword arguments of the calls that run agents."""
+"""Keyword arguments of the methods that run agents."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ if TYPE_CHECKING:
 
 
 class ResumeOptions(TypedDict, total=False):
-    """What each way to resume a run takes."""
+    """Arguments of every method that resumes a run."""
 
     agents: Sequence[Agent]
-    """Others that the agent may hand over to, besides those that its functions name."""
+    """Further agents that the agent can hand off to, besides those used by its functions."""
     runtime_resources: Mapping[str, Any] | None
-    """Objects for its functions, by the names of their parameters, which the agents name in
-    `environments`. They are never stored."""
+    """Objects for its functions, by parameter names that the agents list in `environments`. They
+    are never stored."""
 
 
 class RunOptions(ResumeOptions, total=False):
-    """What each way to run an agent takes."""
+    """Arguments of every method that starts a run."""
 
     model: str | None
-    """In place of the model of every agent."""
+    """Overrides the model of every agent."""
     id: str | None
-    """Of the execution; a second run with it continues the first."""
+    """Id of the execution. A second run with the same id continues the first."""
     session: str
-    """Name of a conversation, which each run with it continues: all are one execution, and a run
-    begins by its user's next message. Without an engine, it is kept in the store of the folder."""
+    """Name of a conversation that each run with this name continues, in a single execution. A run
+    starts with the user's next message. Without an engine, the store of the directory keeps it."""
     budget: Mapping[str, Any]
-    """What all calls together may use, as `budget` of a flow: `{"tokens": 50_000, "cost_usd": 1}`.
-    Of a session: in all runs."""
+    """Limits on all calls together, as `budget` of a flow: `{"tokens": 50_000, "cost_usd": 1}`. In
+    a session, they apply to all runs together."""
     policies: Sequence[Mapping[str, Any]]
     """Rules about calls, as `policies` of a flow: `[{"deny": "pay", "agent": "Clerk"}]`."""
     labels: Mapping[str, str]
-    """Of the execution, to find it by."""
+    """Labels of the execution, for searches."""

@@ -1,4 +1,4 @@
-"""Log events of agents, from the updates of an engine."""
+"""Log events about agents, derived from the updates of an engine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Reports the actions of the agents of one execution to a logger.
+    """Reports the actions of one execution's agents to a logger.
 
     Args:
-        logger: Gets the events.
-        events: Reads them from the updates of the engine.
-        ends: Also report how each agent's work ends.
+        logger: Receives the events.
+        events: Derives them from the updates of the engine.
+        ends: Whether to report the end of each agent's work, too.
     """
 
     def __init__(self, logger: LoggerManager, events: AgentEvents, *, ends: bool = False) -> None:
@@ -27,10 +27,11 @@ class Reporter:
         self._events = events
         self._ends = ends
         self._changed: dict[str, dict[str, str]] = {}
-        """Address of the calls of a reply → key of the context → the call that has set it."""
+        """Address of the calls of a reply → key of the context → address of the call that set it.
+        """
 
     def __call__(self, update: Update) -> None:
-        """Take an update of the engine."""
+        """Process an update of the engine."""
         for event in self._events.of(update):
             for kind, text, data, level in self._logged(event):
                 self._logger.log(
@@ -41,7 +42,7 @@ class Reporter:
                 )  # fmt: skip
 
     def _logged(self, event: AgentEvent) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
-        """Yield kind, text, data and level of the log events of an agent event."""
+        """Yield kind, text, data and level of the log events for an agent event."""
         if event.kind == "handoff":
             yield "agent_handoff", f"hands over to {event.to}", {"to": event.to}, "INFO"
         elif event.kind == "retry":
@@ -63,7 +64,7 @@ class Reporter:
     def _clashes(
         self, step: str, context: Mapping[str, Any]
     ) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
-        """Yield the keys of the context that two calls of one reply have set."""
+        """Yield the keys of the context that were set by two calls of one reply."""
         before = self._changed.setdefault(step.rpartition("[")[0], {})
         for key in context:
             if key in before:
@@ -73,7 +74,7 @@ class Reporter:
 
 
 def _model_call(output: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the text and the data of a model call, by the output of its turn."""
+    """Return the text and the data of a model call, from the output of its turn."""
     usage, model = output.get("usage") or {}, str(output["model"])
     data, who = {"model": model, **usage}, model
     if instead := output.get("instead_of"):

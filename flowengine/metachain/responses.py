@@ -1,4 +1,4 @@
-"""From the result of an execution to what a run of agents gives back."""
+"""Conversion of an execution's result to the response of a run."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _TOLD = (
 def response(
     engine: Engine, result: ExecutionResult, agents: Mapping[str, Agent], given: int
 ) -> Response:
-    """Return what a run gives back.
+    """Return the response of a run.
 
     Args:
-        engine: Has the execution.
-        result: Of the execution.
+        engine: The engine with the execution.
+        result: Result of the execution.
         agents: Id in the flow → agent.
-        given: How many messages the caller gave.
+        given: Number of messages that the caller supplied.
     """
     if result.outputs is None:
         return _so_far(engine, result, agents, given)
@@ -55,7 +55,7 @@ def response(
 def _so_far(
     engine: Engine, result: ExecutionResult, agents: Mapping[str, Agent], given: int
 ) -> Response:
-    """Return what a run has done until now, which waits; of a session perhaps for what is next."""
+    """Return the progress of a waiting run. A session may only wait for the next message."""
     waits = [dict(one) for one in result.waits if next_message([one]) is None]
     found = Response(execution=result.execution, waits=waits)
     conversation = conversations(engine, result.execution).get(STEP)
@@ -72,7 +72,7 @@ def _so_far(
 
 
 def next_message(waits: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the id of the wait for the next message of a session; None: there is none."""
+    """Return the id of the wait for the next message of a session, if there is one."""
     found = (
         one["id"] for one in waits
         if one.get("chat") and one["address"].rpartition("/")[0] == STEP
@@ -81,7 +81,7 @@ def next_message(waits: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def _answer(found: Response, conversation: Conversation) -> None:
-    """Say how the work on the newest message has ended."""
+    """Set how the work on the newest message ended."""
     end: Any = conversation.end
     found.termination = end["outcome"] or "max_turns"
     found.reason = end["reason"] or ""
@@ -93,13 +93,13 @@ def _answer(found: Response, conversation: Conversation) -> None:
 
 
 def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return messages with the images that are kept as files of the execution."""
+    """Return messages with images that are stored as artifacts of the execution."""
     find = KeptFiles(engine.store, execution).path
     return [with_data(one, find) for one in messages]
 
 
 def _usage(engine: Engine, execution: str) -> dict[str, Any]:
-    """Return what all calls of models used, together and by model; unknown costs are left out."""
+    """Return the usage of all model calls, in total and by model, without unknown costs."""
     entries = list(engine.events(execution))
     models = {model: _shown(one) for model, one in usage_by_model(entries).items()}
     return {**_shown(total_usage(entries)), "models": models}

@@ -1,4 +1,4 @@
-"""What a run of agents is given: the conversation so far, and variables."""
+"""Validation of the inputs of a run: the conversation so far, and context variables."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from flowengine.errors import UsageError
 
 
 def check_inputs(messages: Any, context_variables: Any) -> None:
-    """Check what a run is given, before anything is asked or opened.
+    """Check the inputs of a run before any model is called or environment opened.
 
     Args:
         messages: The conversation so far.
-        context_variables: By name.
+        context_variables: Variables by name.
 
     Raises:
-        UsageError: The message names what is wrong.
+        UsageError: The message names the invalid input.
     """
     if not isinstance(context_variables, dict) or not all(
         isinstance(key, str) for key in context_variables

@@ -1,4 +1,4 @@
-"""Sessions: conversations that several runs continue, each of which is one execution."""
+"""Sessions: conversations that several runs continue, each within a single execution."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
 
 LABEL = "session"
-"""The label that has its name."""
+"""The label that contains the name of the session."""
 _LONGEST = 60
 
 
 class SessionRequest(NamedTuple):
-    """What a run says in a session."""
+    """The inputs of a run in a session."""
 
     session: str
     id: str
-    """Of the execution."""
+    """Id of the execution."""
     flow: LoadedFlow
     message: str
     context: Mapping[str, Any]
@@ -36,15 +36,15 @@ class SessionRequest(NamedTuple):
 
 
 Operations = Generator[tuple[Any, str, tuple[Any, ...], dict[str, Any]], Any, "ExecutionResult"]
-"""Methods to call, each of which exists for an event loop, too: object, name, arguments. Receives
+"""Methods to call, as object, name, arguments. Each has a coroutine variant. The generator receives
 their results."""
 
 
 def session_id(name: str) -> str:
-    """Return the id of the execution that a session is.
+    """Return the id of a session's execution.
 
     Args:
-        name: Of the session.
+        name: Name of the session.
     """
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name)[:_LONGEST]
     if plain != name:
@@ -53,10 +53,10 @@ def session_id(name: str) -> str:
 
 
 def check_session(name: str, messages: Sequence[Mapping[str, Any]], id: str | None) -> None:
-    """Check what a run says in a session.
+    """Check the inputs of a run in a session.
 
     Raises:
-        UsageError: It is not one message of a user, as text; or the run has an id of its own.
+        UsageError: They are not a single text message of a user, or the run has its own id.
     """
     if not name.strip():
         raise UsageError(f"session is {name!r}", hint="give it a name: session='ana'")
@@ -80,11 +80,11 @@ def _is_text(content: Any) -> bool:
 
 
 def has_begun(engine: Engine, id: str) -> bool:
-    """Return whether there is a session.
+    """Return whether a session exists.
 
     Args:
-        engine: Would have it.
-        id: Of its execution.
+        engine: The engine whose store is searched.
+        id: Id of the session's execution.
     """
     try:
         engine.store.execution(id)
@@ -94,15 +94,17 @@ def has_begun(engine: Engine, id: str) -> bool:
 
 
 def continued(engine: Engine, request: SessionRequest) -> Operations:
-    """Say the next message in a session.
+    """Send the next message to a session.
+
+    An interrupted run is resumed first. If the agents have changed, the execution is moved to their
+    new flow.
 
     Args:
-        engine: Has the session.
-        said: The run.
+        engine: The engine with the session.
+        request: The inputs of the run.
 
     Returns:
-        What to call: a run that was interrupted goes on first; an execution of agents that have
-        changed is moved to their new flow.
+        The methods to call.
 
     Raises:
         UsageError: The session waits for a decision, has ended, or cannot be continued by these
@@ -113,7 +115,7 @@ def continued(engine: Engine, request: SessionRequest) -> Operations:
     if not result.ended and not result.waits:
         resumed: ExecutionResult = yield engine, "resume", (request.id,), objects
         if _newest(engine, request.id) == request.message:
-            return resumed  # who was not answered says it again
+            return resumed  # the message repeats the one that had no answer yet
         result = resumed
     _check_open(request, result)
     _check_variables(engine, request)
@@ -128,13 +130,13 @@ def continued(engine: Engine, request: SessionRequest) -> Operations:
 
 
 def failure(engine: Engine, result: ExecutionResult) -> dict[str, Any] | None:
-    """Return why the newest message of a session has no answer; None: it has one, or may get it.
+    """Return why a session's newest message has no answer, unless it has or awaits one.
 
-    The message is asked again if it is said again.
+    Sending the same message again retries it.
 
     Args:
-        engine: Has the session.
-        result: Of its execution.
+        engine: The engine with the session.
+        result: Result of its execution.
     """
     if result.ended or next_message(result.waits) is None:
         return None
@@ -144,10 +146,10 @@ def failure(engine: Engine, result: ExecutionResult) -> dict[str, Any] | None:
 
 
 def _newest(engine: Engine, execution: str) -> Any:
-    """Return what the user has said last."""
+    """Return the last message of the user."""
     found = conversations(engine, execution)[STEP]
     if not 0 <= found.asked < len(found.messages):
-        return None  # nothing was said, or a check refused it
+        return None  # no message yet, or a check refused it
     return found.messages[found.asked]["content"]
 
 
@@ -166,7 +168,7 @@ def _check_open(request: SessionRequest, result: ExecutionResult) -> None:
 
 
 def _check_variables(engine: Engine, request: SessionRequest) -> None:
-    """Refuse data that would be ignored: the session has its own since it began."""
+    """Reject data that would be ignored, because the session has stored other values."""
     kept = conversations(engine, request.id)[STEP].context
     first = engine.show(request.id)["inputs"]["context"]
     for name, value in request.context.items():
@@ -200,7 +202,7 @@ def driven(operations: Operations) -> ExecutionResult:
 
 
 async def driven_async(operations: Operations) -> ExecutionResult:
-    """Do the same on the running event loop."""
+    """Call methods like `driven`, on the running event loop."""
     given: Any = None
     while True:
         try:

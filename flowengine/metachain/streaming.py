@@ -1,6 +1,6 @@
-"""A run of agents as it happens: the parts of each reply, then the response.
+"""Streaming of a run: the parts of each reply as they arrive, then the response.
 
-Leaving the iteration stops the run; it is saved, if its engine keeps it, and can be resumed.
+Leaving the iteration stops the run. If its engine stores it, it can be resumed.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ class StreamPart:
     """A part of a run."""
 
     kind: Kind
-    """`start` and `end` of a reply; between them pieces of its `text`, its `reasoning` and the
-    arguments of its `call`s. `restart`: forget what came of the reply, it will `start`
-    again: it broke off, or what came as text was reasoning. `missed`: you took pieces too slowly to
-    get them all. `tool_call`: a tool is called, once more for each further attempt; `tool_result`:
-    what the model is told of a call, also of one that was not made. `handoff`: another agent takes
-    over. `question`: the run needs a decision; it comes again when more is known of it.
-    `response`: the last one. Of these five none is ever missed."""
+    """`start`, `end`: a reply begins or ends. In between come pieces of its `text`, its `reasoning`
+    and the arguments of each `call`. `restart`: discard the reply so far. Either it broke off, or
+    text turned out to be reasoning, and it will `start` again. `missed`: the loop was too slow to
+    receive all pieces. `tool_call`: a tool is called, once per attempt. `tool_result`: the result
+    of a call as sent to the model, even if the call was not made. `handoff`: another agent takes
+    over. `question`: the run needs a decision. It is repeated when its data changes. `response`:
+    the last part. The last five kinds are never missed."""
     agent: str = ""
-    """Name of the agent that speaks, calls, or hands over."""
+    """Name of the agent that replies, calls, or hands off."""
     text: str = ""
     """The next piece."""
     call: str = ""
-    """Id of the call; empty where no call of a model leads to a question."""
+    """Id of the call. Empty for a question that does not belong to a model's call."""
     tool: str = ""
-    """Its tool."""
+    """The called tool."""
     arguments: Mapping[str, Any] | None = None
-    """Of a `tool_call`: what the tool is given."""
+    """For `tool_call`: the arguments of the tool."""
     result: str = ""
-    """Of a `tool_result`: what the model is told, within the limits of the tool."""
+    """For `tool_result`: the result as sent to the model, within the limits of the tool."""
     error: str = ""
-    """Of a `tool_result`: type and message of what the call failed with; empty: it did not."""
+    """For `tool_result`: type and message of the error. Empty: the call succeeded."""
     to: str = ""
-    """Of a `handoff`: name of the agent that takes over."""
+    """For `handoff`: name of the agent that takes over."""
     wait: Mapping[str, Any] | None = None
-    """Of a `question`: as in `Response.waits`."""
+    """For `question`: the wait, as in `Response.waits`."""
     missed: int = 0
-    """How many parts were missed here."""
+    """Number of parts missed here."""
     response: Response | None = None
-    """What the run gives back, in the last part."""
+    """The response of the run, in the last part."""
     execution: str = ""
     """Id of the execution."""
 
@@ -74,9 +74,9 @@ class _Parts:
     """The parts of one run that have arrived.
 
     Args:
-        engine: Runs it.
+        engine: The engine that runs it.
         work: The run.
-        on_arrival: Called, on any thread, when there is another.
+        on_arrival: Called on any thread when another part arrives.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class _Parts:
         self._end = engine.subscribe(self._put, output=True)
 
     def take(self, *, wait: bool = False) -> StreamPart | None:
-        """Return the next one; None: there is none, or if it waits, none will come."""
+        """Return the next part, or None if there is none. With `wait`, None means the end."""
         while not self._next:
             update = self._backlog.take(wait=wait)
             if update is None:
@@ -117,7 +117,7 @@ class _Parts:
         return StreamPart(cast(Kind, event.kind), event.agent, **said, execution=self._execution)
 
     def close(self) -> None:
-        """Add no more, once all that was told so far has arrived."""
+        """Stop adding parts after those already published."""
         self._end(None)
         self._backlog.close()
 
@@ -127,12 +127,12 @@ class _Parts:
 
 
 def stream(engine: Engine, work: Work, operations: Operations) -> Generator[StreamPart, None, None]:
-    """Run agents on a thread and yield what comes; see `Runner.stream`.
+    """Run agents on a thread, and yield the parts for `Runner.stream`.
 
     Args:
-        engine: Runs them.
+        engine: The engine that runs them.
         work: The run.
-        operations: Begin the run, or continue it.
+        operations: Methods that start or continue the run.
     """
     parts = _Parts(engine, work)
     run = _Run(work.run_async(engine, operations), parts.close)
@@ -148,12 +148,12 @@ def stream(engine: Engine, work: Work, operations: Operations) -> Generator[Stre
 async def stream_async(
     engine: Engine, work: Work, operations: Operations
 ) -> AsyncGenerator[StreamPart, None]:
-    """Run agents on the running event loop and yield what comes; see `Runner.stream_async`.
+    """Run agents on the running event loop, and yield the parts for `Runner.stream_async`.
 
     Args:
-        engine: Runs them.
+        engine: The engine that runs them.
         work: The run.
-        operations: Begin the run, or continue it.
+        operations: Methods that start or continue the run.
     """
     loop = asyncio.get_running_loop()
     arrived = asyncio.Event()
@@ -182,11 +182,11 @@ def _last(response: Response) -> StreamPart:
 
 
 class _Run:
-    """A run on an event loop of its own, in a thread.
+    """A run on a separate event loop, in a thread.
 
     Args:
         work: The run.
-        on_end: Called when it has ended, however.
+        on_end: Called when it has ended in any way.
     """
 
     def __init__(self, work: Coroutine[Any, Any, Response], on_end: Callable[[], object]) -> None:
@@ -203,13 +203,13 @@ class _Run:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it, if it has not ended; return when everything of it has."""
+        """Stop the run unless it has ended, and return when it has ended completely."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()
 
     def result(self) -> Response:
-        """Return what it gave, or raise what it raised."""
+        """Return the result of the run, or raise its error."""
         return self._task.result()
 
     def _drive(self) -> None:

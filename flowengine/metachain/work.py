@@ -1,4 +1,4 @@
-"""One run of agents: what an engine is given for it, and how its result is read."""
+"""One run of agents: its inputs for an engine, and the interpretation of its result."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 
 class AgentRunFailed(FlowEngineError):
-    """A run of agents failed: no model answered, or something around it broke.
+    """A run of agents failed, because no model replied or for another reason.
 
     Args:
-        error: As the execution has it: `type`, `message`, `data`, `cause`.
-        execution: Id of the execution; `Engine.retry` goes on with it, if its store is kept.
+        error: Error of the execution: `type`, `message`, `data`, `cause`.
+        execution: Id of the execution. `Engine.retry` continues it if its store is kept.
     """
 
     def __init__(self, error: Mapping[str, Any], execution: str) -> None:
@@ -58,13 +58,13 @@ class AgentRunFailed(FlowEngineError):
 
 
 class _Images:
-    """The images of messages, which are kept when there is an execution to keep them for."""
+    """The images of messages, stored once the execution exists."""
 
     def __init__(self) -> None:
         self.files: list[tuple[bytes, str]] = []
 
     def put(self, source: bytes, name: str) -> Mapping[str, Any]:
-        """Note a file, and return how it is named."""
+        """Record a file, and return its reference."""
         self.files.append((source, name))
         return {"sha256": sha256(source).hexdigest()}
 
@@ -73,14 +73,14 @@ class Work:
     """One run.
 
     Args:
-        logger: Is told what happens.
-        described: Its agents.
-        id: Of the execution.
+        logger: Receives log events.
+        described: The flow of its agents.
+        id: Id of the execution.
         inputs: `messages` and `context`.
         live: Objects among the context variables.
-        resources: More objects for functions.
-        labels: Of the execution.
-        session: The conversation that it continues, if there is one.
+        resources: Further objects for functions.
+        labels: Labels of the execution.
+        session: The session that it continues, if any.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Work:
         options: RunOptions,
         how: flows.How,
     ) -> Self:
-        """Return a run that begins; one with a session continues it, if there is one."""
+        """Return a new run, or the continuation of an existing session."""
         variables = {} if context_variables is None else context_variables
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
@@ -148,26 +148,26 @@ class Work:
         context_variables: Mapping[str, Any] | None,
         resources: Mapping[str, Any] | None,
     ) -> Self:
-        """Return a run that an engine has kept."""
+        """Return a run from the store of an engine."""
         shown = engine.show(execution)
         live = {key: one for key, one in (context_variables or {}).items() if not is_plain(one)}
         described = flows.described(agents, chat=LABEL in shown["labels"])
         return cls(logger, described, shown["execution"], shown["inputs"], live, resources or {})
 
     def run(self, engine: Engine, operations: Operations) -> Response:
-        """Carry out what begins it or continues it, and return its response."""
+        """Start or continue the run, and return its response."""
         with self._reported(engine):
             result = driven(operations)
         return self._response(engine, result)
 
     async def run_async(self, engine: Engine, operations: Operations) -> Response:
-        """Do the same on the running event loop."""
+        """Start or continue the run like `run`, on the running event loop."""
         with self._reported(engine):
             result = await driven_async(operations)
         return self._response(engine, result)
 
     def begun(self, engine: Engine) -> Operations:
-        """Begin it; or say its message in a session that there is."""
+        """Start the run, or send its message to an existing session."""
         request = self._next(engine)
         if request is not None:
             return (yield from continued(engine, request))
@@ -176,7 +176,7 @@ class Work:
         return result
 
     def resumed(self, engine: Engine) -> Operations:
-        """Continue it, if it has not ended well."""
+        """Continue the run, unless it has succeeded."""
         result: ExecutionResult = engine.result(self.id)
         if result.status == "failed" or not result.ended:
             name = "retry" if result.ended else "resume"
@@ -184,14 +184,14 @@ class Work:
         return result
 
     def _next(self, engine: Engine) -> SessionRequest | None:
-        """Return what it says in a session that there is; None: there is none."""
+        """Return the request to an existing session, or None without a session."""
         if self.session is None or not has_begun(engine, self.id):
             return None
         message, context = self.inputs["messages"][0]["content"], self.inputs["context"]
         return SessionRequest(self.session, self.id, self.flow, message, context, self.resources)
 
     def _starting(self, engine: Engine) -> Starting:
-        """Return the request to start it: images of messages are files of the execution."""
+        """Return the request to start the run, with images of messages as artifacts."""
         images = _Images()
         kept = [with_kept(message, images) for message in self.inputs["messages"]]
         inputs = {**self.inputs, "messages": kept}
@@ -199,12 +199,12 @@ class Work:
         return starting._replace(files=images.files)
 
     def events(self, engine: Engine) -> AgentEvents:
-        """Return what reads the events of this run, which may have begun already."""
+        """Return the source of this run's agent events. The run may have started already."""
         return AgentEvents(self.flow.compiled, self.id, conversations(engine, self.id))
 
     @contextmanager
     def _reported(self, engine: Engine) -> Iterator[None]:
-        """Report to the logger what this run does."""
+        """Report the actions of this run to the logger."""
         end = engine.subscribe(Reporter(self.logger, self.events(engine)))
         try:
             yield
@@ -212,7 +212,7 @@ class Work:
             end()
 
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:
-        """Return what a run gives back; one that failed raises."""
+        """Return the response of a run, or raise if the run failed."""
         if result.status in {"failed", "cancelled"}:
             error = result.error or {"type": "Cancelled", "message": "the run was cancelled"}
             raise AgentRunFailed(error, result.execution)

@@ -1,4 +1,4 @@
-"""The place that approves and runs calls of tools: registry, approval, execution, observers.
+"""Approval and execution of tool calls: registry, decisions, execution, observers.
 
     from flowengine.tool_environment import LocalEnvironment, tool
 
@@ -13,7 +13,7 @@
             {"tool_call_id": "1", "tool_name": "add", "args": {"a": 1, "b": 2}}
         )
 
-Nothing is loaded before it is used.
+Everything is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _HOMES = {
     "tools": ("Tool", "create_tool_instance", "tool"),
     "websocket_client": ("WebSocketClient",),
 }
-"""Module → what of it is here; the rest is in `flowengine.sdk.tool_calls`."""
+"""Module → names exported from it. The others come from `flowengine.sdk.tool_calls`."""
 
 __all__ = [
     "AbortSignal",

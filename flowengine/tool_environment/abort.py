@@ -1,4 +1,4 @@
-"""Abort: the signal that a running tool holds, and the controller that sets it."""
+"""Abort signals, which running tools observe, and the controllers that set them."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from flowengine.sdk.background import refuse_in_loop
 
 
 class Aborted(Exception):
-    """Raised by `AbortSignal.check` in a tool that is to stop."""
+    """Raised by `AbortSignal.check` in a tool that must stop."""
 
 
 class AbortSignal:
-    """Tells a tool that it is to stop. Every call has its own; it may be used on any thread."""
+    """Signals a tool to stop. Every call has its own signal, which any thread can use."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], object]] = []
         self.reason = ""
-        """Why it is to stop: `aborted`, `timed_out`."""
+        """The reason: `aborted` or `timed_out`."""
 
     @property
     def aborted(self) -> bool:
-        """Whether the tool is to stop."""
+        """Whether the tool must stop."""
         return self._event.is_set()
 
     def check(self) -> None:
-        """Raise `Aborted` if the tool is to stop.
+        """Raise `Aborted` if the tool must stop.
 
         Raises:
-            Aborted: It is to stop.
+            Aborted: The tool must stop.
         """
         if self.aborted:
             raise Aborted(self.reason)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait on a thread until the tool is to stop; return whether it is.
+        """Block the thread until the tool must stop, and return whether it must.
 
         Args:
-            timeout: Seconds to wait at most.
+            timeout: Maximum seconds to wait.
 
         Raises:
-            RuntimeError: A coroutine calls it; it would block the loop that is to abort it.
+            RuntimeError: The thread runs an event loop, which this would block.
         """
         refuse_in_loop(None, "async_wait()")
         return self._event.wait(timeout)
 
     async def async_wait(self) -> None:
-        """Wait in a coroutine until the tool is to stop."""
+        """Wait in a coroutine until the tool must stop."""
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
         forget = self.listen(lambda: loop.call_soon_threadsafe(event.set))
@@ -60,13 +60,13 @@ class AbortSignal:
             forget()
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call a function when the tool is to stop; at once if it already is.
+        """Call a function when the tool must stop, or immediately if it must already.
 
         Args:
-            listener: Called on the thread that aborts; it must not block.
+            listener: Called on the thread that aborts. It must not block.
 
         Returns:
-            A function that takes the listener back.
+            A function that removes the listener.
         """
         with self._lock:
             if not self.aborted:
@@ -82,16 +82,16 @@ class AbortSignal:
 
 
 class AbortController:
-    """Sets a signal, once."""
+    """Sets a signal once."""
 
     def __init__(self) -> None:
         self.signal = AbortSignal()
 
     def abort(self, reason: str = "aborted") -> None:
-        """Set the signal; a second time changes nothing.
+        """Set the signal. Further calls have no effect.
 
         Args:
-            reason: What the tool can read as `signal.reason`.
+            reason: The reason, which the tool can read as `signal.reason`.
         """
         signal = self.signal
         with signal._lock:

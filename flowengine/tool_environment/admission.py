@@ -1,4 +1,4 @@
-"""Takes calls in: checks them, finds their tools, and knows those that were here before."""
+"""Admission of calls: validation, tool lookup, and recognition of earlier calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """Takes in the calls of one environment.
+    """Admits the calls of one environment.
 
     Args:
         parts: The environment's parts.
@@ -36,7 +36,7 @@ class Admission:
         self._environment = environment
 
     async def admit(self, given: Any) -> Call | EnvironmentResponse:
-        """Find or take a call, or say what is wrong with it."""
+        """Return a new or known call, or an error response."""
         if isinstance(given, str):
             found = self._parts.calls.get(given)
             return found or invalid(given, "", f"there is no call '{given}'", "unknown_call")
@@ -49,13 +49,13 @@ class Admission:
         return self._known(made) or self._made_before(made) or await self.take(made)
 
     def _known(self, made: ToolCall) -> Call | EnvironmentResponse | None:
-        """Return the call that has this id already, if it is the same; another one is refused."""
+        """Return the known call with this id if it is the same, or an error response."""
         found = self._parts.calls.get(made.tool_call_id)
         if found is None:
             return None
         if found.tool == made.tool_name:
             if found.is_loading and found.arriving is not None:
-                # Without arguments it stands for those that have arrived.
+                # Without arguments, it stands for those that have arrived.
                 found.arriving.update(made.args or None, None, is_final=True)
                 return found
             if digest_of(found.args) == digest_of(made.args):
@@ -65,7 +65,7 @@ class Admission:
         return error_response(found, "duplicate_call", "another call has this id already")
 
     async def take(self, made: ToolCall) -> Call | EnvironmentResponse:
-        """Register a call: its tool is looked up, and a new instance made for it."""
+        """Register a call, with a new instance of its tool."""
         parts = self._parts
         definition = await self._parts.registry.find(made.tool_name)
         if definition is None:
@@ -77,7 +77,7 @@ class Admission:
             return self._unknown(made)
         call.instance.environment = self._environment
         call.arriving = Arriving(call)
-        with parts.lock:  # somebody may have brought the same call meanwhile
+        with parts.lock:  # another thread may have registered the same call
             there = parts.calls.get(call.id)
             is_first = there is None or _may_change(there)
             if is_first:
@@ -88,7 +88,7 @@ class Admission:
         return call
 
     def _made_before(self, made: ToolCall) -> EnvironmentResponse | None:
-        """Refuse a call that is not the one which an earlier process made with this id."""
+        """Reject a call that differs from the one that an earlier process made with this id."""
         kept = self._parts.journal.find(made.tool_call_id)
         if kept is None or (kept["tool"], kept["digest"]) == (made.tool_name, digest_of(made.args)):
             return None
@@ -109,7 +109,7 @@ class Admission:
 
 
 def _may_change(call: Call) -> bool:
-    """Return whether a call was only asked about so far, so that it may still be another one."""
+    """Return whether a call was only submitted for approval, so that it can still change."""
     return call.provisional and not call.started
 
 
@@ -120,10 +120,10 @@ def finalise(call: Call) -> None:
 
 
 def validated(call: Any) -> ToolCall:
-    """Return a call as an object of its own.
+    """Return a validated copy of a call.
 
     Raises:
-        CallError: Everything that is wrong with it.
+        CallError: The message lists everything that is wrong.
     """
     if isinstance(call, ToolCall):
         call = call.model_dump()

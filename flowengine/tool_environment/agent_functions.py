@@ -1,7 +1,7 @@
-"""Tools as Python functions whose calls go through an environment: what agents are given.
+"""Tools of an environment as Python functions for agents.
 
-An agent calls the functions as any others. Each call becomes a `ToolCall`, which the environment
-approves and runs; what it answers is what the model is told.
+An agent calls them like any other functions. Each call becomes a `ToolCall`, which the environment
+approves and runs. The model receives its response.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from flowengine.agents.agent import Result
 
 STEP = "step_of_call"
-"""The parameter by which the engine says which step makes a call."""
+"""Name of the parameter that receives the step of the call."""
 
 
 def through(environment: Environment, tools: Iterable[Any]) -> list[Callable[..., Any]]:
     """Return functions for an agent that make their calls through an environment.
 
     Args:
-        environment: Approves and runs the calls; a `LocalEnvironment` must have the tools.
+        environment: Approves and runs the calls. A `LocalEnvironment` must have the tools.
         tools: Functions, classes with `execute`, or instances of these.
 
     Returns:
         A coroutine function for each tool, with its name, description and arguments.
 
     Raises:
-        UsageError: The environment lacks a method.
-        RegistrationError: One is not a tool.
+        UsageError: A method of the environment is missing.
+        RegistrationError: One of the values is not a tool.
     """
     checked = check_environment(environment)
     return [_function(checked, define(each)) for each in tools]
@@ -56,7 +56,7 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
     options.effect = definition.options.effect
     options.supports_parallel_execution = definition.options.supports_parallel_execution
     if getattr(environment, "keeps_calls", False):
-        options.on_crash = "retry"  # the environment knows what came of a call, the engine does not
+        options.on_crash = "retry"  # the environment records the outcome of calls
     source = definition.function
     hints = resolved_hints(source)
     hints.pop("return", None)
@@ -79,7 +79,7 @@ def _function(environment: Environment, definition: ToolDefinition) -> Callable[
 
 
 def _plain(value: Any) -> Any:
-    """Return an argument as the model gave it: agents have converted it already."""
+    """Return an argument in the form sent by the model. Agents have converted it already."""
     if isinstance(value, set | frozenset):
         return [_plain(item) for item in value]
     if isinstance(value, bytes):

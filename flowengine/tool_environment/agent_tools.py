@@ -1,4 +1,4 @@
-"""Agents as tools of an environment: the same gate, observers and abort."""
+"""Agents as tools of an environment, with the same approval, observers and abort."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def asking(source: AgentAsTool) -> Callable[..., Any]:
     """Return the function of an agent that is a tool.
 
     Args:
-        source: What `Agent.as_tool` returned.
+        source: The result of `Agent.as_tool`.
     """
 
     async def ask(prompt: str) -> Any:
         """Ask the agent.
 
         Args:
-            prompt: What it is asked, with all that it has to know.
+            prompt: The request, with all necessary information.
         """
         from flowengine.metachain import Runner
 

@@ -1,4 +1,4 @@
-"""Who is asked whether a call may run, and how the answer is read: doubt means no."""
+"""Approval of calls by a callback, and validation of decisions. In doubt, a call is rejected."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from flowengine.tool_environment.signatures import faults
 from flowengine.tool_environment.turns import Turns
 
 AUTO = "auto"
-"""Who approves where nobody is there to be asked."""
+"""Recorded approver of calls that are approved automatically."""
 
 Callback = Callable[[ToolCall], Any]
 
 
 class CallbackAuthority:
-    """Asks a callback; without one it approves by itself.
+    """Requests decisions from a callback. Without a callback, it approves every call.
 
     Args:
         callback: Takes the call and returns an `ApprovalResponse`, a mapping with the same fields,
-            or a boolean; may be a coroutine function. None: every call is approved.
-        timeout: Seconds that the callback may take; None: any time.
+            or a boolean. It can be a coroutine function. None: every call is approved.
+        timeout: Maximum seconds for the callback. None: unlimited.
 
     Raises:
         RegistrationError: The callback cannot be called with one argument.
@@ -45,16 +45,17 @@ class CallbackAuthority:
         self.callback = callback
         self._timeout = timeout
         self._turns = None if callback is None or is_coroutine_function(callback) else Turns(1)
-        """A callback that blocks, such as one that asks at a terminal, gets one call at a time."""
+        """A blocking callback, such as a prompt at a terminal, receives one call at a time."""
 
     async def approve_tool(self, call_: ToolCall) -> EnvironmentResponse:
-        """Ask about a call; nothing runs.
+        """Request a decision about a call, without running it.
 
         Args:
             call_: The call.
 
         Returns:
-            The decision. Whatever is no clear yes is a no, with the reason as feedback.
+            The decision. Anything other than a valid approval is a rejection, with the reason as
+            feedback.
         """
         if self.callback is None:
             return EnvironmentResponse(result=ApprovalResponse(approved=True, by=AUTO))
@@ -80,16 +81,16 @@ class CallbackAuthority:
 
 
 def no(why: str) -> ApprovalResponse:
-    """Return a rejection for a reason that is not the decider's own."""
+    """Return a rejection for a reason other than the approver's."""
     return ApprovalResponse(approved=False, feedback=why[:2000])
 
 
 def read_decision(given: Any, who: str) -> ApprovalResponse:
-    """Read an answer strictly; one that cannot be read is a no that says why.
+    """Validate a decision. An invalid one becomes a rejection with the reason.
 
     Args:
-        given: What was answered.
-        who: Who answered, for the reason.
+        given: The decision.
+        who: Its source, for the reason.
     """
     try:
         return parse_decision(given)
@@ -98,16 +99,16 @@ def read_decision(given: Any, who: str) -> ApprovalResponse:
 
 
 def parse_decision(given: Any) -> ApprovalResponse:
-    """Read an answer strictly.
+    """Validate a decision.
 
     Args:
         given: An `ApprovalResponse`, a mapping with its fields, or a boolean.
 
     Returns:
-        A copy of its own: whoever gave it cannot change it any more.
+        A copy, which later changes to the original do not affect.
 
     Raises:
-        DecisionError: It is none of these; the message names the fields.
+        DecisionError: The value has another form. The message names the invalid fields.
     """
     if isinstance(given, EnvironmentResponse):
         if given.error is not None:
@@ -129,7 +130,7 @@ def parse_decision(given: Any) -> ApprovalResponse:
 
 
 def check_callback(callback: Any, arguments: int, what: str) -> None:
-    """Refuse what cannot be called with so many arguments.
+    """Check that a callback can be called with a number of arguments.
 
     Raises:
         RegistrationError: It cannot.
@@ -143,5 +144,5 @@ def check_callback(callback: Any, arguments: int, what: str) -> None:
             f"{what} is called with {arguments} argument{'s' if arguments > 1 else ''}; "
             f"{getattr(callback, '__name__', callback)!s} does not take them"
         ) from None
-    except ValueError:  # a function of C, without a signature
+    except ValueError:  # a C function without a signature
         return

@@ -1,4 +1,4 @@
-"""One call on its way: its stages, its arguments, and how it stands."""
+"""One call in progress: its stages, its arguments, and its state."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ Stage = Literal[
 ]
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""The stages of a call in their order."""
-_REPEATED: frozenset[Stage] = frozenset({"parameters_updated", "approval"})  # asked anew
+"""The stages of a call, in order."""
+_REPEATED: frozenset[Stage] = frozenset({"parameters_updated", "approval"})
 
 Stop = Literal["aborted", "timed_out"]
 
 
 current: ContextVar[Call | None] = ContextVar("call", default=None)
-"""The call whose tool runs here: what it calls itself runs within its turn."""
+"""The call whose tool runs in this context. Calls that the tool makes run within its turn."""
 
 
 class Grant(NamedTuple):
-    """What was approved: it holds for this version of the tool and these arguments."""
+    """An approval in advance, limited to one version of the tool and these arguments."""
 
     version: str
     digest: str
@@ -52,50 +52,50 @@ class Grant(NamedTuple):
 
 
 class Incoming(Protocol):
-    """Takes the arguments of a call as they arrive."""
+    """Receives the arguments of a call as they arrive."""
 
     fault: str | None
     """Why the final arguments cannot be used."""
 
     def update(self, args: dict[str, Any] | None, text: str | None, *, is_final: bool) -> None:
-        """Take what has arrived."""
+        """Process newly arrived arguments."""
 
     @property
     def is_shown(self) -> bool:
-        """Whether nothing of it is under way."""
+        """Whether no view is in progress."""
 
     async def end(self) -> None:
-        """Wait until nothing of it is under way."""
+        """Wait until no view is in progress."""
 
 
 class Call:
-    """A call that an environment has taken.
+    """A call that an environment has admitted.
 
     Args:
-        call: As it was made.
-        feed: Is told of each stage.
-        lock: Guards what more than one thread changes.
+        call: The call as requested.
+        feed: Receives a message about each stage.
+        lock: Guards attributes that several threads change.
     """
 
     def __init__(self, call: ToolCall, feed: Feed, lock: threading.RLock) -> None:
         self.id = call.tool_call_id
         self.tool = call.tool_name
         self.args: dict[str, Any] = copy(call.args)
-        """As the caller gave them."""
+        """Arguments from the caller."""
         self.masked: dict[str, Any] = {}
-        """As the engine keeps them, and as whoever is asked sees them: without secrets."""
+        """Arguments without secrets, for the engine and the approver."""
         self.changed: dict[str, Any] | None = None
-        """As somebody changed them before approving."""
+        """Arguments as edited before the approval."""
         self.granted: Grant | None = None
-        """What somebody has approved who was asked before the call is made."""
+        """An approval given before the call is made."""
         self.decision: ApprovalResponse | None = None
-        """What was decided about it in this process."""
+        """The decision made in this process."""
         self.execution = ""
         """Id of its execution."""
         self.replayed = False
         """Whether an earlier process made the call."""
         self.context: Context = copy_context()
-        """That of whoever makes the call: its tool runs there."""
+        """Context of the caller, in which the tool runs."""
         self.stage: Stage = "tool_registered"
         self.is_loading = True
         self.definition: ToolDefinition | None = None
@@ -103,16 +103,16 @@ class Call:
         self.arriving: Incoming | None = None
         self.controller = AbortController()
         self.question: Future[ApprovalResponse] | None = None
-        """Open while somebody is asked."""
+        """The open question, if any."""
         self.response: Future[EnvironmentResponse] = Future()
-        self.response.set_running_or_notify_cancel()  # nobody who stops waiting cancels it
+        self.response.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
         self.provisional = False
-        """It came in to be approved only; it may still be made with other arguments."""
+        """Whether the call was only submitted for approval, and can still change its arguments."""
         self.started = False
-        """Whether `execute_tool` has taken it up."""
+        """Whether `execute_tool` has started it."""
         self.running = False
         self.turns: Turns | None = None
-        """Of the calls that its own tool makes."""
+        """Turns of the calls that its own tool makes."""
         self.produced: list[str] = []
         self.stop: Stop | None = None
         self._ended = False
@@ -126,13 +126,13 @@ class Call:
 
         Args:
             stage: The stage.
-            **fields: The rest of its message.
+            **fields: Further fields of the message.
 
         Raises:
-            RuntimeError: It does not follow from where the call is.
+            RuntimeError: The stage does not follow the current one.
         """
         steps = STAGES.index(stage) - STAGES.index(self.stage)
-        # Rejected, invalid, or aborted before it began: a result, but nothing ran.
+        # Rejected, invalid, or aborted before it started: a result without a run.
         ends = steps > 0 and stage == "result"
         if not (ends or steps == 1 or (steps == 0 and stage in _REPEATED)):
             raise RuntimeError(f"call {self.id}: {stage} does not follow {self.stage}")
@@ -143,8 +143,8 @@ class Call:
         """Publish a message about the call.
 
         Args:
-            kind: What it tells.
-            **fields: The rest of the message.
+            kind: Type of the message.
+            **fields: Further fields of the message.
         """
         self._feed.publish(kind, tool_call_id=self.id, tool_name=self.tool, **fields)
 
@@ -154,12 +154,12 @@ class Call:
 
     @property
     def options(self) -> ToolOptions:
-        """What its tool says of itself."""
+        """The options of its tool."""
         assert self.definition is not None
         return self.definition.options
 
     def view(self) -> ToolCall:
-        """Return the call as it stands, as a copy."""
+        """Return a copy of the call in its current state."""
         return ToolCall(
             tool_call_id=self.id,
             tool_name=self.tool,
@@ -169,22 +169,22 @@ class Call:
         )
 
     def take_up(self) -> bool:
-        """Note that somebody runs the call; return False if somebody does already."""
+        """Mark the call as started. Return False if it was started already."""
         with self._lock:
             taken, self.started = self.started, True
             return not taken
 
     def turns_within(self, limit: int) -> Turns:
-        """Return who may run beside whom among the calls that its tool makes."""
+        """Return the turns of the calls that its tool makes."""
         with self._lock:
             if self.turns is None:
                 self.turns = Turns(limit)
             return self.turns
 
     def forget(self) -> None:
-        """End the last stage, and drop what only a call needs that is under way.
+        """Enter the last stage, and drop everything that only a call in progress needs.
 
-        Many are remembered for their results.
+        Many ended calls are kept for their results.
         """
         self.move("disposal")
         self.instance = None
@@ -197,7 +197,7 @@ class Call:
     # Stopping
 
     def halt(self, why: Stop) -> bool:
-        """Stop the call, on any thread; return False if it has ended, or is stopped already."""
+        """Stop the call, on any thread. Return False if it has ended or was stopped already."""
         with self._lock:
             if self._ended or self.stop is not None or self.response.done():
                 return False
@@ -207,7 +207,7 @@ class Call:
         return True
 
     def end(self) -> bool:
-        """Note that the tool has ended by itself; return False if it was stopped before."""
+        """Record that the tool ended by itself. Return False if the call was stopped before."""
         with self._lock:
             if self.stop is not None:
                 return False
@@ -215,7 +215,7 @@ class Call:
             return True
 
     async def unless_stopped(self, work: asyncio.Future[Any]) -> bool:
-        """Wait until some work has ended, or the call is to stop; return whether the work has."""
+        """Wait until work ends or the call must stop, and return whether the work has ended."""
         stopped = asyncio.wrap_future(self._stopped)
         try:
             await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -224,7 +224,7 @@ class Call:
         return work.done()
 
     def decide(self, decision: ApprovalResponse) -> bool:
-        """Answer the open question, on any thread; return False if there is none any more."""
+        """Answer the open question, on any thread. Return False if it is no longer open."""
         with self._lock:
             question = self.question
             if question is None or question.done():
@@ -234,11 +234,11 @@ class Call:
 
 
 _ENDED = AbortController()
-"""Of calls that have ended; nobody holds its signal."""
+"""Shared by ended calls, whose signal is no longer used."""
 
 
 def digest_of(args: Any) -> str:
-    """Return a digest of arguments: the same for all ways to write the same data."""
+    """Return a digest of arguments, which is equal for equal data."""
     text = json.dumps(args, sort_keys=True, separators=(",", ":"), default=_encoded)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Interfaces that follow calls and answer questions."""
+"""Clients: interfaces that follow calls and answer questions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _END = 1.0
 
 
 class Followed(Protocol):
-    """What a client follows, and what it can do there."""
+    """The interface of an environment for its client."""
 
     feed: Feed
 
@@ -26,22 +26,22 @@ class Followed(Protocol):
         """Answer an open question."""
 
     def abort_step(self) -> None:
-        """Abort all calls that are under way."""
+        """Abort all calls in progress."""
 
     def abort_call(self, call_id: str) -> bool:
         """Abort one call."""
 
 
 class EnvironmentClient(Protocol):
-    """An interface. It reads at its own pace, so it cannot slow a tool."""
+    """A client. It reads at its own pace, so it cannot slow down a tool."""
 
     decides: bool
-    """Whether it answers questions; if not, it only looks on."""
+    """Whether it answers questions. If not, it only observes."""
 
     async def follow(self, link: Link) -> None:
         """Read messages until there are no more.
 
-        It runs as a task as long as this is the environment's client.
+        This runs as a task while the client is set in the environment.
 
         Args:
             link: The connection to the environment.
@@ -49,18 +49,17 @@ class EnvironmentClient(Protocol):
 
 
 class Link:
-    """What a client has of its environment."""
+    """The connection of a client to its environment."""
 
     def __init__(self, environment: Followed) -> None:
         self._environment = environment
         self._read = 0
 
     async def texts(self, after: int | None = None) -> AsyncIterator[str]:
-        """Yield messages as JSON texts, as they come.
+        """Yield messages as JSON texts, as they arrive.
 
         Args:
-            after: Number of the last message that is known already; default: the last that was
-                read here.
+            after: Number of the last known message. Default: the last one read through this link.
         """
         start = self._read if after is None else after
         async for text in self._environment.feed.follow(start):
@@ -68,23 +67,27 @@ class Link:
             yield text
 
     async def messages(self, after: int | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Yield messages as maps; see `texts`."""
+        """Yield messages as dicts, as they arrive.
+
+        Args:
+            after: As for `texts`.
+        """
         async for text in self.texts(after):
             yield json.loads(text)
 
     async def closed(self) -> None:
-        """Wait until there are no more messages to come."""
+        """Wait until no further messages can arrive."""
         await self._environment.feed.until_closed()
 
     def receive(self, message: Any, by: str = "client") -> dict[str, Any]:
-        """Take a message of the client, and return the answer to it.
+        """Process a message from the client, and return the answer to it.
 
-        `{"type": "decide", "tool_call_id": …, "decision": {…}}` answers a question;
-        `{"type": "abort"}` aborts what runs, or with `tool_call_id` one call.
+        `{"type": "decide", "tool_call_id": …, "decision": {…}}` answers a question.
+        `{"type": "abort"}` aborts all calls in progress, or one call if it contains `tool_call_id`.
 
         Args:
             message: The message.
-            by: Who sent it.
+            by: The sender.
         """
         if not isinstance(message, Mapping):
             return _refused("invalid_message", "a message is a map with a type")
@@ -110,10 +113,10 @@ def _refused(code: str, message: str) -> dict[str, Any]:
 
 
 class Following:
-    """Runs the client of an environment as a task of whatever loop uses the environment.
+    """Runs the client of an environment as a task, on the loop that uses the environment.
 
     Args:
-        environment: What it follows.
+        environment: The environment to follow.
         client: The client.
 
     Raises:
@@ -135,7 +138,7 @@ class Following:
         return getattr(self.client, "decides", True) is not False
 
     def start(self) -> None:
-        """Start the task where a loop runs, unless it runs, or has run to its end, already."""
+        """Start the task if a loop is running, unless the task was started before."""
         if running_loop() is None:
             return
         if self._task is None or self._task.get_loop().is_closed():
@@ -151,7 +154,7 @@ class Following:
             )
 
     def stop(self) -> None:
-        """End the task at once."""
+        """Cancel the task."""
         if self._task is not None and not self._task.get_loop().is_closed():
             self._task.cancel()
 
@@ -163,7 +166,7 @@ class Following:
 
 
 class MemoryClient:
-    """Keeps all messages in a list; for tests and for interfaces in the same process.
+    """Collects all messages in a list, for tests and for interfaces in the same process.
 
     Args:
         decides: Whether questions are left to it.
@@ -175,11 +178,11 @@ class MemoryClient:
         self.link: Link | None = None
 
     async def follow(self, link: Link) -> None:
-        """Keep what comes."""
+        """Collect arriving messages."""
         self.link = link
         async for message in link.messages():
             self.messages.append(message)
             self.received(message)
 
     def received(self, message: dict[str, Any]) -> None:
-        """Look at a message; for classes that derive from this one."""
+        """Process a message. Subclasses override this."""

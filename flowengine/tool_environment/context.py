@@ -1,4 +1,4 @@
-"""What a tool may use while it runs."""
+"""The context of a running tool."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from flowengine.tool_environment.abort import AbortSignal
 from flowengine.tool_environment.state import ToolState
 
 REPORTS = 32
-"""Reports that wait to be published; of more than these the oldest are dropped."""
+"""Maximum unpublished reports. The oldest are dropped first."""
 PAUSE = 0.05
-"""Seconds between two lots of reports."""
+"""Seconds between two batches of reports."""
 PRODUCED = 256 * 1024
-"""Characters kept of what a tool has produced."""
+"""Maximum characters kept of a tool's partial output."""
 
 
 class Progress:
-    """Takes reports on any thread, and publishes them in lots on the loop of the call.
+    """Takes reports on any thread, and publishes them in batches on the loop of the call.
 
     Args:
-        publish: Publishes one report, with how many were dropped before it.
+        publish: Publishes one report, with the number of reports dropped before it.
     """
 
     def __init__(self, publish: Callable[[Any, int], object]) -> None:
@@ -38,7 +38,7 @@ class Progress:
         self._closed = False
 
     def report(self, what: Any) -> None:
-        """Take a report; it costs about a microsecond."""
+        """Add a report. This takes about a microsecond."""
         with self._lock:
             if self._closed:
                 return
@@ -51,7 +51,7 @@ class Progress:
             self._loop.call_soon_threadsafe(self._lot)
 
     def _lot(self) -> None:
-        """Publish what waits, and look again after a pause."""
+        """Publish a batch, and check again after a pause."""
         if self._flush():
             self._loop.call_later(PAUSE, self._lot)
 
@@ -66,21 +66,21 @@ class Progress:
         return bool(reports)
 
     def close(self) -> None:
-        """Publish what still waits; later reports are dropped."""
+        """Publish the remaining reports, and drop later ones."""
         self._flush()
         with self._lock:
             self._closed = True
 
 
 class ToolContext:
-    """What a tool may use while it runs.
+    """The context of a running tool.
 
     Attributes:
-        signal: Says when the tool is to stop.
+        signal: Signals the tool to stop.
         tool_call_id: Id of the call.
         execution_id: Id of the execution that the environment belongs to.
-        parallel: Whether other calls may run beside this one.
-        state: Plain data that lasts from call to call of this tool in this execution.
+        parallel: Whether other calls may run concurrently.
+        state: Plain data of this tool that persists from call to call in this execution.
         resources: The resources that the tool declares, by name.
     """
 
@@ -110,19 +110,19 @@ class ToolContext:
 
     @cached_property
     def processes(self) -> Processes:
-        """Runs programs; they end with the call, and with all that they started."""
+        """Runs programs, which end with the call, together with their child processes."""
         return self._make_processes()
 
     def report(self, what: Any) -> None:
-        """Report progress to whoever follows. It may be called as often as you like.
+        """Report progress to clients. The rate of reports is unlimited.
 
         Args:
-            what: Plain data; of reports that come too fast to be read, the oldest are dropped.
+            what: Plain data. If reports arrive faster than they are read, the oldest are dropped.
         """
         self._progress.report(what)
 
     def write(self, text: str) -> None:
-        """Add to what is kept as the content of the result if the call is stopped.
+        """Append to the partial output, which is the content of the result if the call is stopped.
 
         Args:
             text: The next piece.

@@ -1,4 +1,4 @@
-"""Errors of the tool environment: what a program did wrong. Faults of tools are results."""
+"""Errors of the tool environment, for incorrect use by a program. Tool failures are results."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from flowengine.errors import FlowEngineError
 
 
 class ToolEnvironmentError(FlowEngineError):
-    """Base of the errors of the tool environment; never raised itself.
+    """Base of the errors of the tool environment, never raised itself.
 
     Attributes:
-        code: Stable name of what is wrong.
+        code: Stable name of the error.
     """
 
     exit_code = 2
@@ -23,17 +23,17 @@ class EnvironmentClosed(ToolEnvironmentError):
 
 
 class RegistrationError(ToolEnvironmentError):
-    """A tool, observer or callback cannot be registered; what was there before stays."""
+    """A tool, observer or callback cannot be registered. Earlier registrations remain."""
 
     code = "registration"
 
 
 class CallError(ToolEnvironmentError):
-    """Parameters were sent for a call that does not take them any more, or that is not known.
+    """Arguments arrived for an unknown call, or for a call whose arguments are final.
 
     Args:
-        code: `unknown_call`, `late_update`, `invalid`.
-        message: What is wrong.
+        code: `unknown_call`, `late_update` or `invalid`.
+        message: The error.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -42,12 +42,12 @@ class CallError(ToolEnvironmentError):
 
 
 class DecisionError(ToolEnvironmentError):
-    """A decision was not accepted; the question and all grants are as before.
+    """A decision was rejected. The question and all grants are unchanged.
 
     Args:
-        code: `unknown_call`, `not_open`, `invalid_decision`, `not_allowed`.
-        message: What is wrong.
-        field: The field of the decision that is wrong.
+        code: `unknown_call`, `not_open`, `invalid_decision` or `not_allowed`.
+        message: The error.
+        field: The invalid field of the decision.
     """
 
     def __init__(self, code: str, message: str, *, field: str = "") -> None:
@@ -57,6 +57,6 @@ class DecisionError(ToolEnvironmentError):
 
 
 class StateError(ToolEnvironmentError):
-    """A value in `ctx.state` is not plain data; the old value stays."""
+    """A value in `ctx.state` is not plain data. The old value remains."""
 
     code = "state"

@@ -1,8 +1,8 @@
-"""Runs a call as the attempt of its step: in turn, with its resources, and stopped if it has to be.
+"""Execution of a call as the attempt of its step, with its turn and resources, until it is stopped.
 
-A tool that is to stop gets the signal first. After the grace period a coroutine is cancelled, and
-the processes that a thread has started are killed. A thread itself cannot be stopped: the call then
-ends without it, and `ran` says `maybe`.
+A tool that must stop first receives the signal. After the grace period, a coroutine is cancelled,
+and the processes that a thread has started are killed. The thread itself cannot be stopped, so the
+call ends without it, and `ran` is `maybe`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ async def execute(parts: Parts, call: Call, args: dict[str, Any], step: StepCont
     Args:
         parts: The environment's parts.
         call: The call.
-        args: Its arguments, as they were approved.
+        args: Its arguments, as approved.
         step: The attempt of its step.
 
     Returns:
-        What came of it.
+        The result.
     """
     options = call.options
     turns = _turns(parts)
@@ -69,7 +69,7 @@ async def execute(parts: Parts, call: Call, args: dict[str, Any], step: StepCont
 
 
 def _turns(parts: Parts) -> Turns:
-    """Return where a call queues up: a tool that makes calls would wait for itself for ever."""
+    """Return the queue for a call. A tool that makes calls has its own, which avoids a deadlock."""
     outer = current.get()
     if outer is None or not outer.running or parts.calls.get(outer.id) is not outer:
         return parts.turns
@@ -77,7 +77,7 @@ def _turns(parts: Parts) -> Turns:
 
 
 def not_begun(call: Call) -> ToolResult:
-    """Return the result of a call that was stopped before it began."""
+    """Return the result of a call that was stopped before it started."""
     return result_of(call, call.stop or "aborted", "aborted before it began; nothing was done")
 
 
@@ -144,7 +144,7 @@ async def _run(
 
 
 async def _tell(parts: Parts, which: str, *args: Any) -> None:
-    """Call an execution callback; what it does changes nothing."""
+    """Call an execution callback, which cannot affect the call."""
     callback = getattr(parts.callbacks, which)
     if callback is None:
         return
@@ -173,7 +173,7 @@ class _Attempt:
         self._artifacts = artifacts
         self._started = Started()
         self._on_thread = False
-        """Whether a thread runs that nobody can stop."""
+        """Whether it runs on a thread, which cannot be stopped."""
 
     async def run(self) -> ToolResult:
         call = self._call
@@ -238,7 +238,7 @@ class _Attempt:
             self._on_thread = False
 
     def _item(self, item: Any) -> Any:
-        """Take an item of a generator, which is to end if the call is stopped."""
+        """Process an item of a generator, which must end if the call is stopped."""
         if isinstance(item, str):
             self._context.write(item)
         self._context.signal.check()
@@ -247,7 +247,7 @@ class _Attempt:
     # Ends
 
     async def _stop(self, work: asyncio.Future[Outcome]) -> Outcome | None:
-        """Stop the tool; None: it still runs, or nobody knows how it ended."""
+        """Stop the tool, and return its outcome, or None if the outcome is unknown."""
         parts = self._parts
         if not await within(parts.bounds.grace, work):
             if self._on_thread:
@@ -265,23 +265,23 @@ class _Attempt:
         return None if isinstance(outcome.error, asyncio.CancelledError | Aborted) else outcome
 
     def _kill_processes(self) -> None:
-        """Kill what the tool has started by itself, with all that came of it."""
+        """Kill the processes that the tool has started directly, with their descendants."""
         if self._started:
             for process in self._started.left()[0]:
                 Family(None, process.pid).kill()
 
     def _warn_of_left(self) -> None:
-        """Tell what a tool that has ended has left running."""
+        """Report processes that an ended tool has left running."""
         found, _ = self._started.left()
         if found:
             left = ", ".join(str(process_left(process.pid)) for process in found)
             self._call.warn("left_running", f"tool '{self._call.tool}' left running: {left}")
 
     def _content(self, returned: Any) -> Content:
-        """Return what the tool returned, as data.
+        """Return the tool's return value as data.
 
         Raises:
-            NoData: It has no form as data.
+            NoData: It cannot be converted to data.
         """
         call, most = self._call, largest_result(self._call.options.limits)
         return content_of(returned, call.tool, self._artifacts, self._parts.mask, most)
@@ -315,7 +315,7 @@ class _Attempt:
 
 
 def _joined(items: list[Any]) -> Any:
-    """Return what a generator gave: one text, if all of it is text."""
+    """Return the items of a generator as one text if all of them are text, otherwise as a list."""
     if items and all(isinstance(item, str) for item in items):
         return "".join(items)
     return items

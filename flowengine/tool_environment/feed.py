@@ -1,7 +1,7 @@
-"""Numbered messages about calls, kept for whoever follows.
+"""A feed of numbered messages about calls.
 
-Followers read at their own pace: nobody who publishes waits for them. What is kept is bounded, so a
-follower that falls behind is told how many messages it has missed.
+Followers read at their own pace, and publishers do not wait for them. The number of stored messages
+is limited. A follower that falls behind receives the number of messages that it missed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from flowengine.tool_environment.outcomes import set_soon
 
 Message = dict[str, Any]
 MOST = 2_000
-"""Messages that are kept."""
+"""Maximum stored messages."""
 LARGEST = 8 * 1024 * 1024
-"""Characters of all messages that are kept."""
+"""Maximum characters of all stored messages."""
 LONGEST_TEXT = 64 * 1024
-"""Characters of one text in a message; of a longer one the middle is left out."""
+"""Maximum characters of one text in a message. The middle of a longer text is left out."""
 _NEVER = math.inf
-"""After the last message that there can be."""
+"""Greater than the number of any message."""
 
 
 class _Kept(NamedTuple):
@@ -52,13 +52,13 @@ class Feed:
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._listeners: list[Callable[[Message], object]] = []
         self.number = 0
-        """Of the last message."""
+        """Number of the last message."""
 
     def publish(self, kind: str, **fields: Any) -> None:
         """Publish a message, on any thread.
 
         Args:
-            kind: What it tells: `call_registered`, `progress`, `finished`, …
+            kind: Type of the message: `call_registered`, `progress`, `finished`, …
             **fields: Plain data and models.
         """
         plain = {name: _plain(value) for name, value in fields.items()}
@@ -82,13 +82,13 @@ class Feed:
             _tell(listener, text)
 
     def listen(self, listener: Callable[[Message], object]) -> Callable[[], None]:
-        """Call a function with each message from now on, on the thread that publishes it.
+        """Call a function with each future message, on the thread that publishes it.
 
         Args:
-            listener: Must be quick; what it raises is ignored.
+            listener: Must be fast. Its exceptions are logged and otherwise ignored.
 
         Returns:
-            A function that ends it.
+            A function that removes the listener.
         """
         self._listeners.append(listener)
 
@@ -99,12 +99,12 @@ class Feed:
         return end
 
     async def follow(self, after: float = 0) -> AsyncIterator[str]:
-        """Yield messages as JSON, as they come, until the feed is closed.
+        """Yield messages as JSON as they arrive, until the feed is closed.
 
-        Messages that are no longer kept are replaced by one of type `dropped`, with their `count`.
+        Discarded messages are replaced by one of type `dropped`, with their `count`.
 
         Args:
-            after: Number of the last message that is known already.
+            after: Number of the last known message.
         """
         while True:
             with self._lock:
@@ -128,7 +128,7 @@ class Feed:
                     {"number": waiting[0].number - 1, "type": "dropped", "count": missed}
                 )
             for kept in waiting:
-                if kept.number < self._oldest():  # dropped while the reader was busy
+                if kept.number < self._oldest():  # discarded while the reader was busy
                     break
                 yield kept.text
                 after = kept.number
@@ -143,7 +143,7 @@ class Feed:
             return self._kept[0].number if self._kept else 0
 
     def close(self) -> None:
-        """End the feed: followers get what is kept, and then the end."""
+        """Close the feed. Followers receive the stored messages before the end."""
         with self._lock:
             self._closed = True
             waiting, self._waiting = self._waiting, {}
@@ -188,12 +188,12 @@ def _cut(value: Any) -> Any:
 
 
 def cut_text(text: str, longest: int) -> str:
-    """Return a text with its middle left out, and said so, if it is too long."""
+    """Return a text, with a note in place of its middle if it is too long."""
     ends = ends_in_characters(text, longest)
     return text if ends is None else without_middle(text, ends)
 
 
 def without_middle(text: str, ends: Ends) -> str:
-    """Return beginning and end of a text, and how much lies between."""
+    """Return the ends of a text, with a note about the length of the omitted middle."""
     left_out = len(text) - len(ends[0]) - len(ends[1])
     return f"{ends[0]}\n... {left_out} characters left out ...\n{ends[1]}"

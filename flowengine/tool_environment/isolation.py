@@ -1,7 +1,7 @@
-"""Runs a function in a process of its own: whatever happens there, this one lives on.
+"""Execution of a function in a separate process, which protects this one from its crashes.
 
-Run as a program, it is that process: it reads what to call from standard input, and writes what
-came of it to the file that its argument names.
+Run as a program, this module is that process. It reads the call from standard input, and writes the
+outcome to the file named by its argument.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from typing import Any
 from flowengine.sdk import Artifacts, Processes, ToolError
 
 LAST_WORDS = 500
-"""Characters of what the process wrote last, for the error."""
+"""Maximum characters of the process's last output in an error."""
 
 
 async def run_isolated(
     function: Callable[..., Any], args: dict[str, Any], processes: Processes, artifacts: Artifacts
 ) -> Any:
-    """Call a function of a module in a process of its own.
+    """Call a module's function in a separate process.
 
     Args:
         function: A function that can be imported.
         args: Its arguments by name.
         processes: Starts the process, and ends it with the call.
-        artifacts: Not used by the function; where its output goes if it is large.
+        artifacts: Unused. Artifacts for large outputs.
 
     Returns:
-        What it returned.
+        The return value of the function.
 
     Raises:
-        ToolError: The process ended before the function did.
-        BaseException: What the function raised.
+        ToolError: The process ended before the function returned.
+        BaseException: The exception that the function raised.
     """
     asked = pickle.dumps((function.__module__, function.__qualname__, args, sys.path))
     with tempfile.TemporaryDirectory(prefix="flowengine-tool-") as folder:
@@ -62,7 +62,7 @@ async def run_isolated(
 
 
 def main(answer: str) -> None:
-    """Call what standard input asks for, and write what came of it."""
+    """Call the function requested on standard input, and write the outcome."""
     module, name, args, path = pickle.load(sys.stdin.buffer)
     sys.path[:] = path
     outcome: tuple[Any, BaseException | None]
@@ -92,7 +92,7 @@ def _pickled(outcome: tuple[Any, BaseException | None]) -> bytes:
 
 
 def _plain(error: BaseException) -> BaseException:
-    """Return an exception without what refers to frames."""
+    """Return an exception without its traceback, which refers to frames."""
     return error.with_traceback(None)
 
 

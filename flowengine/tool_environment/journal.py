@@ -1,9 +1,9 @@
-"""Calls as executions of an engine: it journals each one, and its approval is a wait there.
+"""Calls as executions of an engine, which journals each call and holds its approval as a wait.
 
-The flow of a tool has two steps. `call` waits for an approval, if one is needed, and runs the tool.
-`observe` runs the observers, if there were some when the tool ended. Live objects of a call are
-runtime resources of its execution. The engine stores the arguments with secrets masked; the `Call`
-has the originals.
+The flow of a tool has two steps. `call` waits for an approval if one is needed, and runs the tool.
+`observe` runs the observers, if any existed when the tool ended. Live objects of a call are runtime
+resources of its execution. The engine stores the arguments with secrets masked. The `Call` has the
+original ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Step = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 """The function of a step of a call."""
 TASK = "task"
-"""The label that has the execution id of the tool environment."""
+"""The label that contains the execution id of the tool environment."""
 TOOL = "tool"
 _CALL, _OBSERVE = "call", "observe"
 """Steps of the flow of a tool."""
@@ -43,22 +43,22 @@ _OBSERVERS = "/observers"
 LOOK = 0.1
 """Seconds between two checks for changes by other processes."""
 _PRUNED = 1_000
-"""Calls after which an engine in memory forgets those that have ended."""
+"""Number of calls after which an engine in memory discards ended ones."""
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 _CHOICES = ("approve", "reject", "respond")
 
 
 class Asking(Protocol):
-    """Decides about one call: the authority of its execution."""
+    """Decides about one call, as the authority of its execution."""
 
     answer: Any
-    """What it has said; None: nobody has asked it."""
+    """Its decision. None: it has not been asked."""
 
     async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
         """Return the decision."""
 
     def refused(self, error: FlowEngineError) -> None:
-        """Learn that its decision does not count."""
+        """Handle the rejection of its decision."""
 
 
 class Elsewhere(Exception):
@@ -70,14 +70,14 @@ class Journal:
 
     Args:
         task: Its execution id.
-        engine: Runs them. None: an engine in memory, created with the first call.
+        engine: Runs the executions. None: an engine in memory, created with the first call.
     """
 
     def __init__(self, task: str, engine: Engine | None) -> None:
         self._task = task
         self._engine = engine
         self.is_kept = engine is not None
-        """Whether other processes may make calls of the same task, or decide on them."""
+        """Whether other processes can make calls of the same task, or decide about them."""
         self._lock = threading.Lock()
         self._begun = 0
 
@@ -92,12 +92,12 @@ class Journal:
             return self._engine
 
     async def close(self) -> None:
-        """Close the engine, if it is the environment's own."""
+        """Close the engine if the environment created it."""
         if self._engine is not None and not self.is_kept:
             await self._engine.__aexit__()
 
     def find(self, call: str) -> Mapping[str, Any] | None:
-        """Return the inputs of the execution of a call; None if there is none from another process.
+        """Return the inputs of a call's stored execution, or None if it does not exist.
 
         Args:
             call: Id of the call.
@@ -107,17 +107,17 @@ class Journal:
     async def make(
         self, call: Call, run: Step, observe: Step, asking: Asking, *, asks: bool
     ) -> ExecutionResult:
-        """Start the execution of a call, or resume the one that exists, until it ends.
+        """Start the execution of a call or resume the existing one, until it ends or waits.
 
         Args:
             call: The call. The engine stores its `masked` arguments.
             run: Runs the tool. Takes a `StepContext` and the arguments.
             observe: Runs the observers. Takes the result of the first step.
-            asking: Decides where the engine asks.
+            asking: Decides when the engine requests a decision.
             asks: Whether the call needs a decision first.
 
         Returns:
-            The state of the execution; it still waits for approval if nobody has decided.
+            The state of the execution. It waits for approval if no decision was made.
 
         Raises:
             Elsewhere: Another process holds it, and the call was stopped here.
@@ -135,7 +135,7 @@ class Journal:
             else:
                 result = await self._go_on(call, live)
             wait = approval_of(result)
-            if wait is not None and asking.answer is None:  # an earlier process has asked
+            if wait is not None and asking.answer is None:  # asked by an earlier process
                 result = await self.engine.consult_async(wait["id"]) or await self._go_on(call)
         return result
 
@@ -156,7 +156,7 @@ class Journal:
                 flow, inputs, id=call.execution, labels={TASK: self._task, TOOL: call.tool},
                 runtime_resources=live,
             )  # fmt: skip
-        except Conflict:  # another process was faster
+        except Conflict:  # another process started it first
             there = self._kept(call.id)[1]
             if there is None or there["digest"] != inputs["digest"]:
                 raise
@@ -189,17 +189,17 @@ class Journal:
         return self.engine.wait(wait)["status"] == "pending"
 
     async def withdraw(self, call: Call) -> ExecutionResult:
-        """Cancel the execution of a call that has not begun, and return its state."""
+        """Cancel the execution of a call that has not started, and return its state."""
         with suppress(Conflict):  # it has ended
             await self.engine.cancel_async(call.execution)
         return self.engine.result(call.execution)
 
     def has_begun(self, call: Call) -> bool:
-        """Return whether the tool of a call has begun, in whatever process."""
+        """Return whether any process has started the tool of a call."""
         return _has_begun(self.engine.show(call.execution))
 
     def decided(self, call: Call) -> ApprovalResponse | None:
-        """Return the newest decision about the approval of a call; None if there is none."""
+        """Return the latest decision about the approval of a call, if any."""
         for event in reversed(list(self.engine.events(call.execution))):
             if event["type"] == "decided" and event["choice"] in _CHOICES:
                 images = [self._image(image["sha256"]) for image in event.get("images") or ()]
@@ -212,7 +212,7 @@ class Journal:
         return None
 
     def _image(self, sha256: str) -> Image:
-        """Return an image that came with a decision."""
+        """Return an image attached to a decision."""
         with self.engine.store.open_artifact(sha256) as file:
             return Image.model_validate(file.read())
 
@@ -234,7 +234,8 @@ class Journal:
     def _kept(self, call: str) -> tuple[str, Mapping[str, Any] | None]:
         """Return the execution id of a call, and the inputs if the execution exists.
 
-        One that was cancelled before the tool began does not count: the call may be made again.
+        An execution that was cancelled before the tool started does not count, so the call can be
+        made again.
         """
         number = 0
         while True:
@@ -253,7 +254,7 @@ class Journal:
 
 
 def approval_of(result: ExecutionResult) -> WaitInfo | None:
-    """Return the open question whether a call may run, if an execution waits for it."""
+    """Return the open approval that an execution waits for, if any."""
     return next((wait for wait in result.waits if wait["kind"] == "approval"), None)
 
 
@@ -262,7 +263,7 @@ def _has_begun(shown: ExecutionInfo) -> bool:
 
 
 def _part(name: str) -> str:
-    """Return a name as a part of an execution id, or its digest: only that has two dots."""
+    """Return a name as a part of an execution id, or its digest, marked by two dots."""
     if _PART.fullmatch(name):
         return name
     return f"x..{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:32]}"
@@ -275,8 +276,8 @@ def flow_of(name: str, schema: str, effect: str, version: str, approval: str) ->
     Args:
         name: Its name.
         schema: JSON Schema of its arguments.
-        effect: Whether it may run again.
-        version: Digest of its code: an approval is for this version.
+        effect: Side effects of the tool, which determine whether it can run again.
+        version: Digest of its code. An approval is limited to this version.
         approval: `ask`, `required` or `none`.
     """
     from flowengine.engines.flows import load

@@ -1,4 +1,4 @@
-"""`LocalEnvironment`: approves and runs calls of tools in this process."""
+"""`LocalEnvironment`, which approves and runs tool calls in this process."""
 
 from __future__ import annotations
 
@@ -46,33 +46,34 @@ if TYPE_CHECKING:
 
 
 class LocalEnvironment(BaseEnvironment):
-    """Approves and runs calls of tools in this process. It starts nothing until it is used.
+    """Approves and runs tool calls in this process. Nothing is started before it is needed.
 
-    Any task, thread or loop may use it; a tool runs on the loop of whoever calls it, a plain
+    Any task, thread or loop can use it. A coroutine tool runs on the loop of the caller, a plain
     function on a thread.
 
     Args:
-        registry: Where tools are found by name that are not registered here; default: the global
-            one, with the built-in tools.
-        environments: Managed environments that tools may use: name → spec.
+        registry: Registry for tools that are not registered here. Default: the global one, with the
+            built-in tools.
+        environments: Managed environments for tools: name → spec.
         secrets: Secrets to mask: name → reference, `{"env": VARIABLE}` or `{"file": PATH}`.
-        execution_id: Names the execution; default: a new one.
-        auto_approve: What is approved where nobody can be asked: `asking` (every tool but those
-            that say `approval: required`), `nothing`, `everything`.
-        may_decide: Takes a name and a call, and says whether that one may decide about it.
-        engine: Runs each call as an execution, so results, questions and `ctx.state` are in its
-            store, for other processes too; it belongs to the caller. Default: one in memory.
-        bounds: How long things may take.
-        manager: Opens managed environments; default: that of the process.
+        execution_id: Id of the execution. Default: a new one.
+        auto_approve: Calls to approve automatically if no approver is available: `asking` (every
+            tool except those with `approval: required`), `nothing` or `everything`.
+        may_decide: Takes a name and a call, and returns whether that user may decide about it.
+        engine: Runs each call as an execution, so its store keeps results, questions and
+            `ctx.state`, also for other processes. The caller closes it. Default: an engine in
+            memory.
+        bounds: Time limits and concurrency.
+        manager: Opens managed environments. Default: the manager of the process.
 
     Attributes:
         registry: The tools.
         observers: The observers by name.
-        authority: Who is asked; any object with `approve_tool` can take its place.
+        authority: Decides about calls. Any object with `approve_tool` can replace it.
         feed: The messages that clients follow.
-        execution_id: Names the execution.
-        keeps_calls: Whether the next process of the execution learns from the engine's store what
-            came of a call.
+        execution_id: Id of the execution.
+        keeps_calls: Whether the engine's store records call outcomes for later processes of the
+            execution.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class LocalEnvironment(BaseEnvironment):
         auto_approve: AutoApprove = "asking",
         may_decide: Callable[[str, ToolCall], bool] | None = None,
         engine: Engine | None = None,
-        bounds: CallBounds = CallBounds(),  # noqa: B008 - it never changes
+        bounds: CallBounds = CallBounds(),  # noqa: B008 - it is immutable
         manager: EnvironmentManager | None = None,
     ) -> None:
         self.execution_id = execution_id or os.urandom(8).hex()
@@ -115,22 +116,22 @@ class LocalEnvironment(BaseEnvironment):
         self._closed = False
         self._following: Following | None = None
 
-    # Setting up
+    # Configuration
 
     async def register_tool(self, tool: Any, *, replace: bool = False) -> str:
-        """Add a tool, and initialise it.
+        """Add a tool, and initialize it.
 
         Args:
             tool: A function, a class with `execute`, or an instance of one.
-            replace: Whether it takes the place of another one of its name. Not possible while a
-                call of that one runs.
+            replace: Whether to replace a tool of the same name. This is not possible while it has
+                an open call.
 
         Returns:
             Its name.
 
         Raises:
-            RegistrationError: It is not a tool, the name is taken, or `init` failed. Everything is
-                as before.
+            RegistrationError: It is not a tool, the name is taken, or `init` failed. Nothing has
+                changed.
         """
         from flowengine.tool_environment.tools import define
 
@@ -149,12 +150,12 @@ class LocalEnvironment(BaseEnvironment):
     def register_tool_approval_callback(
         self, callback: Callback, *, timeout: float | None = None
     ) -> None:
-        """Ask a callback about every call.
+        """Request decisions about all calls from a callback.
 
         Args:
             callback: Takes the `ToolCall` and returns an `ApprovalResponse`, a mapping with its
-                fields, or a boolean; may be a coroutine function.
-            timeout: Seconds that it may take; later means no.
+                fields, or a boolean. It can be a coroutine function.
+            timeout: Maximum seconds for the callback. A late decision counts as a rejection.
 
         Raises:
             RegistrationError: It cannot be called with a call.
@@ -162,18 +163,18 @@ class LocalEnvironment(BaseEnvironment):
         self.authority = CallbackAuthority(callback, timeout=timeout)
 
     def clear_tool_approval_callback(self) -> None:
-        """Ask nobody any more. A question that is open keeps its callback."""
+        """Remove the approval callback. It still decides open questions."""
         self.authority = CallbackAuthority()
 
     def register_execute_callback(self, start: Any = None, end: Any = None) -> None:
-        """Call functions before and after every call that runs.
+        """Set functions to call before and after every call that runs.
 
         Args:
             start: Takes the call.
             end: Takes the call and its result.
 
         Raises:
-            RegistrationError: One cannot be called so; nothing is changed.
+            RegistrationError: One cannot be called with these arguments. Nothing has changed.
         """
         if start is not None:
             check_callback(start, 1, "the start callback")
@@ -182,7 +183,7 @@ class LocalEnvironment(BaseEnvironment):
         self._parts.callbacks.start, self._parts.callbacks.end = start, end
 
     def clear_execute_callback(self) -> None:
-        """Call nothing before and after calls any more."""
+        """Remove the functions called before and after calls."""
         self._parts.callbacks.start = self._parts.callbacks.end = None
 
     def register_observer(self, observer: Any) -> None:
@@ -192,15 +193,15 @@ class LocalEnvironment(BaseEnvironment):
             observer: Has `name`, `description` and `execute(call, result)`.
 
         Raises:
-            RegistrationError: It is no observer, or the name is taken.
+            RegistrationError: It is not an observer, or the name is taken.
         """
         self.observers[check_observer(observer)] = observer
 
     def set_client(self, client: Any) -> None:
-        """Let an interface follow the calls, and answer questions.
+        """Set the client that follows calls and answers questions.
 
         Args:
-            client: Has `follow(link)`; None: nobody follows any more.
+            client: Has `follow(link)`. None: remove the client.
 
         Raises:
             RegistrationError: It has no `follow`.
@@ -216,26 +217,26 @@ class LocalEnvironment(BaseEnvironment):
         """Call a function with each message, on the thread that publishes it.
 
         Args:
-            listener: Must be quick.
+            listener: Must be fast.
 
         Returns:
-            A function that ends it.
+            A function that removes the listener.
         """
         return self.feed.listen(listener)
 
     # Arguments that arrive in parts
 
     async def register_request_tool_call(self, call: ToolCall | Mapping[str, Any]) -> ToolCall:
-        """Take a call whose arguments are still arriving.
+        """Register a call whose arguments are still arriving.
 
         Args:
             call: The call.
 
         Returns:
-            The call as it stands: it is loading.
+            The call in its current state, which is loading.
 
         Raises:
-            CallError: It is not valid, its tool is not known, or its id is taken.
+            CallError: It is invalid, its tool is unknown, or its id is taken.
         """
         self._check_open()
         made = validated(call)
@@ -254,18 +255,18 @@ class LocalEnvironment(BaseEnvironment):
         *,
         text: str | None = None,
     ) -> ToolCall:
-        """Take what has arrived of the arguments of a call.
+        """Update the arguments of a call with newly arrived ones.
 
         Args:
-            call: The call with its arguments so far; or, with `text`, its id.
-            is_final: Whether these are all of them: only then can the call run.
+            call: The call with its arguments so far or, with `text`, its id.
+            is_final: Whether the arguments are complete. The call can only run after that.
             text: The next piece of the arguments as JSON text.
 
         Returns:
-            The call as it stands.
+            The call in its current state.
 
         Raises:
-            CallError: It is not known, or its arguments are final already.
+            CallError: It is unknown, or its arguments are final already.
         """
         self._check_open()
         args: dict[str, Any] | None = None
@@ -282,10 +283,10 @@ class LocalEnvironment(BaseEnvironment):
         found.arriving.update(None if text is not None else args, text, is_final=is_final)
         return found.view()
 
-    # Approving and running
+    # Approval and execution
 
     async def approve_tool(self, call: ToolCall | Mapping[str, Any]) -> EnvironmentResponse:
-        """Ask whether a call may run; nothing runs. An approval holds for just this call.
+        """Request a decision about a call, without running it. It is limited to this call.
 
         Args:
             call: The call.
@@ -306,15 +307,15 @@ class LocalEnvironment(BaseEnvironment):
         return await self._pipeline.ask(taken)
 
     async def execute_tool(self, call: ToolCall | Mapping[str, Any] | str) -> EnvironmentResponse:
-        """Approve and run a call, if it was not approved yet.
+        """Run a call, after its approval unless it was approved before.
 
         Cancelling the awaiting task aborts the call.
 
         Args:
-            call: The call; or the id of one whose arguments have arrived in parts.
+            call: The call, or the id of a call whose arguments have arrived in parts.
 
         Returns:
-            The `ToolResult`, or an error. The same call again gets the same response.
+            The `ToolResult`, or an error. A repeated call receives the same response.
 
         Raises:
             EnvironmentClosed: The environment was disposed of.
@@ -338,7 +339,7 @@ class LocalEnvironment(BaseEnvironment):
     async def execute_tools(
         self, calls: Sequence[ToolCall | Mapping[str, Any] | str]
     ) -> list[EnvironmentResponse]:
-        """Approve and run the calls of one reply; each is decided by itself.
+        """Approve and run the calls of one reply, with a separate decision about each.
 
         Args:
             calls: The calls.
@@ -351,34 +352,34 @@ class LocalEnvironment(BaseEnvironment):
     def decide(
         self, call_id: str, decision: ApprovalResponse | Mapping[str, Any], *, by: str = "person"
     ) -> None:
-        """Answer an open question; the first decision counts.
+        """Answer an open question. The first decision counts.
 
         Args:
             call_id: Id of the call.
             decision: The decision.
-            by: Who decides.
+            by: The approver.
 
         Raises:
-            DecisionError: There is no such question, the decision is not valid, or this one may not
-                decide. The question stays as it is.
+            DecisionError: The question does not exist, the decision is invalid, or the approver is
+                not allowed to decide. The question remains unchanged.
         """
         self._questions.decide(call_id, decision, by)
 
     def questions(self) -> list[ToolCall]:
-        """Return the calls about which somebody is asked, secrets masked, as they came."""
+        """Return the calls with an open question, with secrets masked, in order of registration."""
         calls = [call for call in self._open_calls() if call.question is not None]
         return list(map(self._parts.shown, calls))
 
     # Stopping
 
     def abort_step(self) -> None:
-        """Abort all calls that are under way; later ones are not affected. For any thread."""
+        """Abort all calls in progress, on any thread. Later calls are not affected."""
         for call in self._open_calls():
             if call.started or call.is_loading or call.question is not None:
                 call.halt("aborted")
 
     def abort_call(self, call_id: str) -> bool:
-        """Abort one call, on any thread; return False if it is not under way.
+        """Abort one call, on any thread. Return False if it is not in progress.
 
         Args:
             call_id: Its id.
@@ -387,7 +388,7 @@ class LocalEnvironment(BaseEnvironment):
         return call is not None and call.halt("aborted")
 
     async def dispose(self) -> None:
-        """Abort what runs and waits, and release everything. A second time does nothing."""
+        """Abort all calls, and release all resources. Further calls have no effect."""
         if self._closed:
             return
         self._closed = True
@@ -425,7 +426,7 @@ class LocalEnvironment(BaseEnvironment):
     async def __aexit__(self, *exc: object) -> None:
         await self.dispose()
 
-    # Inside
+    # Internals
 
     async def _admit(self, given: Any) -> Call | EnvironmentResponse:
         self._check_open()
@@ -446,7 +447,7 @@ class LocalEnvironment(BaseEnvironment):
 
 
 def _built_in() -> ToolRegistry:
-    """Return the global registry, with the built-in tools in it."""
-    import flowengine.tool_environment.shell_command  # noqa: F401 - it registers its tool
+    """Return the global registry, including the built-in tools."""
+    import flowengine.tool_environment.shell_command  # noqa: F401 - the import registers its tool
 
     return tool_registry

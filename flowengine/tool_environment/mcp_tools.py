@@ -1,4 +1,4 @@
-"""Tools of an MCP server, as tools of an environment: the same gate, observers and abort."""
+"""MCP tools as tools of an environment, with the same approval, observers and abort."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from flowengine.tool_environment.tools import Tool
 
 
 class McpTool(Tool):
-    """One tool of a server; what the server says of it is bounded as for agents in flows.
+    """One tool of a server. Its description is limited as for agents in flows.
 
     Args:
         server: Name of the managed environment with the session.
-        listed: The tool as the server lists it.
+        listed: The tool as listed by the server.
 
     Raises:
-        RegistrationError: What the server says its arguments are cannot be used.
+        RegistrationError: The schema of its arguments cannot be used.
     """
 
     def __init__(self, server: str, listed: Mapping[str, Any]) -> None:
@@ -56,17 +56,17 @@ class McpTool(Tool):
 def mcp_tools(server: str, listed: Iterable[Mapping[str, Any]]) -> list[McpTool]:
     """Return the tools of an MCP server, to be registered in an environment.
 
-    A tool whose description or schema the server has changed since is not called any more: make
-    tools of what it lists now, and register those.
+    If the server has changed the description or schema of a tool since, the tool is no longer
+    called. Create tools from the new list, and register those.
 
     Args:
-        server: Name of the managed environment of the kind `mcp`, as the environment declares it.
-        listed: What `list_tools()` of its session returns.
+        server: Name of the managed environment of the kind `mcp`, as declared by the environment.
+        listed: The result of the session's `list_tools()`.
 
     Returns:
-        A tool each, named `server.tool`.
+        A tool for each entry, named `server.tool`.
 
     Raises:
-        RegistrationError: What the server says the arguments of one are cannot be used.
+        RegistrationError: The schema of a tool's arguments cannot be used.
     """
     return [McpTool(server, each) for each in listed]

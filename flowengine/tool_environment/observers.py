@@ -1,4 +1,4 @@
-"""Observers: told of every call that ran, beside each other, on copies; they can change nothing."""
+"""Observers, which receive copies of every call that ran, concurrently, and cannot change it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from flowengine.tool_environment.feed import cut_text
 from flowengine.tool_environment.outcomes import bounded, call
 
 LARGEST = 64 * 1024
-"""Characters of what one observer says."""
+"""Maximum characters of an observer's result."""
 
 
 class Observers(UserDict[str, Observer]):
-    """Observers by name, in the order in which they were added; each is checked when it is."""
+    """Observers by name, in the order in which they were added, each validated when added."""
 
     def __setitem__(self, name: str, observer: Observer) -> None:
         check_observer(observer, name)
@@ -30,19 +30,19 @@ class Observers(UserDict[str, Observer]):
             raise RegistrationError(f"there is already an observer '{name}'")
 
     def now(self) -> list[Observer]:
-        """Return those that there are at this moment."""
+        """Return a list of the current observers."""
         return list(self.data.values())
 
 
 def check_observer(observer: Any, name: str | None = None) -> str:
-    """Refuse what is no observer; return its name.
+    """Validate an observer, and return its name.
 
     Args:
-        observer: What was given.
-        name: The name it is added under; default: its own.
+        observer: The observer.
+        name: The name under which it is added. Default: its own.
 
     Raises:
-        RegistrationError: It lacks something, or its name is another one.
+        RegistrationError: An attribute is missing or invalid, or its name is a different one.
     """
     own = getattr(observer, "name", None)
     if not isinstance(own, str) or not own.strip():
@@ -63,17 +63,17 @@ async def observe(
     bound: float,
     mask: Callable[[Any], Any],
 ) -> dict[str, ObserverResult]:
-    """Tell observers of a call, all at once.
+    """Run observers on a call, concurrently.
 
     Args:
-        observers: Whom.
+        observers: The observers.
         made: The call.
         result: Its result.
-        bound: Seconds that each has.
+        bound: Maximum seconds for each observer.
         mask: Replaces secrets.
 
     Returns:
-        What each said, in the order of the observers.
+        Their results, in the order of the observers.
     """
 
     async def tell(observer: Observer) -> ObserverResult:
@@ -94,7 +94,7 @@ async def observe(
 
 
 def as_data(value: Any) -> tuple[Any, str | None]:
-    """Return what code of somebody else gave as data within bounds, and what is odd about it."""
+    """Return the result of external code as limited data, and a note about anything unusual."""
     if value is None:
         return None, "it returned nothing"
     try:

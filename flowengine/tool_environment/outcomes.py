@@ -1,4 +1,4 @@
-"""Runs code of others: neither what it raises nor that it never ends reaches the caller."""
+"""Execution of external code, whose exceptions and hangs do not reach the caller."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Outcome(NamedTuple):
     value: Any = None
     error: BaseException | None = None
     late: bool = False
-    """It did not end in time."""
+    """Whether it exceeded its time limit."""
 
     def fault(self, bound: float | None) -> str | None:
         """Return what went wrong, or None.
 
         Args:
-            bound: Seconds that the code had.
+            bound: Time limit of the code in seconds.
         """
         if self.late:
             return f"it did not end within {bound:g} s"
@@ -31,9 +31,10 @@ class Outcome(NamedTuple):
 
 
 async def contained(work: Awaitable[Any]) -> Outcome:
-    """Await something, and return how it ended, whatever it raised.
+    """Await something, and return how it ended, without raising.
 
-    Even `SystemExit`, which would end the loop, and a cancellation that it raised itself.
+    This includes `SystemExit`, which would end the loop, and cancellation raised by the code
+    itself.
     """
     try:
         return Outcome(await work)
@@ -42,7 +43,7 @@ async def contained(work: Awaitable[Any]) -> Outcome:
 
 
 async def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Call a function of somebody else: a coroutine function here, any other one on a thread."""
+    """Call external code: a coroutine function here, any other function on a thread."""
     if is_coroutine_function(function):
         return await function(*args, **named)
     outcome = await on_thread(lambda: _called(function, args, named))
@@ -59,20 +60,20 @@ def _called(function: Callable[..., Any], args: Any, named: Any) -> Outcome:
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Return whether calling it gives a coroutine; also of objects with an async `__call__`."""
+    """Return whether a call returns a coroutine, also for objects with an async `__call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - not whether it is callable
+        getattr(function, "__call__", None)  # noqa: B004 - does not test whether it is callable
     )
 
 
 async def bounded(seconds: float | None, work: Awaitable[Any]) -> Outcome:
-    """Run code in a task of its own, for a limited time.
+    """Run code in a separate task, with a time limit.
 
-    Code that does not end in time is cancelled and not waited for.
+    Code that exceeds the limit is cancelled, without waiting for it to end.
 
     Args:
-        seconds: The limit; None: there is none.
-        work: What is to be done.
+        seconds: The limit. None: unlimited.
+        work: The code.
 
     Returns:
         How it ended.
@@ -91,10 +92,10 @@ async def bounded(seconds: float | None, work: Awaitable[Any]) -> Outcome:
 
 
 async def within(seconds: float | None, work: asyncio.Future[Any]) -> bool:
-    """Wait for work that goes on by itself; return whether it ended in time.
+    """Wait for work that continues by itself, and return whether it ended in time.
 
     Args:
-        seconds: The limit; None: there is none.
+        seconds: The limit. None: unlimited.
         work: A task or future.
     """
     if not work.done():
@@ -103,7 +104,7 @@ async def within(seconds: float | None, work: asyncio.Future[Any]) -> bool:
 
 
 def set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set an event of a loop from any thread; a loop that has ended needs it no more."""
+    """Set an event of a loop from any thread, unless the loop is closed."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(event.set)
 
@@ -112,6 +113,6 @@ def describe(error: BaseException) -> str:
     """Return the type and message of an exception, without a traceback."""
     try:
         text = str(error)
-    except Exception:  # code of somebody else, as everything about it
+    except Exception:  # external code can fail here, too
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

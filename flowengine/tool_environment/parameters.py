@@ -1,4 +1,4 @@
-"""Arguments that arrive in parts, and the view that a tool gives of them meanwhile."""
+"""Arguments that arrive in parts, and the tool's view of partial arguments."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from flowengine.tool_environment.outcomes import bounded, call
 from flowengine.tool_environment.tools import Tool
 
 PER_SECOND = 19
-"""Views a second while arguments arrive; one more shows the final ones."""
+"""Maximum views per second while arguments arrive, plus one of the final arguments."""
 VIEW_TIME = 2.0
-"""Seconds that `load_ui` may take."""
+"""Maximum seconds for `load_ui`."""
 LARGEST = 16 * 1024 * 1024
-"""Characters of the arguments of one call."""
+"""Maximum characters of the arguments of one call."""
 
 
 class Arriving:
@@ -42,12 +42,12 @@ class Arriving:
         """Why the final arguments cannot be used."""
 
     def update(self, args: dict[str, Any] | None, text: str | None, *, is_final: bool) -> None:
-        """Take what has arrived.
+        """Process newly arrived arguments.
 
         Args:
-            args: All arguments so far; None: they come as text.
+            args: All arguments so far. None: they arrive as text.
             text: The next piece of the arguments as JSON text.
-            is_final: Whether that is all.
+            is_final: Whether the arguments are complete.
 
         Raises:
             CallError: The arguments are final already.
@@ -87,10 +87,10 @@ class Arriving:
         made.is_loading = False
         made.move("parameters_final", call=made.view())
 
-    # Showing
+    # Views
 
     def _may_show(self) -> bool:
-        """Return whether a view is due; if it is too early, one follows later by itself."""
+        """Return whether a view is due. If it is too early, schedule one."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         if len(self._times) < PER_SECOND or now - self._times[0] >= 1:
@@ -135,7 +135,7 @@ class Arriving:
 
     @property
     def is_shown(self) -> bool:
-        """Whether nothing of it is under way."""
+        """Whether no view is in progress."""
         return self._showing is None or self._showing.done()
 
     async def end(self) -> None:
@@ -150,7 +150,7 @@ def _has_view(instance: Tool) -> bool:
 
 
 def _parse(text: str) -> tuple[dict[str, Any], str | None]:
-    """Return the arguments that a whole text gives, or what is wrong with it."""
+    """Return the arguments from a complete text, or a description of the error."""
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -162,7 +162,7 @@ def _parse(text: str) -> tuple[dict[str, Any], str | None]:
 
 
 def _partial(text: str, before: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that the beginning of a text gives."""
+    """Return the arguments from the beginning of a text."""
     from pydantic_core import from_json
 
     try:

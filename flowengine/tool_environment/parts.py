@@ -1,4 +1,4 @@
-"""What all calls of one environment share."""
+"""Objects shared by all calls of one environment."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from flowengine.tool_environment.state import ToolState
 from flowengine.tool_environment.turns import Turns
 
 REMEMBERED = 10_000
-"""Calls that have ended whose results are kept in memory."""
+"""Maximum ended calls whose results are kept in memory."""
 
 
 @dataclass(frozen=True)
 class CallBounds:
-    """How long things may take, in seconds, and how much may be at once."""
+    """Time limits in seconds, and the limit on concurrent calls."""
 
     grace: float = 2.0
-    """That a tool has to stop by itself, and again once it is cancelled."""
+    """Time that a tool has to stop by itself, and again after it is cancelled."""
     observer: float = 5.0
     dispose: float = 1.0
     question: float | None = None
-    """That a question stays open; None: for ever."""
+    """Time that a question stays open. None: unlimited."""
     running: int = 16
-    """Calls that run at once."""
+    """Maximum concurrent calls."""
 
 
 @dataclass
 class Callbacks:
-    """Called before and after each call that runs."""
+    """Functions called before and after each call that runs."""
 
     start: Callable[..., Any] | None = None
     end: Callable[..., Any] | None = None
@@ -70,7 +70,7 @@ class Parts:
         return self.secrets.mask(value)
 
     def shown(self, call: Call) -> ToolCall:
-        """Return a call as it stands, secrets masked."""
+        """Return a call in its current state, with secrets masked."""
         view = call.view()
         return view.model_copy(update={"args": self.mask(view.args)})
 
@@ -79,7 +79,7 @@ class Parts:
         self.feed.publish("warning", code=code, message=message, **fields)
 
     def state_of(self, tool: str) -> ToolState:
-        """Return what a tool keeps from call to call."""
+        """Return the state that a tool keeps from call to call."""
         with self.lock:
             found = self.states.get(tool)
             if found is None:
@@ -88,7 +88,7 @@ class Parts:
             return found
 
     def remember(self, call: Call) -> None:
-        """Keep a call, and forget the oldest that have ended."""
+        """Store a call, and discard the oldest one if it has ended."""
         with self.lock:
             self.calls[call.id] = call
             if len(self.calls) > REMEMBERED:
@@ -97,7 +97,7 @@ class Parts:
                     del self.calls[oldest.id]
 
     def keep_running(self, work: Any) -> asyncio.Task[Any]:
-        """Run something beside the call; `dispose` waits for it."""
+        """Run something in the background, until `dispose` waits for it."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self.background.add(task)
         task.add_done_callback(self.background.discard)

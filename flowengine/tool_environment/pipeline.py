@@ -1,4 +1,4 @@
-"""Takes a call from its registration to its result and disposal."""
+"""The pipeline of a call, from its registration to its result and disposal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pipeline:
 
     Args:
         parts: The environment's parts.
-        questions: Asks about calls.
+        questions: Requests decisions about calls.
     """
 
     def __init__(self, parts: Parts, questions: Questions) -> None:
@@ -45,7 +45,7 @@ class Pipeline:
         self._questions = questions
 
     async def run(self, call: Call) -> EnvironmentResponse:
-        """Bring a call whose arguments are final to its end, whatever happens.
+        """Run a call with final arguments, and return a response in every case.
 
         Args:
             call: The call.
@@ -58,7 +58,7 @@ class Pipeline:
             result = await self._result(call)
             response = response_of(result)
             return response
-        except asyncio.CancelledError:  # the loop ends, and not just whoever waits
+        except asyncio.CancelledError:  # the loop ends, not only the waiting task
             call.halt("aborted")
             began = call.stage in {"execution", "observers"}
             response = response_of(_stopped(call, began=began))
@@ -87,7 +87,7 @@ class Pipeline:
             decision = self._questions.answer(call)
         asking = Asking(self._questions, call)
         result = await journal.make(call, *self._steps(call), asking, asks=decision is None)
-        if approval_of(result) is not None:  # nobody has decided
+        if approval_of(result) is not None:  # no decision was made
             result = await journal.withdraw(call)
             if asking.refusal is not None:
                 return result_of(call, "rejected", parts.mask(asking.refusal))
@@ -96,7 +96,7 @@ class Pipeline:
         return self._read(call, result)
 
     async def ask(self, call: Call) -> EnvironmentResponse:
-        """Ask for a decision without making the call. An approval is kept for this call only."""
+        """Request a decision without making the call. An approval is kept for this call only."""
         decision = self._questions.answer(call) or await self._questions.ask(call)
         if not isinstance(decision, ApprovalResponse):
             return response_of(self._undecided(call, decision))
@@ -114,7 +114,7 @@ class Pipeline:
     # The steps of its execution
 
     def _steps(self, call: Call) -> tuple[Step, Step]:
-        """Return the functions of the two steps: nothing but plain data goes in and out."""
+        """Return the functions of the two steps, with only plain data as input and output."""
 
         async def run(*, step_of_call: StepContext, **given: Any) -> dict[str, Any]:
             return await self._run(call, step_of_call, given)
@@ -147,12 +147,12 @@ class Pipeline:
         }
 
     def _state_of(self, call: Call) -> Any:
-        """Return the state of the tool of a call for the next process, if it has changed."""
+        """Return the changed state of a call's tool for later processes, if any."""
         parts = self._parts
         return parts.mask(parts.state_of(call.tool).to_keep()) if parts.journal.is_kept else None
 
     async def _observe(self, call: Call, result: Any) -> dict[str, Any]:
-        """Run the observers that there are (second step, if there were some)."""
+        """Run the current observers (second step, if there were any)."""
         parts = self._parts
         made = ToolResult(**result, replayed=call.stage != "observers")
         found = await _in_context(call, observe(
@@ -161,13 +161,13 @@ class Pipeline:
         return {name: answer.model_dump() for name, answer in found.items()}
 
     def _read(self, call: Call, result: ExecutionResult) -> ToolResult:
-        """Return what came of a call, as the engine has kept it."""
+        """Return the result of a call from its execution."""
         if result.outputs is not None:
             found = result.outputs["made"]
             if isinstance(found, dict) and "result" in found:
                 observed = result.outputs["observed"] or {}
                 made = ToolResult(**found["result"], observer_results=observed)
-            else:  # a person gave it
+            else:  # a human supplied the result
                 made = result_of(call, "ok", content=found)
             if made.success and made.ran == "no":
                 made = _with_feedback(made, call.decision or self._parts.journal.decided(call))
@@ -190,7 +190,7 @@ class Pipeline:
         return made.model_copy(update={"replayed": replayed})
 
     def _fault(self, call: Call) -> str | None:
-        """Return what is wrong with the final arguments."""
+        """Return the fault of the final arguments, if any."""
         assert call.definition is not None
         if call.arriving is not None and call.arriving.fault is not None:
             return call.arriving.fault
@@ -216,7 +216,7 @@ class Pipeline:
         self._finish(call, response_of(not_begun(call)))
 
     async def _dispose(self, call: Call) -> None:
-        """Dispose the instance of a call; its result does not wait for it."""
+        """Dispose of the instance of a call, while its result is already available."""
         parts = self._parts
         if call.arriving is not None:
             await bounded(parts.bounds.dispose, call.arriving.end())

@@ -1,4 +1,4 @@
-"""Asks whether a call may run, and takes the first valid decision, whoever it comes from."""
+"""Questions whether a call may run, answered by the first valid decision from any source."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 
 Ended = Literal["aborted", "expired", "elsewhere"]
-"""Why a question has no answer here; `elsewhere`: another process has decided."""
+"""Why a question has no answer here. `elsewhere`: another process has decided."""
 AutoApprove = Literal["nothing", "asking", "everything"]
 BY_TOOL = "tool"
-"""Who approves a call of a tool that needs no approval."""
+"""Recorded approver of calls to tools that require no approval."""
 
 
 class Questions:
-    """Asks about the calls of one environment.
+    """Requests decisions about the calls of one environment.
 
     Args:
         parts: The environment's parts.
-        authority: Returns who is asked.
+        authority: Returns the authority that decides.
         has_client: Returns whether a client answers questions.
-        auto: What is approved by itself where nobody can be asked.
-        may_decide: Says whether somebody may decide about a call; None: everybody may.
+        auto: Calls to approve automatically if no approver is available.
+        may_decide: Returns whether a user may decide about a call. None: every user may.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Questions:
         self._warned = False
 
     def answer(self, call: Call) -> ApprovalResponse | None:
-        """Return the decision about a call where nobody is asked; None: somebody is."""
+        """Return the automatic decision about a call, or None if a decision must be requested."""
         authority, options = self._authority(), call.options
         if call.granted is not None:
             return None
@@ -79,19 +79,20 @@ class Questions:
         return decision
 
     async def ask(self, call: Call, wait: str | None = None) -> ApprovalResponse | Ended:
-        """Ask about a call, and wait for the decision.
+        """Request a decision about a call, and wait for it.
 
         Args:
             call: The call.
-            wait: Id of the question in the engine, where others may decide; None: it has none.
+            wait: Id of the wait in the engine, where others can decide. None: there is only this
+                question.
 
         Returns:
-            The decision, or why there is none here.
+            The decision, or why it is missing here.
         """
         parts = self._parts
         assert call.definition is not None
         question: Future[ApprovalResponse] = Future()
-        question.set_running_or_notify_cancel()  # nobody who stops waiting cancels it
+        question.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
         call.question = question
         call.move("approval", call=call.view(), asked=True, tool=call.definition.metadata())
         asking = asyncio.ensure_future(self._ask_authority(call))
@@ -111,7 +112,7 @@ class Questions:
         return ended
 
     async def _decided(self, question: Future[ApprovalResponse], wait: str | None) -> Ended | None:
-        """Wait for a decision; return why there is none, or None."""
+        """Wait for a decision. Return why it is missing, or None."""
         waiting = asyncio.wrap_future(question)
         expiring = asyncio.ensure_future(within(self._parts.bounds.question, waiting))
         try:
@@ -126,7 +127,7 @@ class Questions:
             waiting.cancel()
 
     def masked(self, decision: ApprovalResponse) -> ApprovalResponse:
-        """Return a decision as the engine keeps it."""
+        """Return a decision in the form stored by the engine."""
         fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
         return decision.model_copy(update=self._parts.mask(fields))
 
@@ -140,7 +141,7 @@ class Questions:
         return not self._has_client()
 
     async def _ask_authority(self, call: Call) -> None:
-        """Ask the authority, unless only a client or another process can decide."""
+        """Request a decision from the authority, unless only clients or other processes decide."""
         parts, authority = self._parts, self._authority()
         preview = await self._preview(call)
         if isinstance(authority, CallbackAuthority) and authority.callback is None:
@@ -165,7 +166,7 @@ class Questions:
         call.decide(decision.model_copy(update={"by": by}))
 
     async def _preview(self, call: Call) -> Shown:
-        """Have the tool say what the call would do, and publish it; the question is open."""
+        """Request a preview from the tool, and publish it while the question is open."""
         instance, parts = call.instance, self._parts
         find = getattr(instance, "preview", None)
         if find is None or getattr(find, "__func__", None) is Tool.preview:
@@ -182,7 +183,7 @@ class Questions:
         return preview
 
     def _check_edit(self, call: Call, decision: ApprovalResponse) -> None:
-        """Check changed arguments.
+        """Check edited arguments.
 
         Raises:
             DecisionError: They do not fit the schema of the tool.
@@ -199,16 +200,16 @@ class Questions:
             raise DecisionError("invalid_decision", f"args: {error}", field="args") from None
 
     def decide(self, call_id: str, given: Any, by: str) -> None:
-        """Take a decision from outside; the first one counts.
+        """Apply a decision from outside. The first one counts.
 
         Args:
             call_id: Id of the call.
             given: An `ApprovalResponse`, or a mapping with its fields.
-            by: Who decides.
+            by: The approver.
 
         Raises:
-            DecisionError: There is no such open question, the decision is not valid, or this one
-                may not decide.
+            DecisionError: No such question is open, the decision is invalid, or the approver is not
+                allowed to decide.
         """
         try:
             self._decide(call_id, given, by)
@@ -258,10 +259,10 @@ class Questions:
 
 
 class Asking:
-    """Is asked by the engine about one call, and asks whoever decides here.
+    """Forwards the engine's request for a decision about one call to the environment.
 
     Args:
-        questions: Those of the environment.
+        questions: Questions of the environment.
         call: The call.
     """
 
@@ -270,10 +271,10 @@ class Asking:
         self._call = call
         self.answer: ApprovalResponse | Ended | None = None
         self.refusal: str | None = None
-        """Why the decision does not count."""
+        """Why the decision was rejected."""
 
     async def approve_tool(self, asked: ToolCall) -> EnvironmentResponse:
-        """Return what was decided about the call; deferred: nobody has decided here."""
+        """Return the decision about the call. It is deferred if no decision was made here."""
         call, questions = self._call, self._questions
         self.answer = answer = _granted(call) or await questions.ask(call, asked.tool_call_id)
         if not isinstance(answer, ApprovalResponse):
@@ -282,7 +283,7 @@ class Asking:
         return EnvironmentResponse(result=questions.masked(answer))
 
     def refused(self, error: FlowEngineError) -> None:
-        """Drop the decision: it is not valid, or another one stands."""
+        """Drop the decision, because it is invalid or another one was made before."""
         self._call.decision = None
         if isinstance(self.answer, ApprovalResponse):
             self.refusal = f"the decision of {self.answer.by} is not valid: {error.message}"
@@ -292,7 +293,7 @@ _DEFERRED = ApprovalResponse(approved=False, decision="defer")
 
 
 def _granted(call: Call) -> ApprovalResponse | None:
-    """Use up an earlier approval, if tool version and arguments still match."""
+    """Consume an earlier approval, if tool version and arguments still match."""
     grant, call.granted = call.granted, None
     assert call.definition is not None
     if grant is None or grant[:2] != (call.definition.version, digest_of(call.args)):
@@ -301,7 +302,7 @@ def _granted(call: Call) -> ApprovalResponse | None:
 
 
 def unmasked(edited: Any, masked: Any, original: Any) -> Any:
-    """Return edited arguments with the original in place of what was masked and not changed."""
+    """Return edited arguments, with the original values in place of unchanged masked ones."""
     if edited == masked:
         return copy(original)
     if isinstance(edited, dict) and isinstance(masked, dict) and isinstance(original, dict):

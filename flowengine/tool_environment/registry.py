@@ -1,4 +1,4 @@
-"""Registries of tools: one knows definitions, and that of an environment has live tools."""
+"""Registries of tools: one for definitions, and one for the live tools of an environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flowengine.tool_environment.tools import Tool, ToolDefinition, define
 
 
 class ToolRegistry:
-    """Knows tools by name."""
+    """Tool definitions by name."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class ToolRegistry:
 
         Args:
             tool: A function, a class with `execute`, or an instance of one.
-            replace: Whether it takes the place of another one of its name.
+            replace: Whether to replace a tool of the same name.
 
         Raises:
             RegistrationError: It is not a tool, or the name is taken.
@@ -35,7 +35,7 @@ class ToolRegistry:
             self._definitions[definition.name] = definition
 
     def clone_tool(self, name: str) -> Tool | None:
-        """Return a new instance of a tool, or None if there is no such tool.
+        """Return a new instance of a tool, or None if it does not exist.
 
         Args:
             name: Its name.
@@ -44,7 +44,7 @@ class ToolRegistry:
         return None if definition is None else definition.make()
 
     def definition(self, name: str) -> ToolDefinition | None:
-        """Return what is known of a tool, or None.
+        """Return the definition of a tool, or None if it does not exist.
 
         Args:
             name: Its name.
@@ -56,23 +56,23 @@ class ToolRegistry:
         return sorted(self._definitions)
 
     def create_instance_registry(self, environment: Any) -> InstanceRegistry:
-        """Return a registry of live tools for an environment; it starts empty.
+        """Return an empty registry of live tools for an environment.
 
-        Tools of this registry are found by name in it, and registered when they are first called.
+        Tools of this registry can be called there by name, and are registered on their first call.
 
         Args:
-            environment: Given to the tools' `init`.
+            environment: Passed to the tools' `init`.
         """
         return InstanceRegistry(environment, self)
 
 
 def check_free(there: ToolDefinition | None, definition: ToolDefinition, *, replace: bool) -> None:
-    """Refuse a name that another tool has.
+    """Check that a name is available.
 
     Args:
-        there: The tool that has it.
-        definition: The one that is to have it.
-        replace: Whether it may take the place of the other.
+        there: The tool that currently has it.
+        definition: The new tool.
+        replace: Whether it may replace the other.
 
     Raises:
         RegistrationError: The name is taken.
@@ -92,7 +92,7 @@ class NotDisposed(NamedTuple):
 
 
 class Live(NamedTuple):
-    """A tool that is registered in an environment."""
+    """A tool registered in an environment."""
 
     definition: ToolDefinition
     instance: Tool
@@ -101,11 +101,11 @@ class Live(NamedTuple):
 
 
 class InstanceRegistry:
-    """The tools of one environment: registered here, and initialised.
+    """The tools of one environment, registered and initialized.
 
     Args:
-        environment: Given to `init`.
-        known: Where tools are found that were not registered here.
+        environment: Passed to `init`.
+        known: Registry for tools that were not registered here.
     """
 
     def __init__(self, environment: Any, known: ToolRegistry) -> None:
@@ -114,7 +114,7 @@ class InstanceRegistry:
         self._lock = threading.RLock()
         self._live: dict[str, Live] = {}
         self._registering: dict[str, Future[None]] = {}
-        """Tools whose `init` runs."""
+        """Tools whose `init` is running."""
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -122,7 +122,7 @@ class InstanceRegistry:
         return {name: live.instance for name, live in dict(self._live).items()}
 
     def definition(self, name: str) -> ToolDefinition | None:
-        """Return what is known of a registered tool, or None."""
+        """Return the definition of a registered tool, or None."""
         live = self._live.get(name)
         return None if live is None else live.definition
 
@@ -131,18 +131,18 @@ class InstanceRegistry:
         return sorted({*self._live, *self._known.names()})
 
     async def register_tool(self, tool: Any, *, replace: bool = False) -> str:
-        """Add a tool, and initialise it.
+        """Add a tool, and initialize it.
 
         Args:
             tool: A function, a class with `execute`, or an instance of one.
-            replace: Whether it takes the place of another one of its name.
+            replace: Whether to replace a tool of the same name.
 
         Returns:
             Its name.
 
         Raises:
-            RegistrationError: It is not a tool, the name is taken, or `init` failed. Everything is
-                as before.
+            RegistrationError: It is not a tool, the name is taken, or `init` failed. Nothing has
+                changed.
         """
         definition = define(tool)
         name = definition.name
@@ -157,7 +157,7 @@ class InstanceRegistry:
                     ended = self._registering[name] = Future()
                     ended.set_running_or_notify_cancel()
                     break
-            await asyncio.wrap_future(under_way)  # then look again
+            await asyncio.wrap_future(under_way)  # then check again
         try:
             replaced = await self._add(definition)
         finally:
@@ -169,7 +169,7 @@ class InstanceRegistry:
         return name
 
     async def _add(self, definition: ToolDefinition) -> Tool | None:
-        """Initialise a tool and add it; return the instance whose place it takes."""
+        """Initialize and add a tool, and return the instance that it replaces."""
         name = definition.name
         instance = definition.make()
         before = dict(vars(instance))
@@ -191,7 +191,7 @@ class InstanceRegistry:
         return None if replaced is None else replaced.instance
 
     async def find(self, name: str) -> ToolDefinition | None:
-        """Return a tool by name; one that is only known is registered now."""
+        """Return a tool by name, registering it if only the other registry contains it."""
         if name not in self._live:
             known = self._known.definition(name)
             if known is None:
@@ -200,7 +200,7 @@ class InstanceRegistry:
         return self.definition(name)
 
     def clone_tool(self, name: str) -> Tool | None:
-        """Return a new instance of a tool, with what its `init` has set; None: no such tool.
+        """Return a new instance of a tool with the attributes set by `init`, or None.
 
         Args:
             name: Its name.
@@ -214,17 +214,17 @@ class InstanceRegistry:
         return clone
 
     def get_tool_metadata(self) -> list[dict[str, Any]]:
-        """Return what is known of each registered tool as plain data."""
+        """Return metadata of each registered tool as plain data."""
         return [live.definition.metadata() for live in list(self._live.values())]
 
     async def dispose_all(self, bound: float | None = None) -> list[NotDisposed]:
-        """Dispose each live tool once, the last registered first.
+        """Dispose of each live tool once, the last registered first.
 
         Args:
-            bound: Seconds that each has.
+            bound: Maximum seconds for each.
 
         Returns:
-            Those that failed, and why.
+            The tools that failed, with their errors.
         """
         with self._lock:
             ended, self._live = self._live, {}
@@ -238,16 +238,16 @@ class InstanceRegistry:
 
 
 def is_disposable(instance: Any) -> bool:
-    """Return whether an instance has a `dispose` of its own."""
+    """Return whether an instance overrides `dispose`."""
     is_base = getattr(type(instance), "dispose", None) is Tool.dispose
     return not is_base and hasattr(instance, "dispose")
 
 
 async def disposed(instance: Any) -> None:
-    """Call the `dispose` of an instance, if it has its own."""
+    """Call the `dispose` of an instance, if it overrides it."""
     if is_disposable(instance):
         await call(instance.dispose)
 
 
 tool_registry = ToolRegistry()
-"""The registry that environments use if they are given no other."""
+"""The default registry of environments."""

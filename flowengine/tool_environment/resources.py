@@ -1,4 +1,4 @@
-"""The managed environments that tools declare: ensured before a call, released by their scope."""
+"""The managed environments that tools declare, opened before a call and released by their scope."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FOR_A_CALL = "action_call"
 
 
 class Resources:
-    """Opens what tools declare.
+    """Opens the environments that tools declare.
 
     Args:
-        specs: Name → spec, as the environment declares them.
-        owner: Whom they belong to, where a spec does not say it.
-        manager: Opens them; default: that of the process.
+        specs: Name → spec, as declared by the tool environment.
+        owner: Owner of environments whose spec declares none.
+        manager: Opens them. Default: the manager of the process.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Resources:
 
         Args:
             name: Name of the resource.
-            own: As the tool itself declares it.
+            own: The tool's own declaration, if any.
             tool: Name of the tool, for messages.
 
         Raises:
-            StepError: Nobody declares it.
+            StepError: It is not declared anywhere.
         """
         found = own or self._specs.get(name)
         if found is None:
@@ -64,15 +64,15 @@ class Resources:
     async def ensure(
         self, declared: Mapping[str, Mapping[str, Any] | None], tool: str, holder: str
     ) -> tuple[dict[str, Any], list[Handle]]:
-        """Open what a tool declares.
+        """Open the resources of a tool.
 
         Args:
-            declared: Name → spec, or None for that of the environment.
+            declared: Name → spec, or None for the spec of the tool environment.
             tool: Its name.
             holder: Id of the call.
 
         Returns:
-            The resources by name, and what is to be released after the call.
+            The resources by name, and the handles to release after the call.
         """
         specs = {name: self.spec(name, own, tool) for name, own in declared.items()}
         found: dict[str, Any] = {}
@@ -93,11 +93,11 @@ class Resources:
         return found, after
 
     async def release(self, handles: list[Handle]) -> None:
-        """Release holds, the last one first."""
+        """Release handles, the last one first."""
         for handle in reversed(handles):
             await self._manages().async_release(handle)
 
     async def close(self) -> None:
-        """Release what lasted longer than one call."""
+        """Release the resources that outlive a single call."""
         held, self._held = list(self._held.values()), {}
         await self.release(held)

@@ -1,4 +1,4 @@
-"""Makes one result of whatever a tool returned, raised, or had produced."""
+"""Conversion of a tool's return value, error or partial output to a result."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from flowengine.tool_environment.feed import cut_text, without_middle
 from flowengine.tool_environment.outcomes import describe
 
 LARGEST = 100_000
-"""Characters of content that a model is sent; more of it is kept as a file."""
+"""Maximum characters of content sent to a model. Longer content is kept as a file."""
 
 
 class Content(NamedTuple):
-    """What a tool returned, as data."""
+    """The return value of a tool, as data."""
 
     value: Plain
     images: list[Image]
     artifacts: list[File]
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a result that it is."""
+        """Return the content as fields of a result."""
         kept = list(map(dict, self.artifacts))
         return {"content": self.value, "images": self.images, "artifacts": kept}
 
 
 class NoData(Exception):
-    """What a tool returned has no form as data."""
+    """The return value of a tool cannot be converted to data."""
 
 
 def content_of(
@@ -51,20 +51,20 @@ def content_of(
     mask: Callable[[Any], Any],
     most: int | None = None,
 ) -> Content:
-    """Turn what a tool returned into data.
+    """Convert the return value of a tool to data.
 
     Args:
-        returned: Anything.
+        returned: The return value.
         tool: Name of the tool.
-        artifacts: Where to keep what is too large.
+        artifacts: Receives values that are too large.
         mask: Replaces secrets.
-        most: Bytes of content that the model is sent; None: `LARGEST` characters.
+        most: Maximum bytes of content sent to the model. None: `LARGEST` characters.
 
     Returns:
-        Plain data, images, kept files.
+        Plain data, images, and kept files.
 
     Raises:
-        NoData: It has no form as data; the message names the tool and the type.
+        NoData: It cannot be converted to data. The message names the tool and the type.
     """
     image = _image(returned)
     if image is not None:
@@ -90,7 +90,7 @@ def content_of(
 
 
 def _shortened(text: str, most: int | None) -> str | None:
-    """Return a text without its middle; None: it is not too long."""
+    """Return a text without its middle, or None if it is short enough."""
     ends = ends_in_characters(text, LARGEST) if most is None else ends_in_bytes(text, most)
     return None if ends is None else without_middle(text, ends)
 
@@ -123,7 +123,7 @@ def _encoded(value: Any) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return what the model is told of an exception: its type and message, and no traceback."""
+    """Return an exception for the model: its type and message, without a traceback."""
     if isinstance(error, StepError):
         return f"{error.name or type(error).__name__}: {error.message}"
     return cut_text(describe(error), LARGEST)
@@ -137,7 +137,7 @@ def result_of(
     Args:
         call: The call.
         status: How it ended.
-        message: What went wrong.
+        message: Why it failed.
         ran: Whether the tool ran.
         **fields: Further fields.
     """
@@ -148,11 +148,11 @@ def result_of(
 
 
 def response_of(result: ToolResult, code: str | None = None) -> EnvironmentResponse:
-    """Return a result as a response: an error unless the call is ok.
+    """Return a result as a response, which is an error unless the call succeeded.
 
     Args:
         result: The result.
-        code: Of the error; default: the status.
+        code: Code of the error. Default: the status.
     """
     if result.success:
         return EnvironmentResponse(result=result)

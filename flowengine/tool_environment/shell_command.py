@@ -1,4 +1,4 @@
-"""`execute_command`: the built-in tool that runs a command in a managed shell environment."""
+"""`execute_command`, the built-in tool that runs a command in a managed shell environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowengine.tool_environment.registry import tool_registry
 from flowengine.tool_environment.tools import tool
 
 SHELL = "shell"
-"""Name of the environment that it works in: of the kind `shell` or `bash`."""
+"""Name of its environment, which is of the kind `shell` or `bash`."""
 
 
 @tool(resources={SHELL: None})
@@ -20,21 +20,21 @@ async def execute_command(command: str, ctx: ToolContext) -> dict[str, Any]:
     """Run a command in the shell and return its exit code and output.
 
     Args:
-        command: What the shell reads.
+        command: The shell command.
         ctx: The context of the call.
 
     Returns:
-        `exit_code`, `stdout`, `stderr`; a terminal has both streams in `stdout`.
+        `exit_code`, `stdout` and `stderr`. A terminal has both streams in `stdout`.
     """
     return await _run(command, ctx)
 
 
 def command_in(folder: str, *, before: str) -> Callable[..., Any]:
-    """Return the tool for commands that begin in a folder of the sandbox.
+    """Return the tool for commands that start in a directory of the sandbox.
 
     Args:
-        folder: Where they begin.
-        before: Name of an environment that has to be open before the shell.
+        folder: The directory.
+        before: Name of an environment that must be open before the shell.
     """
 
     @tool(name="execute_command", resources={before: None, SHELL: None})
@@ -42,7 +42,7 @@ def command_in(folder: str, *, before: str) -> Callable[..., Any]:
         """Run a command in the shell and return its exit code and output.
 
         Args:
-            command: What the shell reads.
+            command: The shell command.
             ctx: The context of the call.
         """
         return await _run(command, ctx, cwd=folder)
@@ -51,10 +51,10 @@ def command_in(folder: str, *, before: str) -> Callable[..., Any]:
 
 
 async def _run(command: str, ctx: ToolContext, **how: Any) -> dict[str, Any]:
-    """Run a command; when the call is to stop, it ends with all that it started.
+    """Run a command. When the call must stop, the command ends with all its child processes.
 
     Raises:
-        StepError: The environment runs no commands.
+        StepError: The environment cannot run commands.
     """
     shell = ctx.resources[SHELL]
     run = getattr(shell, "async_run_in_turn", None) or getattr(shell, "async_run", None)
@@ -71,7 +71,7 @@ async def _run(command: str, ctx: ToolContext, **how: Any) -> dict[str, Any]:
         await asyncio.wait([running, aborted], return_when=asyncio.FIRST_COMPLETED)
     finally:
         aborted.cancel()
-        if not running.done():  # cancelling it ends the command with all that it started
+        if not running.done():  # cancellation ends the command with its child processes
             running.cancel()
             await asyncio.wait([running])
     result = running.result()

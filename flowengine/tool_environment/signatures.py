@@ -1,4 +1,4 @@
-"""What a tool's function takes: its schema, as a model is sent it, and how to convert arguments."""
+"""Signatures of tool functions: the schema for models, and the conversion of arguments."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from flowengine.tool_environment.errors import RegistrationError
 from flowengine.validation import check_numbers, shared
 
 CONTEXT = "ctx"
-"""A parameter of this name takes the context, and so does one annotated with `ToolContext`."""
+"""Name of a parameter that receives the context, as does one annotated with `ToolContext`."""
 
 
 class ArgumentFault(Exception):
-    """Arguments do not fit; the message lists every fault."""
+    """Arguments do not fit. The message lists every fault."""
 
 
 class ToolSignature(NamedTuple):
-    """What a function takes."""
+    """The signature of a function."""
 
     schema: dict[str, Any]
-    """JSON Schema of the arguments, an object."""
+    """JSON Schema of the arguments, which are an object."""
     description: str
-    """What its docstring says of it."""
+    """The description from its docstring."""
     convert: Callable[[Mapping[str, Any]], dict[str, Any]]
     """Returns checked and converted arguments, or raises `ArgumentFault`."""
     context: str | None
-    """The parameter that takes the context."""
+    """The parameter that receives the context."""
 
 
 def read(
@@ -48,15 +48,15 @@ def read(
     """Read the signature of a function.
 
     Args:
-        function: What is called.
+        function: The function.
         name: Name of the tool, for messages.
-        declared: The schema that the tool declares itself; default: that of the type hints.
+        declared: The schema that the tool declares itself. Default: derived from the type hints.
 
     Returns:
-        What it takes.
+        The signature.
 
     Raises:
-        RegistrationError: Its arguments cannot be given by name, or have no JSON Schema.
+        RegistrationError: Its arguments cannot be passed by name, or have no JSON Schema.
     """
     try:
         context = _context_of(function)
@@ -91,7 +91,7 @@ def _context_of(function: Callable[..., Any]) -> str | None:
 
 
 def faults(error: ValidationError) -> str:
-    """Return every fault that pydantic has found, each with its field."""
+    """Return every fault found by pydantic, each with its field."""
     return "; ".join(
         f"'{'.'.join(map(str, each['loc']))}' {predicate(each)}" if each["loc"] else predicate(each)
         for each in error.errors(include_url=False, include_input=False)

@@ -1,4 +1,4 @@
-"""`ctx.state`: plain data that a tool keeps from call to call of one execution."""
+"""`ctx.state`, plain data that a tool keeps from call to call of one execution."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from flowengine.tool_environment.errors import StateError
 
 
 class ToolState(MutableMapping[str, Any]):
-    """A mapping from text to plain data. Values go in and come out as copies.
+    """A mapping from text to plain data, which is copied on every read and write.
 
-    To change a value inside of a value, read it, change it, and store it again.
+    To change a nested value, read the entry, change it, and store it again.
 
     Args:
         tool: Name of the tool, for messages.
-        values: What it held before.
-        number: How often it was kept before.
+        values: The previous content.
+        number: How often it was stored before.
     """
 
     def __init__(self, tool: str, values: Mapping[str, Plain], number: int) -> None:
@@ -30,7 +30,7 @@ class ToolState(MutableMapping[str, Any]):
         self._lock = threading.RLock()
 
     def to_keep(self) -> dict[str, Any] | None:
-        """Return what is to be kept with the result of a call; None: nothing has changed."""
+        """Return the data to store with the result of a call, or None if it is unchanged."""
         with self._lock:
             if not self._is_changed:
                 return None

@@ -1,4 +1,4 @@
-"""`Client`: one task for an agent, with tools that work in a folder."""
+"""`Client`, which runs one task of an agent with tools for a directory."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from flowengine.sdk.tool_calls import ToolCall
 
 _FOLDER = "folder"
-"""Name of the managed environment of the working folder."""
+"""Name of the managed environment of the working directory."""
 _INSIDE = "/project"
-"""Where the sandbox has it."""
+"""Its path in the sandbox."""
 
 
 class Client:
-    """Runs tasks with tools in a working folder.
+    """Runs tasks with tools in a working directory.
 
     Args:
-        cwd: The folder. `execute_command` works there, in a sandbox that sees no other.
-        manager: Opens the sandbox; default: that of the process.
+        cwd: The directory. `execute_command` runs there, in a sandbox without access to others.
+        manager: Opens the sandbox. Default: the manager of the process.
     """
 
     def __init__(
@@ -60,20 +60,21 @@ class Client:
 
         Args:
             model: `provider/model`, or a `Model`.
-            task: What is to be done.
-            tools: The tools of the agent; default: `execute_command`.
-            on_tool_approval: Called with tool name, call id and arguments before each call; returns
-                an `ApprovalResponse`, a map with its fields, or a boolean. May be a coroutine
-                function. None: calls are approved by themselves.
-            instructions: For the model.
-            api_key: Of the model's provider; it is in no journal, event or message.
-            max_turns: Calls of the model.
+            task: The task.
+            tools: The tools of the agent. Default: `execute_command`.
+            on_tool_approval: Called with tool name, call id and arguments before each call. It
+                returns an `ApprovalResponse`, a mapping with its fields, or a boolean, and can be a
+                coroutine function. None: calls are approved automatically.
+            instructions: Instructions for the model.
+            api_key: Key of the model's provider. It does not appear in journals, events or
+                messages.
+            max_turns: Maximum model calls.
 
         Returns:
-            What the agent answered, and how its work ended.
+            The answer of the agent, and how its work ended.
 
         Raises:
-            UsageError: The working folder is not there, or something else cannot be run.
+            UsageError: The working directory does not exist, or the agent cannot be run.
         """
         from flowengine.agents import Agent
         from flowengine.metachain import Runner
@@ -115,7 +116,7 @@ class Client:
         )
 
     def _own(self, tool: Any) -> Any:
-        """Return a tool; of `execute_command` the one that works in this folder."""
+        """Return a tool, replacing `execute_command` by one that runs in this directory."""
         if define(tool).source is execute_command:
             return command_in(_INSIDE, before=_FOLDER)
         return tool
@@ -135,11 +136,11 @@ def _asking(callback: Any) -> Any:
 
 
 class _WithKey:
-    """A model that is asked with a key, which nobody else ever sees.
+    """A model called with a key that is not visible to others.
 
     Args:
         model: The model.
-        key: The key; None: it needs none.
+        key: The key, if needed.
     """
 
     def __init__(self, model: Model, key: str | None) -> None:
@@ -148,13 +149,13 @@ class _WithKey:
         self.facts = model.facts
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
-        """Ask the model once."""
+        """Call the model once."""
         if self._key is None:
             return await self._model.complete(request, listen)
         try:
             with_key = replace(request, settings={**request.settings, "api_key": self._key})
             return await self._model.complete(with_key, listen)
-        except StepError as error:  # providers like to say which key was wrong
+        except StepError as error:  # providers may quote a wrong key
             error.message = error.message.replace(self._key, "***")
             error.args = (error.message,)
             raise

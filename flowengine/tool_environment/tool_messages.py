@@ -1,4 +1,4 @@
-"""What the model is told of a call: the tool message, and images that go with it."""
+"""The result of a call as a message for the model, including images."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _NOT_RUN = {
 
 
 def tool_message(call: ToolCall, response: EnvironmentResponse) -> dict[str, Any]:
-    """Return the message that answers a call, in the shape of chat completions.
+    """Return the message that answers a call, in the format of chat completions.
 
-    The text says what happened. Where there are images, the content is a list of parts.
+    The text describes the outcome. With images, the content is a list of parts.
 
     Args:
         call: The call.
-        response: What came of it.
+        response: The response to the call.
     """
     result = response.tool_result
     texts = [_what_happened(response)]

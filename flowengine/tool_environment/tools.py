@@ -1,4 +1,4 @@
-"""Tools: a decorated function, or a class with `execute`; and what an environment knows of one."""
+"""Tools, as a decorated function or a class with `execute`, and their definitions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class ToolOptions:
-    """What a tool says of itself beside its function."""
+    """Options of a tool, besides its function."""
 
     name: str | None = None
     description: str | None = None
     supports_parallel_execution: bool = False
     approval: Approval | None = None
-    """None: nothing is said. A tool environment asks its authority then, an agent asks nobody."""
+    """None: unspecified. A tool environment then asks its authority, and an agent requires no
+    approval."""
     effect: Effect = "once"
     timeout: float | None = None
     isolated: bool = False
@@ -44,66 +45,67 @@ class ToolOptions:
     limits: Mapping[str, Any] | None = None
     written_by: str | None = None
     preview: Callable[[dict[str, Any]], Any] | None = None
-    """Of a function: takes the arguments; a class has a method of this name."""
+    """For a function: takes the arguments. A class has a method of this name."""
 
 
 class Tool:
-    """Base of tools that are classes. Every call gets a new instance.
+    """Base of tools that are classes. Every call has a new instance.
 
-    `execute` takes the arguments by name; a parameter named `ctx`, or annotated with `ToolContext`,
-    takes the context. The other methods are optional, and each may be a coroutine.
+    `execute` takes the arguments by name. A parameter named `ctx`, or annotated with `ToolContext`,
+    receives the context. The other methods are optional, and each can be a coroutine.
     """
 
     name: str = ""
     """Default: the name of the class, in snake case."""
     description: str = ""
-    """Default: what the docstring of `execute` says, or that of the class."""
+    """Default: the docstring of `execute`, or of the class."""
     supports_parallel_execution: bool = False
-    """Whether it may run beside other calls."""
+    """Whether it can run in parallel with other calls."""
     approval: Approval = "ask"
-    """`ask`: the authority decides; `required`: and nothing approves by itself; `none`."""
+    """`ask`: the authority decides. `required`: likewise, but never automatically. `none`: no
+    approval."""
     effect: Effect = "once"
     timeout: float | None = None
-    """Seconds that one call may run."""
+    """Maximum seconds for one call."""
     isolated: bool = False
-    """Run it in a process of its own, so that a crash ends only that."""
+    """Whether to run it in a separate process, which contains a crash."""
     max_running: int | None = None
-    """How many of its calls run at once; None: as many as the environment allows."""
+    """Maximum concurrent calls of the tool. None: the limit of the environment."""
     resources: Mapping[str, Mapping[str, Any] | None] | None = None
-    """Managed environments that it needs: name → spec; None: as the environment declares it."""
+    """Managed environments that it needs: name → spec. None: as declared by the environment."""
     limits: Mapping[str, Any] | None = None
-    """`{"output": "64KiB"}`: how much of a result the model is sent. A file has all of it."""
+    """`{"output": "64KiB"}`: the size of a result sent to the model. A file contains all of it."""
     written_by: str | None = None
-    """Who writes what it returns, as an address or a name, if it is not to be trusted: a model is
-    shown its results, and why it failed, in a marked block."""
+    """Author of its results, as an address or a name, if the author is not trusted. Results and
+    failures are then sent to the model in a marked block."""
     environment: Any = None
     """The environment that the instance belongs to."""
 
     def init(self, environment: Any) -> Any:
-        """Prepare once, when the tool is registered.
+        """Prepare the tool once, when it is registered.
 
-        What it sets on `self` is there in the instances of all calls.
+        Attributes that it sets on `self` are available in the instances of all calls.
 
         Args:
-            environment: Where it is registered.
+            environment: The environment that registers it.
         """
 
     def load_ui(self, partial: dict[str, Any]) -> Any:
-        """Return what an interface shows while the arguments arrive; a view, without effects.
+        """Return a view for interfaces while the arguments arrive, without side effects.
 
         Args:
             partial: The arguments so far.
         """
 
     def preview(self, args: dict[str, Any]) -> Any:
-        """Return what a call would do, as text for people who are asked about it.
+        """Return a description of the call's effects, as text for approvers.
 
         Args:
-            args: The arguments, secrets masked.
+            args: The arguments, with secrets masked.
         """
 
     def dispose(self) -> Any:
-        """Release what the instance holds."""
+        """Release the resources of the instance."""
 
 
 @overload
@@ -128,7 +130,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool. It can still be called as before.
 
     Args:
-        function: The function, where the decorator is used without parentheses.
+        function: The function, if the decorator is used without parentheses.
         **options: As the attributes of `Tool`.
 
     Returns:
@@ -161,21 +163,21 @@ class FunctionTool(Tool):
 
 @dataclass(frozen=True)
 class ToolDefinition:
-    """What an environment knows of a tool."""
+    """The definition of a tool in an environment."""
 
     name: str
     description: str
     options: ToolOptions
     signature: ToolSignature
     source: Any
-    """What was registered: a function, a class or an instance."""
+    """The registered function, class or instance."""
     make: Callable[[], Tool]
     """Returns a new instance."""
     function: Callable[..., Any]
-    """What runs, of the class or the module."""
+    """The function to run, of the class or the module."""
 
     def metadata(self) -> dict[str, Any]:
-        """Return what may be told of it, as plain data."""
+        """Return public metadata of the tool as plain data."""
         return {
             "name": self.name,
             "description": self.description,
@@ -193,7 +195,7 @@ class ToolDefinition:
 
     @cached_property
     def version(self) -> str:
-        """Digest of its metadata and code: what an approval holds for."""
+        """Digest of its metadata and code, to which an approval is limited."""
         digest = hashlib.sha256(json.dumps(self.metadata(), sort_keys=True).encode())
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         digest.update(marshal.dumps(code) if code is not None else repr(self.function).encode())
@@ -201,7 +203,7 @@ class ToolDefinition:
 
 
 def create_tool_instance(definition: Any) -> Tool:
-    """Make a tool from a function, a class, or an instance of one.
+    """Create a tool from a function, a class, or an instance of one.
 
     Args:
         definition: A decorated function, a class with `execute`, or an instance.
@@ -213,16 +215,16 @@ def create_tool_instance(definition: Any) -> Tool:
 
 
 def define(source: Any) -> ToolDefinition:
-    """Read what a tool says of itself.
+    """Return the definition of a tool.
 
     Args:
         source: A function, a class with `execute`, an instance of one, or an agent as a tool.
 
     Returns:
-        What an environment has to know.
+        The definition.
 
     Raises:
-        RegistrationError: It is not a tool; the message says why.
+        RegistrationError: It is not a tool, for the reason in the message.
     """
     if isinstance(source, ToolDefinition):
         return source
@@ -262,7 +264,7 @@ def _made(kind: type) -> Any:
 
 
 def _copier(source: Any) -> Callable[[], Any]:
-    """Return what makes copies of an instance as it is now."""
+    """Return a function that copies an instance in its present state."""
     try:
         pristine = copy.deepcopy(source)
     except Exception as error:
@@ -277,7 +279,7 @@ def _options_of(source: Any) -> ToolOptions:
     base = Tool if isinstance(source, type) else Tool()
     named = {
         name: getattr(source, name, getattr(base, name))
-        for name in ToolOptions.__dataclass_fields__  # attributes of a class have the same names
+        for name in ToolOptions.__dataclass_fields__  # a class has attributes of the same names
         if name != "preview"
     }
     if not named["name"]:
@@ -347,7 +349,7 @@ def _is_positive(value: Any) -> bool:
 
 
 def _check_isolated(source: Any, signature: ToolSignature, name: str) -> None:
-    """Refuse what another process could not import, or could not be given."""
+    """Reject functions that another process could not import, or could not be passed."""
     if not inspect.isfunction(source) or not source.__qualname__.isidentifier():
         raise RegistrationError(
             f"tool '{name}': isolated tools are functions of a module, which another process can "

@@ -1,4 +1,4 @@
-"""Who may run beside whom: shared and exclusive turns, bounded, first come, first served."""
+"""Turns of concurrent calls: shared and exclusive, limited in number, first come, first served."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ class QueuedCall:
     tool: str
     exclusive: bool
     limit: int | None
-    """Of calls of this tool at once."""
+    """Maximum concurrent calls of this tool."""
     granted: Future[None] = field(default_factory=Future)
 
 
 class Turns:
     """Grants turns to calls of one environment, on any loop and thread.
 
-    A call whose tool does not support parallel execution runs alone. Nobody overtakes, with one
-    exception: what only waits for a place of its own tool does not hold up the other tools.
+    A call whose tool does not support parallel execution runs alone. Turns are granted in order,
+    with one exception: a call that only waits for the
+    limit of its tool does not delay other tools.
 
     Args:
-        limit: How many calls run at once.
+        limit: Maximum concurrent calls.
     """
 
     def __init__(self, limit: int) -> None:
@@ -37,15 +38,15 @@ class Turns:
         self._of_tool: Counter[str] = Counter()
 
     def queue(self, tool: str, *, exclusive: bool, limit: int | None = None) -> QueuedCall:
-        """Queue up for a turn. Whoever does so gives the turn back in any case.
+        """Queue up for a turn. The caller must give the turn back in any case.
 
         Args:
             tool: Name of the tool.
-            exclusive: Whether nothing may run beside it.
-            limit: How many calls of this tool run at once.
+            exclusive: Whether no other call may run concurrently.
+            limit: Maximum concurrent calls of this tool.
 
         Returns:
-            The queued call; its future `granted` is done when it has the turn.
+            The queued call. Its future `granted` is done when it has the turn.
         """
         queued = QueuedCall(tool, exclusive, limit)
         with self._lock:

@@ -1,9 +1,9 @@
-"""A client over WebSocket: any number of connections follow an environment and answer questions.
+"""A client over WebSocket, through which any number of connections follow an environment.
 
-Whoever connects must know the token: as `Authorization: Bearer TOKEN`, or, from a browser, as the
-subprotocol `token.TOKEN` beside `flowengine.tools`. A page must also come from an allowed origin.
-Both are checked before a connection is opened. `?after=NUMBER` continues after the last message
-that is known.
+A connection must present the token: as `Authorization: Bearer TOKEN` or, from a browser, as the
+subprotocol `token.TOKEN` in addition to `flowengine.tools`. A page must also come from an allowed
+origin. Both are checked before a connection is opened. `?after=NUMBER` continues after the last
+known message.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ PROTOCOL = "flowengine.tools"
 """The subprotocol of the messages."""
 _TOKEN = "token."
 _LARGEST = 1024 * 1024
-"""Bytes of a message from outside."""
+"""Maximum bytes of a received message."""
 _PING = 30.0
-"""Seconds between two looks whether a connection is alive."""
+"""Seconds between two checks whether a connection is alive."""
 _CLOSE = 1.0
 """Seconds that connections have to close."""
 
 
 class WebSocketClient:
-    """Serves the messages of an environment over WebSocket, on this machine only.
+    """Serves the messages of an environment over WebSocket, by default only on this machine.
 
     Args:
-        token: Who knows it may connect; default: a new one.
+        token: Grants access. Default: a new one.
         origins: Origins of pages that may connect, such as `https://desk.example`.
-        host: Address that is listened on.
-        port: Port; 0: any that is free.
+        host: Address to listen on.
+        port: Port. 0: any free one.
         decides: Whether questions are left to the connections.
 
     Attributes:
@@ -65,10 +65,10 @@ class WebSocketClient:
         self._failed: Exception | None = None
 
     async def url(self) -> str:
-        """Return the address to connect to, as soon as it is listened on.
+        """Return the address to connect to, once the server is listening.
 
         Raises:
-            UsageError: It cannot be listened on.
+            UsageError: The server cannot listen.
         """
         await self._listening.wait()
         if self._failed is not None:
@@ -82,7 +82,7 @@ class WebSocketClient:
             link: The connection to the environment.
 
         Raises:
-            UsageError: The library for it is not installed.
+            UsageError: The required library is not installed.
         """
         try:
             await self._serve(link)
@@ -159,12 +159,12 @@ def _token_of(request: web.Request) -> str:
 
 
 async def _send(socket: web.WebSocketResponse, link: Link, after: int) -> None:
-    """Send messages as fast as the other side takes them, then close the connection."""
+    """Send messages as fast as the other side reads them, then close the connection."""
     try:
         async for text in link.texts(after):
             await socket.send_str(text)
         await socket.close()
-    except ConnectionError:  # it was cut; whoever it was comes again
+    except ConnectionError:  # disconnected, and the client may reconnect
         return
 
 

@@ -1,7 +1,7 @@
-"""Models behind one port: what is asked of one, what it answers, and which one answers to a name.
+"""Models behind one interface: requests, replies, and the resolution of model names.
 
-`resolve("provider/model")` returns a `Model`. The library behind the models of providers is
-loaded when one of them is asked, never by an import.
+`resolve("provider/model")` returns a `Model`. The library for providers is loaded on the first call
+of a model, not on import.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A conversation as a provider takes it: names and ids of the wire, its own parts, its caches."""
+"""A conversation in the form that a provider accepts: its names, ids, own parts and cache marks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.sdk.read_only import plain, unwrapped
 
 LONGEST_ID = 40
-"""Characters of the id of a call; a longer one goes back only to the provider that made it."""
+"""Maximum characters of a call id. A longer id is sent only to the provider that created it."""
 _MISTRAL_ID = re.compile(r"[A-Za-z0-9]{9}")
 _NO_IMAGE = "(An image was left out here: this model takes none.)"
 _UNREADABLE = 300
@@ -22,7 +22,7 @@ _CACHE = {"type": "ephemeral"}
 
 
 def offered(tools: Iterable[ToolOffer], names: WireNames) -> list[dict[str, Any]]:
-    """Return tools as they are offered to a model with function calling."""
+    """Return tools in the form offered to a model with function calling."""
     return [
         {
             "type": "function",
@@ -37,10 +37,10 @@ def offered(tools: Iterable[ToolOffer], names: WireNames) -> list[dict[str, Any]
 
 
 def answers_first(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yield messages so that nothing stands between the answers to the calls of one reply.
+    """Yield messages in an order that keeps the answers to the calls of one reply together.
 
-    What tools and people show beside an answer, such as an image, comes with it. Providers refuse
-    other messages before all calls of a reply are answered.
+    Messages that accompany an answer, such as images from a tool or an approver, follow after the
+    last answer. Providers reject other messages before all calls of a reply are answered.
     """
     unanswered: set[str] = set()
     later: list[Message] = []
@@ -67,9 +67,9 @@ class Conversation:
     """Writes the messages of a request.
 
     Args:
-        provider: That is asked: only its own parts go back to it.
-        names: Of the tools.
-        vision: Whether the model takes images.
+        provider: The provider that receives them. Only its own parts are sent back to it.
+        names: Wire names of the tools.
+        vision: Whether the model accepts images.
     """
 
     def __init__(self, provider: str, names: WireNames, *, vision: bool) -> None:
@@ -77,14 +77,14 @@ class Conversation:
         self._names = names
         self._vision = vision
         self._ids: dict[str, str] = {}
-        """Ids of calls as the provider knows them, where they differ."""
+        """Ids of calls by which the provider knows them, where they differ."""
 
     def written(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """Return the messages for a model with function calling."""
         return [self._written(message) for message in answers_first(unwrapped(messages))]
 
     def with_images(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return messages without images, where the model takes none."""
+        """Return messages without images, if the model does not accept them."""
         if self._vision:
             return messages
         return [{**message, "content": _imageless(message.get("content"))} for message in messages]
@@ -139,15 +139,15 @@ class Conversation:
 
 
 def with_cache_marks(messages: list[dict[str, Any]]) -> None:
-    """Mark what a provider shall keep: all up to the end of the system text, and of the request.
+    """Mark the prefixes that a provider should cache: up to the system text, and the whole request.
 
     Args:
-        messages: Of one request, changed in place.
+        messages: Messages of one request, changed in place.
     """
     system = [message for message in messages if message["role"] == "system"][-1:]
     for message in [*system, *messages[-1:]]:
         content = message["content"]
-        if message["role"] == "tool":  # the result is marked, nothing inside of it can be
+        if message["role"] == "tool":  # only the result itself can be marked
             message["cache_control"] = _CACHE
         elif isinstance(content, str) and content:
             text = {"type": "text", "text": content, "cache_control": _CACHE}
@@ -157,7 +157,7 @@ def with_cache_marks(messages: list[dict[str, Any]]) -> None:
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """Say in words what an answer has to be, for providers that cannot be told it otherwise."""
+    """Return a description of the required answer, for providers without a schema mode."""
     return (
         "Your final answer must be one JSON value that fits this JSON Schema, and nothing else:\n"
         f"{dumps(schema, ensure_ascii=False)}"
@@ -165,9 +165,9 @@ def schema_text(schema: Mapping[str, Any]) -> str:
 
 
 def is_strict(schema: Any) -> bool:
-    """Return whether providers can hold an answer to a schema exactly.
+    """Return whether providers can enforce a schema strictly.
 
-    They can where every object names all of its keys, and requires each of them.
+    They can if every object lists all its keys and requires each of them.
     """
     if isinstance(schema, list):
         return all(map(is_strict, schema))
@@ -184,7 +184,7 @@ def is_strict(schema: Any) -> bool:
 
 
 def _object_text(arguments: str) -> str:
-    """Return arguments as they are, if they are an object: some providers read what they get."""
+    """Return arguments unchanged if they are an object, because some providers parse them."""
     try:
         if isinstance(loads(arguments), dict):
             return arguments

@@ -1,4 +1,4 @@
-"""What can go wrong with a call of a model. Retries are the engine's: these say whether to try."""
+"""Errors of model calls. They declare whether a retry is useful, and the engine retries."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from flowengine.sdk import StepError
 
 
 class ModelError(StepError):
-    """A model was not asked, or its provider refused; the cause is the provider's own error."""
+    """The call failed before it was sent, or at the provider. The cause is the provider's error."""
 
     type = "ModelError"
 
 
 class RateLimited(ModelError):
-    """The provider wants fewer requests; `retry_after` has the seconds that it asked for."""
+    """The provider limits requests. `retry_after` contains the seconds that it requested."""
 
     type = "RateLimited"
 
 
 class ContextWindowExceeded(ModelError):
-    """The conversation does not fit into the model's window: as it is, it never will."""
+    """The conversation exceeds the model's context window, so a retry cannot succeed."""
 
     type = "ContextWindowExceeded"
 

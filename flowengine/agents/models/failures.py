@@ -1,4 +1,4 @@
-"""From a provider's error to one of ours: may it pass, and when is it worth another try?"""
+"""Conversion of provider errors to our errors, with their retryability and retry delay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowengine.masking import Masker
 from flowengine.sdk import StepError, Timeout
 
 LONGEST_WAIT = 60.0
-"""Seconds. A provider that asks for a longer wait ends the call with its demand."""
+"""Maximum seconds of a requested delay. A longer one makes the error final."""
 
 _PASSING_STATUS = frozenset({408, 409, 425, 429})
 _TOO_LONG = re.compile(
@@ -38,19 +38,19 @@ _NO_CREDENTIALS = re.compile(
     r"|\b(?-i:[A-Z][A-Z0-9_]+) is not set\b",
     re.IGNORECASE,
 )
-"""What is said before anything was sent; LiteLLM may take it for a fault of the server."""
+"""Errors raised before anything was sent. LiteLLM may classify them as server errors."""
 _SECRET_NAME = re.compile(r"key|token|secret|password|credential|authorization", re.IGNORECASE)
 _WRAPPING = re.compile(
     r"^(?:litellm\.\w+: )+(?:\w+ ?Error: )*(?:\w+Exception(?: \w+)? - )?"
     r"|\.? Handle with `litellm\.\w+`\.?$"
     r"| ssl:(?:<[^<>]*>|\w+)(?= \[)"
 )
-"""What the libraries put around a provider's words, or the words of the network."""
+"""Text that libraries add around the provider's or network's message."""
 _TRACEBACK = "Traceback (most recent call last)"
 _LONGEST_MESSAGE = 2_000
 _UNHEARD = ("Timeout", "TimeoutException", "APIConnectionError", "TransportError")
 _UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "RecursionError", "ValidationError")
-"""What the library fails with where an answer came that is none."""
+"""Errors that the library raises for an unreadable response."""
 _NOT_BEGUN = (
     *("ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "gaierror"),
     "HTTPStatusError",
@@ -58,12 +58,12 @@ _NOT_BEGUN = (
 
 
 def refuses_tools(error: BaseException) -> bool:
-    """Return whether a provider says that the model cannot be offered tools."""
+    """Return whether a provider rejected tools for the model."""
     return _refuses(error, _NO_TOOLS)
 
 
 def refuses_schema(error: BaseException) -> bool:
-    """Return whether a provider says that it does not hold the answer to this schema."""
+    """Return whether a provider rejected the schema of the answer."""
     return _refuses(error, _NO_SCHEMA)
 
 
@@ -74,12 +74,12 @@ def _refuses(error: BaseException, words: re.Pattern[str]) -> bool:
 def as_ours(
     error: Exception, model: str, settings: Mapping[str, Any], *, broke_off: bool = False
 ) -> StepError:
-    """Return what the engine is told of a provider's error; that one is its cause.
+    """Return our error for a provider's error, with the latter as its cause.
 
     Args:
-        error: As the library raised it.
-        model: The one that was asked.
-        settings: Of the request; secrets in them are masked in the provider's words.
+        error: The error that the library raised.
+        model: The model that was called.
+        settings: Settings of the request. Secrets in them are masked in the message.
         broke_off: Whether a part of the reply had arrived.
     """
     original = _unwrapped(error)
@@ -106,9 +106,9 @@ def as_ours(
 
 
 def _may_have_begun(error: BaseException) -> bool:
-    """Return whether a provider may have answered, and counts it: nobody has heard or read it all.
+    """Return whether the provider may have charged for a reply that was not fully received.
 
-    One that answers with an error has not; nor has one to which there was no connection.
+    A provider that responds with an error has not, and a failed connection has not either.
     """
     chain = list(_chain(error))
     unheard = any(isinstance(one, OSError) or _named(one, *_UNHEARD) for one in chain)
@@ -119,7 +119,7 @@ def _may_have_begun(error: BaseException) -> bool:
 
 
 def _with_wait(found: ModelError, error: BaseException) -> ModelError:
-    """Add the wait that the provider asks for; one that is too long ends the tries instead."""
+    """Add the delay that the provider requests. An excessive delay makes the error final."""
     wait = _asked_wait(error)
     if wait is None or wait <= LONGEST_WAIT:
         found.retry_after = wait
@@ -147,7 +147,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _unreadable(error: BaseException) -> bool:
-    """Return whether an answer came that is none; to the library, that may be a bad request."""
+    """Return whether the response was unreadable. The library may report it as a bad request."""
     chain = list(_chain(error))
     refused = any(_named(one, "HTTPStatusError") for one in chain)
     return not refused and any(_named(one, *_UNREADABLE) for one in chain)
@@ -166,7 +166,7 @@ def _is_context_window(error: BaseException, words: str) -> bool:
 
 
 def _named(error: BaseException, *names: str) -> bool:
-    """Return whether an error is of a class of one of these names; the library is not imported."""
+    """Return whether the error's class has one of these names, without importing the library."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
@@ -176,14 +176,14 @@ def _status(error: BaseException) -> int | None:
 
 
 def _unwrapped(error: Exception) -> Exception:
-    """Return the provider's error from inside of what the library wraps around that of a stream."""
+    """Return the provider's error from the library's wrapper for errors of a stream."""
     while isinstance(inner := getattr(error, "original_exception", None), Exception):
         error = inner
     return error
 
 
 def _asked_wait(error: BaseException) -> float | None:
-    """Return the seconds that a provider asks to wait, by `Retry-After` in whichever form."""
+    """Return the seconds that a provider requests in any form of `Retry-After`."""
     for headers in _headers(error):
         if milliseconds := _number(headers.get("retry-after-ms")):
             return milliseconds / 1000
@@ -221,7 +221,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _masked(error: Exception, settings: Mapping[str, Any]) -> str:
-    """Return an error's words without keys, and take these out of the error as well."""
+    """Return an error's message without keys, and remove them from the error as well."""
     masker = Masker()
     for name, value in _secrets(settings):
         masker.learn(value, name)
@@ -233,14 +233,14 @@ def _masked(error: Exception, settings: Mapping[str, Any]) -> str:
             error.message = masked
     said, traceback, _ = masked.partition(_TRACEBACK)
     short = _WRAPPING.sub("", said).strip() or type(error).__name__
-    if traceback and not said.endswith("\n"):  # the library's own: why stands below it
+    if traceback and not said.endswith("\n"):  # the library's own, with the cause below it
         *_, why = _chain(error)
         short += f": {masker.mask(str(why))}"
     return short if len(short) <= _LONGEST_MESSAGE else f"{short[:_LONGEST_MESSAGE]}…"
 
 
 def _secrets(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is a secret by its name: in the settings, and in variables that libraries read."""
+    """Yield values with the name of a secret, from the settings and from variables of libraries."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _secrets(value)

@@ -1,4 +1,4 @@
-"""Descriptions of images by a model that sees them."""
+"""Descriptions of images by a model with vision."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ DESCRIBE = (
 _IMAGE, _SCAN = "## Description", "Description of the scanned page:"
 _SECONDS = 120.0
 _AT_ONCE = 4
-"""Pictures of a document that a model is shown at the same time."""
+"""Number of images of a document that a model describes concurrently."""
 
 
 class WithPictures(Protocol):
-    """A document that may be an image, or have pages that are."""
+    """A document that may be an image, or contain pages that are images."""
 
     pictures: dict[str, str]
-    """The line behind which a description belongs → the address of the image's data; empty: at the
-    end."""
+    """Line after which a description is inserted → data URL of the image. An empty line: the end.
+    """
     markdown: str
     parts: list[Any]
     notes: list[str]
 
 
 async def describe_document(model: str, document: WithPictures, question: str = "") -> None:
-    """Add descriptions to the Markdown of a document, or notes why there are none.
+    """Add descriptions of images to the Markdown of a document, or notes why they are missing.
 
     Args:
         model: `provider/model`.
-        document: The document; it is changed.
-        question: What is asked of its pictures; default: what they show.
+        document: The document, which is changed.
+        question: A question about its images. Default: a description.
     """
     text, added = await described(model, document, document.markdown, question)
     document.markdown = text
@@ -51,16 +51,16 @@ async def describe_document(model: str, document: WithPictures, question: str = 
 async def described(
     model: str, document: WithPictures, text: str, question: str = ""
 ) -> tuple[str, list[tuple[int, int]]]:
-    """Return a text of a document with descriptions of the pictures that belong to it.
+    """Return a text of a document with descriptions of the images that belong to it.
 
     Args:
         model: `provider/model`.
-        document: The document; it gets a note for what is not described.
+        document: The document, which receives a note about each failed description.
         text: All of its Markdown, or a page of it.
-        question: What is asked of its pictures; default: what they show.
+        question: A question about its images. Default: a description.
 
     Returns:
-        The text, and where how many characters were added.
+        The text, and the place and length of each insertion.
     """
     places = {line: _behind(line, text) for line in document.pictures}
     shown = sorted((at, line) for line, at in places.items() if at >= 0)
@@ -84,7 +84,7 @@ async def described(
 
 
 def _behind(line: str, text: str) -> int:
-    """Return where a line of a text ends; -1: it is not there."""
+    """Return where a line of a text ends, or -1 if the text does not contain it."""
     if not line:
         return len(text)
     at = f"\n{text}\n".find(f"\n{line}\n")
@@ -92,15 +92,15 @@ def _behind(line: str, text: str) -> int:
 
 
 async def describe_image(model: str, picture: str, question: str = "") -> str:
-    """Return what a model says of an image.
+    """Return a model's description of an image.
 
     Args:
         model: `provider/model`.
-        picture: The address of its data: `data:image/png;base64,...`.
-        question: What is asked of it; default: what it shows.
+        picture: Data URL of the image: `data:image/png;base64,...`.
+        question: A question about it. Default: a description.
 
     Raises:
-        StepError: The model cannot be asked, cannot see, or says nothing.
+        StepError: The call fails, the model does not accept images, or its reply is empty.
     """
     asked = resolve(model)
     if (await asked.facts(model)).vision is False:

@@ -1,8 +1,8 @@
-"""What is known of the messages of conversations that go on.
+"""Cached facts about the messages of ongoing conversations.
 
-A turn needs to know things of all messages: which ids of calls are taken, which of them have parts,
-perhaps images, and how long they are. To look at each of them in each turn would make long
-conversations slow. So what was found is kept for the next turn, which looks at what is new.
+A turn needs facts about all messages: the ids of calls, the messages with parts such as images, and
+their lengths. Reading every message in every turn would make long conversations slow. The results
+are therefore kept, and the next turn reads only new messages.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from flowengine.agents.models.port import Message
 from flowengine.sdk.read_only import Joined, unwrapped
 
 CONVERSATIONS = 1000
-"""So many are remembered; of one that is forgotten all messages are read again."""
+"""Maximum number of cached conversations. All messages of an evicted one are read again."""
 
 Measure = Callable[[Message], int]
-"""Says how long a message is, in whichever unit."""
+"""Returns the length of a message, in any unit."""
 
 
 def ids_in(messages: Iterable[Message]) -> set[str]:
@@ -33,17 +33,17 @@ def parted(messages: Sequence[Message]) -> list[int]:
     """Return the places of the messages whose content is a list of parts, such as images."""
     if isinstance(messages, RequestMessages):
         return messages.parted()
-    # Past the read-only view of each: it would copy the content.
+    # Bypasses the read-only views, which would copy the content.
     contents = [dict.get(one, "content") for one in unwrapped(messages)]
     return [place for place, one in enumerate(contents) if isinstance(one, list)]
 
 
 def total(messages: Sequence[Message], measure: Measure) -> int:
-    """Return how long messages are together.
+    """Return the total length of messages.
 
     Args:
-        messages: Those of a request are measured once in their conversation.
-        measure: Says how long one of them is; the same function each time.
+        messages: The messages. Those of a request are measured once per conversation.
+        measure: Returns the length of one message. It must be the same function each time.
     """
     if isinstance(messages, RequestMessages):
         return messages.total(measure)
@@ -51,7 +51,7 @@ def total(messages: Sequence[Message], measure: Measure) -> int:
 
 
 def since_reply(messages: Sequence[Message]) -> list[Message] | None:
-    """Return the last reply and what came after it; None: there is no reply."""
+    """Return the last reply and the messages after it, or None without a reply."""
     for place in range(len(messages) - 1, -1, -1):
         if messages[place]["role"] == "assistant":
             return [messages[at] for at in range(place, len(messages))]
@@ -59,7 +59,7 @@ def since_reply(messages: Sequence[Message]) -> list[Message] | None:
 
 
 class KnownMessages:
-    """What is known of the messages of one conversation; it does not hold them."""
+    """Facts about the messages of one conversation, without the messages themselves."""
 
     __slots__ = ("_count", "_last", "_parted", "_totals", "call_ids")
 
@@ -70,18 +70,18 @@ class KnownMessages:
         self._last: Message | None = None
         self._parted: list[int] = []
         self._totals: dict[Measure, list[int]] = {}
-        """By measure the length of the messages before each place, as far as somebody asked."""
+        """By measure: total length before each place, computed as far as needed."""
 
     def begins(self, messages: Sequence[Message]) -> bool:
-        """Return whether messages begin with those that are known."""
+        """Return whether messages begin with those already read."""
         count = self._count
         return count <= len(messages) and (not count or messages[count - 1] is self._last)
 
     def extend(self, messages: list[Message]) -> None:
-        """Look at the messages that are new.
+        """Read the new messages.
 
         Args:
-            messages: All of the conversation.
+            messages: All messages of the conversation.
         """
         new = messages[self._count :]
         self.call_ids |= ids_in(new)
@@ -89,15 +89,15 @@ class KnownMessages:
         self._count, self._last = len(messages), messages[-1] if messages else None
 
     def parted(self, since: int) -> list[int]:
-        """Return the places, from one on, of the messages whose content is a list of parts."""
+        """Return the places, from a given one on, of messages whose content is a list of parts."""
         return self._parted[bisect_left(self._parted, since) :]
 
     def total(self, measure: Measure, messages: list[Message], since: int) -> int:
-        """Return how long the messages from a place on are.
+        """Return the total length of the messages from a place on.
 
         Args:
-            measure: Says how long one is.
-            messages: All of the conversation.
+            measure: Returns the length of one message.
+            messages: All messages of the conversation.
             since: The place.
         """
         before = self._totals.setdefault(measure, [0])
@@ -107,14 +107,14 @@ class KnownMessages:
 
 
 class RequestMessages(Joined):
-    """The messages of a request: what stands before a conversation, the conversation, what follows.
+    """The messages of a request: leading messages, the conversation, and trailing messages.
 
     Args:
-        first: Before the conversation.
-        conversation: All of its messages.
-        known: What is known of them.
-        mark: The place from which on they are sent.
-        added: After them.
+        first: Leading messages.
+        conversation: All messages of the conversation.
+        known: Facts about them.
+        mark: The place in the conversation from which on messages are sent.
+        added: Trailing messages.
     """
 
     __slots__ = ("_added", "_conversation", "_known", "_mark")
@@ -127,7 +127,7 @@ class RequestMessages(Joined):
         mark: int = 0,
         added: Sequence[Message] = (),
     ) -> None:
-        # The list itself where that is enough: a copy costs more, the longer the conversation is.
+        # The list itself if possible, because copying a long conversation is expensive.
         rest = conversation[mark:] if mark else conversation
         super().__init__(first, [*rest, *added] if added else rest)
         self._conversation = conversation
@@ -145,25 +145,25 @@ class RequestMessages(Joined):
         ]
 
     def total(self, measure: Measure) -> int:
-        """Return how long they are together."""
+        """Return their total length."""
         around = sum(map(measure, (*self.first, *self._added)))
         return around + self._known.total(measure, self._conversation, self._mark)
 
 
 class KnownConversations:
-    """Remembers what is known of conversations, by the name of each."""
+    """Caches facts about conversations by name."""
 
     def __init__(self) -> None:
         self._known: dict[str, KnownMessages] = {}
         self._lock = threading.Lock()
 
     def of(self, conversation: str, messages: list[Message]) -> KnownMessages:
-        """Return what is known of all messages of a conversation.
+        """Return the facts about all messages of a conversation.
 
         Args:
             conversation: Its name.
-            messages: All of them, as the state has them: more are added at the end, and those
-                before stay the same objects.
+            messages: All messages from the state. New ones are appended, earlier ones stay the same
+                objects.
         """
         with self._lock:
             known = self._known.pop(conversation, None)

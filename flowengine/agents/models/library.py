@@ -1,7 +1,7 @@
-"""litellm, the library that speaks to providers: loaded once, late, on a thread, and kept quiet.
+"""Lazy loading of litellm, the library for providers, on a thread and with its output silenced.
 
-Its import takes seconds and a lot of memory. So nothing imports it but this, and only when a model
-is asked, or a flow with agents says that one will be.
+Importing it takes seconds and much memory. Only this module imports it, when a model is first
+called or a flow with agents announces a call.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _WHILE_IMPORTED = {
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # prices come with it, it asks nobody
-    "LITELLM_MODE": "PRODUCTION",  # it reads no .env from the working folder
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # use the bundled prices, without a request
+    "LITELLM_MODE": "PRODUCTION",  # read no .env file from the working directory
 }
 _WARNINGS = (
     "Items? '.*' on TypedDict class '.*' (is|are) using the `ReadOnly` qualifier",
     "Pydantic serializer warnings",
 )
-"""What pydantic says of its types."""
+"""Warnings of pydantic about its types."""
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 
 _lock = threading.Lock()
@@ -38,13 +38,13 @@ _loaded: Any = None
 
 
 def begin_loading() -> None:
-    """Load the library on a thread, if nobody has yet; whoever needs it first waits less."""
+    """Start loading the library on a thread, so that its first user waits less."""
     if _loaded is None and not _lock.locked():
         threading.Thread(target=_load_quietly, name="flowengine-litellm", daemon=True).start()
 
 
 async def library() -> Any:
-    """Return the library; the first time, that takes seconds on a thread.
+    """Return the library. Loading it the first time takes seconds, on a thread.
 
     Returns:
         The module `litellm`.
@@ -56,12 +56,12 @@ async def library() -> Any:
 
 
 def load() -> Any:
-    """Return the library, as `library` does, and block meanwhile."""
-    global _loaded  # noqa: PLW0603 - one a process
+    """Return the library like `library`, but block while it loads."""
+    global _loaded  # noqa: PLW0603 - one per process
     with _lock:
         if _loaded is None:
             try:
-                # To look for garbage among all that is imported is a third of the time.
+                # Garbage collection would take a third of the import time.
                 with _environment(_WHILE_IMPORTED), CollectedLater():
                     litellm = import_module("litellm")
             except ImportError as error:
@@ -79,12 +79,12 @@ def load() -> Any:
 def _load_quietly() -> None:
     try:
         load()
-    except ModelError:  # whoever asks a model is told
+    except ModelError:  # the model call reports it
         return
 
 
 def _quieten(litellm: Any) -> None:
-    """Turn off what it would do by itself: print, log requests, retry, report."""
+    """Disable its own printing, request logs, retries and telemetry."""
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     litellm.num_retries = 0
@@ -101,7 +101,7 @@ def _quieten(litellm: Any) -> None:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set variables of this process for a while: what steps start must not inherit them."""
+    """Set environment variables temporarily, so that child processes do not inherit them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -115,8 +115,8 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _forked() -> None:
-    """Reset in the child of a fork: the thread that held the lock is the parent's."""
-    global _lock  # noqa: PLW0603 - one a process
+    """Replace the lock in the child of a fork, where the thread that held it does not exist."""
+    global _lock  # noqa: PLW0603 - one per process
     _lock = threading.Lock()
 
 

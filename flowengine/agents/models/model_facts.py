@@ -1,4 +1,4 @@
-"""What the library's tables say of a model; nobody is asked."""
+"""Facts about models from the library's tables, without any request."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from flowengine.agents.text_calls.models import function_calling
 
 
 def entry_of(litellm: Any, model: str) -> Mapping[str, Any]:
-    """Return the entry of a model, empty where there is none.
+    """Return the entry of a model, or an empty one.
 
     Args:
         litellm: The library.
-        model: `provider/model`, or without its provider. A model that is there under another
-            provider only has the same abilities; it does not have the same price.
+        model: `provider/model`, or without a provider. An entry of another provider supplies the
+            abilities of the model, but not its price.
     """
     table, name = litellm.model_cost, model
     while name and name not in table:
@@ -28,7 +28,7 @@ def entry_of(litellm: Any, model: str) -> Mapping[str, Any]:
 
 
 def facts_of(litellm: Any, model: str) -> ModelFacts:
-    """Return what is known of a model, as `Model.facts`."""
+    """Return the facts about a model, as `Model.facts` does."""
     entry = entry_of(litellm, model)
     return ModelFacts(
         window=_whole(entry.get("max_input_tokens") or entry.get("max_tokens")),
@@ -50,11 +50,11 @@ _INPUT_PRICES = (
 )
 _OUTPUT_PRICES = ("output_cost_per_token", "output_cost_per_reasoning_token")
 _OTHER_SERVICES = ("_batches", "_flex", "_priority")
-"""Ends of the names of prices that hold for requests of another kind."""
+"""Suffixes of prices for other kinds of requests."""
 
 
 def _highest(entry: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
-    """Return the highest of some prices, in prompts of whatever length; None: there is none."""
+    """Return the highest of the named prices for prompts of any length, if there is one."""
     prices = [
         price
         for name, price in entry.items()
@@ -66,13 +66,13 @@ def _highest(entry: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
 
 
 def cost_of(litellm: Any, model: str, provider: str, usage: Usage) -> float | None:
-    """Return what a call cost by the table of prices (USD); None: the model is not in it.
+    """Return the cost of a call in USD by the price table, or None if the model is not in it.
 
     Args:
         litellm: The library.
         model: `provider/model`.
-        provider: As the library calls it.
-        usage: What the call used.
+        provider: Name of the provider in the library.
+        usage: Usage of the call.
     """
     if "input_cost_per_token" not in entry_of(litellm, model):
         return None
@@ -87,7 +87,7 @@ def cost_of(litellm: Any, model: str, provider: str, usage: Usage) -> float | No
     name = model.removeprefix(f"{provider}/")
     try:
         costs = litellm.cost_per_token(model=name, custom_llm_provider=provider, usage_object=told)
-    except Exception:  # a table that does not fit the provider: the cost is unknown, not the reply
+    except Exception:  # the table does not fit the provider, so only the cost is unknown
         return None
     return float(sum(costs))
 

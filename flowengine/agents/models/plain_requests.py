@@ -1,10 +1,10 @@
-"""Spares requests of plain data a walk of the OpenAI client through all of the conversation.
+"""A shortcut past the OpenAI client's conversion of requests that are already plain data.
 
-Before it sends a request, the client compares each message with each type that a message may have,
-to rename keys that are called otherwise in Python than on the wire, and to encode files. That takes
-longer than all the rest of a call, and grows with the conversation. No key of a chat has another
-name on the wire, and what is plain data already is encoded. So for requests made `as_plain` here,
-and for no others in the process, the client sends what it is given.
+Before the client sends a request, it compares each message with each possible message type, to
+rename keys whose names differ on the wire, and to encode files. This takes longer than the rest of
+a call, and grows with the conversation. No key of a chat has a different name on the wire, and
+plain data is already encoded. Within `as_plain`, the client therefore sends the data unchanged.
+Other requests of the process are not affected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Transform = Callable[[Any, Any], Awaitable[Any]]
 
 @contextmanager
 def as_plain() -> Iterator[None]:
-    """Say that the requests made inside, in this context, are plain data."""
+    """Declare that requests made in this context are plain data."""
     token = _is_plain.set(True)
     try:
         yield
@@ -33,7 +33,7 @@ def as_plain() -> Iterator[None]:
 
 
 def spare() -> None:
-    """Have the client look whether a request is plain; a client of another make stays as it is."""
+    """Patch the client, unless it is unknown, to skip the conversion of plain requests."""
     try:
         chat = import_module(_CHAT)
         transform: Transform = getattr(chat, _NAME)

@@ -1,7 +1,7 @@
-"""The port: one request to a model, its reply, and what is told while the reply arrives.
+"""The interface to models: one request, its reply, and the parts that arrive in between.
 
-Messages are plain data in the shape of chat completions. Tools have their names of the flow
-everywhere here, dots included; a model's adapter translates them to names that its provider takes.
+Messages are plain data in the format of chat completions. Tools have their flow names here,
+including dots. A model's adapter translates them to names that its provider accepts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from flowengine.agents.text_calls.records import ToolOffer
 from flowengine.sdk import Plain
 
 Message = dict[str, Plain]
-"""`{role, content, …}`. An assistant's has `tool_calls`, a list of `{id, type, function: {name,
-arguments}}` with the arguments as JSON text, and `reasoning`, where the model told its own. A
-tool's has `tool_call_id` and `name`. What only the provider understands, such as signed reasoning,
-is under `provider_parts`: provider → data. It goes back to that provider and to no other."""
+"""`{role, content, …}`. An assistant message has `tool_calls` and, if the model reported it,
+`reasoning`. A call is `{id, type, function: {name, arguments}}`, with the arguments as JSON text. A
+tool message has `tool_call_id` and `name`. Data that only the provider understands, such as signed
+reasoning, is in `provider_parts`: provider → data. It is sent back only to that provider."""
 
 FunctionCalling = Literal["native", "text"]
-"""How a model is offered tools: by the provider's own means, or in the text of the messages."""
+"""How tools are offered: by the provider's function calling, or in the text of the messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,107 +30,107 @@ class ModelRequest:
     model: str
     """`provider/model`."""
     messages: Sequence[Message]
-    """The whole conversation as the model is to see it, system text first."""
+    """The whole conversation to show to the model, starting with the system text."""
     tools: Sequence[ToolOffer] = ()
     tool_choice: str | None = None
-    """`auto`, `none`, `required`, or the name of a tool that must be called; None: not said."""
+    """`auto`, `none`, `required`, or the name of a tool that must be called. None: unspecified."""
     parallel_tool_calls: bool = True
     function_calling: FunctionCalling | None = None
-    """None: as is known of the model."""
+    """None: the default for the model."""
     returns: dict[str, Plain] | None = None
-    """JSON Schema of the answer, asked for by the provider's own means where it has them, and in
-    the system message where it has not."""
+    """JSON Schema of the answer. It is passed to the provider if supported, and otherwise added to
+    the system message."""
     settings: Mapping[str, Plain] = field(default_factory=dict)
-    """Passed to the provider as they are: `temperature`, `max_tokens`, `api_key`, …"""
+    """Passed to the provider unchanged: `temperature`, `max_tokens`, `api_key`, …"""
     longest_reply: int | None = None
-    """Tokens that the reply may have, what the model thinks included; a setting may say less. None:
-    nothing but the settings bounds it."""
+    """Maximum tokens of the reply, including reasoning. A setting can lower it. None: only the
+    settings limit it."""
     timeout: float | None = None
-    """Seconds; None: the adapter's own."""
+    """Seconds. None: the adapter's default."""
     agent: str | None = None
-    """Who asks: for logs, and for scripts that answer each agent by itself."""
+    """The calling agent, for logs and for scripts with entries per agent."""
     earlier_replies: int = 0
-    """How many replies of the conversation are left out of the messages: for scripts that find
-    their place by the conversation."""
+    """Number of replies left out of the messages, so that scripts find their place in the
+    conversation."""
     call_ids: Set[str] | None = None
-    """Ids of the calls in the messages, if they are known: a call gets one that is not among them.
-    """
+    """Ids of the calls in the messages, if already collected. A new call receives an unused id."""
     conversation: str = ""
-    """Its name in this process: calls as text have a mark that no other conversation has."""
+    """Its name in this process, from which the mark for text calls is derived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one call used. Tokens of input include the cached ones."""
+    """The usage of one call. Input tokens include cached ones."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
-    """Read from the provider's cache."""
+    """Tokens read from the provider's cache."""
     cache_write_tokens: int = 0
-    """Written to it, where the provider counts that."""
+    """Tokens written to the cache, if the provider reports them."""
     output_tokens: int = 0
     reasoning_tokens: int = 0
     cost_usd: float | None = None
-    """None: the model's prices are not known."""
+    """None: the prices of the model are unknown."""
     estimated: bool = False
-    """The provider did not say it; it was counted here."""
+    """Whether the numbers were estimated here, because the provider did not report them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """A call that can be made: its tool is on offer, and its arguments fit the tool's schema."""
+    """A valid call: its tool is on offer, and its arguments fit the tool's schema."""
 
     id: str
-    """Of the call in the message; unique in the conversation."""
+    """Id of the call in the message, unique in the conversation."""
     name: str
     arguments: dict[str, Plain]
-    """Read, and converted to the types of the schema."""
+    """The parsed arguments, converted to the types of the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallFault:
-    """Something that was meant as a call and cannot be run."""
+    """An intended call that cannot be run."""
 
     id: str | None
-    """Of the call in the message, to be answered as a tool; None: it has no place there, and the
-    model is told in a message of the user."""
+    """Id of the call in the message, which is answered as a tool message. None: the message does
+    not contain the call, so the model receives a user message."""
     name: str | None
     reason: str
-    """What is wrong and what would be right, for the model to read."""
+    """The error and its correction, for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What a model answered."""
+    """A model's reply."""
 
     message: Message
-    """The assistant's message, as it enters the conversation; JSON-like data."""
+    """The assistant message for the conversation, as plain data."""
     finish: Literal["stop", "calls", "length", "filtered"]
     usage: Usage
     model: str
-    """The model that answered, as it was asked for."""
+    """The model that replied, by its name in the request."""
     calls: tuple[ModelCall, ...] = ()
-    """In the order of the message, which has the faulty ones as well."""
+    """In the order of the message, which also contains the faulty calls."""
     faults: tuple[CallFault, ...] = ()
     events: tuple[Mapping[str, Plain], ...] = ()
-    """What is worth a line in a log: `{event: "repaired" | "text_calls", …}`."""
+    """Noteworthy events for logs: `{event: "repaired" | "text_calls", …}`."""
     scripted: bool = False
-    """No model was asked: a script answered. The message says so too, under `provider_parts`."""
+    """Whether a script replied instead of a model. The message contains this under
+    `provider_parts`, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyPart:
-    """What listeners are told while a reply arrives."""
+    """A part of an arriving reply, for listeners."""
 
     kind: Literal["start", "text", "reasoning", "call", "restart", "end"]
-    """`restart`: forget what came so far, the reply starts anew. It broke off, and another attempt
-    follows; or what came as text was reasoning, as its end has shown."""
+    """`restart`: discard everything received so far. Either the reply broke off and another attempt
+    follows, or text turned out to be reasoning when its end arrived."""
     text: str = ""
-    """Of `text`, `reasoning`: the next piece. Of `call`: the next piece of its arguments."""
+    """For `text` and `reasoning`: the next piece. For `call`: the next piece of its arguments."""
     call: str | None = None
-    """Id of the call that a `call` belongs to."""
+    """Id of the call to which a `call` part belongs."""
     tool: str | None = None
-    """Its tool, once it is known."""
+    """Its tool, once known."""
 
 
 Listener = Callable[[ReplyPart], None]
@@ -138,46 +138,46 @@ Listener = Callable[[ReplyPart], None]
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a model before it is asked."""
+    """Facts about a model that are available without calling it."""
 
     window: int | None = None
-    """Tokens that fit into one request with its reply."""
+    """Maximum tokens of a request and its reply."""
     longest_reply: int | None = None
-    """Tokens that one reply may have."""
+    """Maximum tokens of one reply."""
     input_price: float | None = None
-    """USD a token."""
+    """USD per token."""
     output_price: float | None = None
     highest_input_price: float | None = None
-    """USD a token, where it is dearest: written to a cache, in a long prompt. None: as usual."""
+    """Highest USD per token, for a cache write or a long prompt. None: the usual price."""
     highest_output_price: float | None = None
     vision: bool | None = None
-    """Whether it takes images; None: nobody knows, and it is sent them."""
+    """Whether it accepts images. None: unknown, and images are sent."""
     function_calling: FunctionCalling = "native"
     schema_mode: bool | None = False
-    """Whether its provider can hold an answer to a JSON Schema; None: nobody knows."""
+    """Whether its provider can enforce a JSON Schema for the answer. None: unknown."""
 
 
 class Model(Protocol):
-    """A way to models. One object per process; calls may overlap."""
+    """A provider of models. There is one object per process, and calls can overlap."""
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
-        """Ask a model once; nothing is retried here.
+        """Call a model once, without retries.
 
         Cancelling the awaiting task ends the request.
 
         Args:
-            request: What is asked.
-            listen: Is told what arrives; None: the reply is not streamed.
+            request: The request.
+            listen: Receives the parts as they arrive. None: the reply is not streamed.
 
         Raises:
-            StepError: `RateLimited` (with `retry_after`), `ContextWindowExceeded`, `ModelError`:
-                the provider's own words, `retryable` if the fault may pass.
+            StepError: `RateLimited` (with `retry_after`), `ContextWindowExceeded` or `ModelError`,
+                with the provider's message. `retryable` is set if the fault may be temporary.
         """
 
     async def facts(self, model: str) -> ModelFacts:
-        """Return what is known of a model, without asking its provider.
+        """Return the facts about a model, without a request to its provider.
 
-        The first time this may take seconds: that is how long the library behind it takes to load.
+        The first call can take seconds, because it loads the underlying library.
 
         Args:
             model: `provider/model`.

@@ -1,4 +1,4 @@
-"""The models of providers, by litellm. One attempt is one request: retries are the engine's."""
+"""The models of providers, called through litellm. One attempt is one request, without retries."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ _OURS = frozenset(
     {"model", "messages", "tools", "functions", "tool_choice", "parallel_tool_calls", "stream"}
     | {"stream_options", "n", "num_retries", "max_retries", "fallbacks", "timeout"}
 )
-"""What no setting says: the request says it, or the engine does."""
+"""Settings that are rejected, because the request or the engine determines them."""
 _CACHED_BY_MARKS = ("anthropic", "bedrock", "vertex_ai", "azure_ai", "openrouter", "databricks")
-"""Providers of Claude, which keep what is marked."""
+"""Providers of Claude, which cache marked prefixes."""
 _SCHEMA_BESIDE_TOOLS = ("openai", "azure")
-"""Providers that hold answers to a schema while tools are on offer, too."""
+"""Providers that enforce a schema for answers even while tools are on offer."""
 _ENDED: Mapping[str | None, Finish] = {
     "length": "length",
     "max_tokens": "length",
@@ -69,39 +69,39 @@ _ENDED: Mapping[str | None, Finish] = {
 
 @dataclass(slots=True)
 class _Asked:
-    """A request on its way."""
+    """A request to send."""
 
     request: ModelRequest
     provider: str
     names: WireNames
     parts: PartSender
     sent: dict[str, Any]
-    """What the library is called with."""
+    """Arguments for the library."""
 
 
 class ProviderModels:
-    """All models that litellm knows. Requests are sent on the background loop of the process.
+    """All models supported by litellm, called on the background loop of the process.
 
-    A connection belongs to the loop that it was opened in; there, it lasts from one execution to
-    the next.
+    A connection belongs to the loop that opened it. On the background loop, it outlives a single
+    execution.
     """
 
     def __init__(self) -> None:
         self._without_tools: set[str] = set()
-        """Models whose provider refused tools."""
+        """Models whose provider rejected tools."""
         self._without_schema: set[str] = set()
-        """Models whose provider refused to hold an answer to a schema."""
+        """Models whose provider rejected a schema for the answer."""
 
     def begin_loading(self) -> None:
-        """Load the library on a thread."""
+        """Start loading the library on a thread."""
         library.begin_loading()
 
     async def facts(self, model: str) -> ModelFacts:
-        """Return what is known of a model; see `Model`."""
+        """Return the facts about a model, as declared by `Model`."""
         return self._facts(await library.library(), model)
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
-        """Ask a model once; see `Model`."""
+        """Call a model once, as declared by `Model`."""
         litellm = await library.library()
         told = _Here(listen) if listen else None
         try:
@@ -111,7 +111,7 @@ class ProviderModels:
                 told.close()
 
     def _facts(self, litellm: Any, model: str) -> ModelFacts:
-        """Return what the tables say of a model, and what its provider has refused."""
+        """Return the facts from the tables, updated by rejections of the provider."""
         facts = facts_of(litellm, model)
         if model in self._without_tools:
             facts = replace(facts, function_calling="text")
@@ -184,7 +184,7 @@ class _SchemaRefused(Exception):
 
 
 class _Here:
-    """Passes parts on to a listener in the loop that asked; nothing after that has stopped."""
+    """Passes parts on to a listener in the loop of the caller, until it is closed."""
 
     def __init__(self, listen: Listener) -> None:
         self._loop = asyncio.get_running_loop()
@@ -193,7 +193,7 @@ class _Here:
 
     def __call__(self, part: ReplyPart) -> None:
         self._arrived.append(part)
-        # The loop is woken once for all that arrives until it is its turn.
+        # The loop is woken once for all parts that arrive before it runs.
         if len(self._arrived) == 1 and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._pass_on)
 
@@ -204,7 +204,7 @@ class _Here:
     def _pass_on(self) -> None:
         while self._arrived:
             self._listen(self._arrived[0])
-            self._arrived.popleft()  # only now: what arrives meanwhile wakes nobody
+            self._arrived.popleft()  # last, so that parts arriving during the call wake no one
 
 
 def _asked(
@@ -214,10 +214,11 @@ def _asked(
     facts: ModelFacts,
     listen: Listener | None,
 ) -> _Asked:
-    """Return what the library is asked.
+    """Return the request in the form that the library takes.
 
     Raises:
-        StepError: The request cannot be sent: no such provider, settings that are the engine's.
+        StepError: The request cannot be sent, because the provider is unknown or a setting is
+            reserved for the engine.
     """
     if taken := sorted(_OURS & set(request.settings)):
         raise ModelError(
@@ -261,7 +262,7 @@ def _asked(
 
 
 def _bound_reply(tokens: int, sent: dict[str, Any]) -> None:
-    """Bound the reply, under the name that the settings use for it."""
+    """Limit the reply, under the name that the settings use for the limit."""
     name = next((one for one in ("max_completion_tokens", "max_output_tokens") if one in sent), "")
     name = name or "max_tokens"
     said = sent.get(name)
@@ -271,7 +272,7 @@ def _bound_reply(tokens: int, sent: dict[str, Any]) -> None:
 def _answer_schema(
     request: ModelRequest, provider: str, facts: ModelFacts, known: set[str], sent: dict[str, Any]
 ) -> Sequence[Message]:
-    """Ask for an answer that fits a schema, and return the messages; they say it where need be."""
+    """Request an answer that fits a schema, and return messages that describe it if needed."""
     schema = request.returns
     if schema is None:
         return request.messages
@@ -280,7 +281,7 @@ def _answer_schema(
     if can and (not request.tools or beside_tools):
         form = {"name": "answer", "schema": schema, "strict": is_strict(schema)}
         sent["response_format"] = {"type": "json_schema", "json_schema": form}
-        if facts.schema_mode:  # a server that nobody knows may take it and not mind it
+        if facts.schema_mode:  # an unknown server might accept the schema without enforcing it
             return request.messages
     first, *others = request.messages or [{"role": "user", "content": ""}]
     if first["role"] != "system":
@@ -302,7 +303,7 @@ def _offer(request: ModelRequest, names: WireNames, known: set[str], sent: dict[
 
 
 async def _received(litellm: Any, asked: _Asked) -> SentReply:
-    """Return what the provider sent, streamed if somebody listens."""
+    """Return the reply of the provider, streamed if there is a listener."""
     response = await litellm.acompletion(**asked.sent)
     parts = asked.parts if "stream" in asked.sent else None
     arriving = ArrivingReply(parts, asked.names)
@@ -327,15 +328,15 @@ async def _received(litellm: Any, asked: _Asked) -> SentReply:
 
 
 async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list[Any]:
-    """Take a stream, and return what its provider reported of usage.
+    """Read a stream, and return the usage that its provider reported.
 
     Raises:
-        ModelError: It broke off.
+        ModelError: The stream broke off.
     """
     try:
         async for chunk in stream:
             arriving.take(chunk)
-        # A stream that just stops gets an ending from the library that nobody sent.
+        # If a stream just stops, the library invents a finish reason, which is ignored here.
         arriving.finish = getattr(stream, "received_finish_reason", arriving.finish) or getattr(
             stream, "intermittent_finish_reason", None
         )
@@ -348,7 +349,7 @@ async def _take_stream(model: str, stream: Any, arriving: ArrivingReply) -> list
 
 
 def _sent(litellm: Any, asked: _Asked, reply: SentReply, told: list[Any]) -> SentReply:
-    """Complete a reply: its usage, its cost, and its provider's own parts."""
+    """Complete a reply with its usage, its cost, and the provider's own parts."""
     usage = told_usage(one for one in told if one is not None)
     if usage is None:
         said = "".join(
@@ -369,7 +370,7 @@ def _sent(litellm: Any, asked: _Asked, reply: SentReply, told: list[Any]) -> Sen
 
 
 def _shortened(calls: list[SentCall]) -> dict[str, str]:
-    """Shorten ids that no other provider would take; return what they were."""
+    """Shorten ids that other providers would reject, and return the original ids."""
     ids = {}
     for place, call in enumerate(calls):
         if len(call.id) > LONGEST_ID:
@@ -379,7 +380,7 @@ def _shortened(calls: list[SentCall]) -> dict[str, str]:
 
 
 def _parts(thinking_blocks: Any, calls: Mapping[str, Any], items: Any) -> dict[str, Any]:
-    """Return what only the provider understands, as plain data."""
+    """Return data that only the provider understands, as plain data."""
     found: dict[str, Any] = {}
     if blocks := [dict(one) for one in thinking_blocks or () if {"signature", "data"} & {*one}]:
         found["thinking_blocks"] = blocks
@@ -391,4 +392,4 @@ def _parts(thinking_blocks: Any, calls: Mapping[str, Any], items: Any) -> dict[s
 
 
 PROVIDER_MODELS = ProviderModels()
-"""One a process: it remembers which models refuse tools."""
+"""One per process, because it remembers which models reject tools."""

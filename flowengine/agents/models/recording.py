@@ -1,4 +1,4 @@
-"""Records what a model answers, as a script that answers the same without it."""
+"""Recording of a model's replies as a script that reproduces them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from flowengine.sdk import StepError
 
 
 class Recorder:
-    """Passes requests on to a model, and keeps them with what came back.
+    """Passes requests on to a model, and records them with the replies.
 
-    `script` is what `ScriptedModel` takes, and what a file of `scripted/FILE` holds. Keys and other
-    settings are not in it; what people and tools said to the model is not, either.
+    `script` is accepted by `ScriptedModel`, and as the content of a `scripted/FILE`. It does not
+    contain keys or other settings, or the messages sent to the model.
 
     Args:
-        model: The one that is asked.
+        model: The model to call.
     """
 
     def __init__(self, model: Model) -> None:
         self._model = model
         self.requests: list[ModelRequest] = []
         self.script: list[dict[str, Any]] = []
-        """Replies and errors, as data, in the order in which they came."""
+        """Replies and errors as data, in order of arrival."""
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
-        """Ask the model, and keep what it answers; see `Model`."""
+        """Call the model, as declared by `Model`, and record the reply."""
         self.requests.append(request)
         try:
             reply = await self._model.complete(request, listen)
@@ -39,16 +39,16 @@ class Recorder:
         return reply
 
     async def facts(self, model: str) -> ModelFacts:
-        """Return what is known of a model; see `Model`."""
+        """Return the facts about a model, as declared by `Model`."""
         return await self._model.facts(model)
 
 
 def entry_of(message: Mapping[str, Any], usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a script that answers with a message.
+    """Return the script entry that reproduces a message.
 
     Args:
-        message: Of a model.
-        usage: What it used; numbers that are nothing are left out.
+        message: Message of a model.
+        usage: Its usage. Zeros are left out.
     """
     calls = [
         {"id": call["id"], "name": call["function"]["name"], "arguments": _arguments_of(call)}
@@ -64,7 +64,7 @@ def entry_of(message: Mapping[str, Any], usage: Mapping[str, Any]) -> dict[str, 
 
 
 def _arguments_of(call: Mapping[str, Any]) -> Any:
-    """Return the arguments of a call as data, where they would be sent as they were."""
+    """Return the arguments of a call as data, if serializing it reproduces the original text."""
     sent = call["function"]["arguments"]
     try:
         data = json.loads(sent)

@@ -1,7 +1,7 @@
-"""From the name of a model to what answers: `provider/model`, or `scripted/NAME`.
+"""Resolution of a model name, `provider/model` or `scripted/NAME`, to a model.
 
-Whoever tests, or brings a model of their own, puts it in front: for a name (`register`), or for
-all that a piece of a program asks (`using`).
+Tests and custom models take precedence: under a name (`register`), or for all calls in a block
+(`using`).
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ _instead: ContextVar[Model | None] = ContextVar("flowengine_model", default=None
 
 
 def register(name: str, model: Model) -> None:
-    """Have a model answer to a name in this process, from now on.
+    """Register a model under a name in this process.
 
     Args:
-        name: Of one model, `scripted/demo`, or of a whole provider, `mine`.
-        model: The one that answers; what was registered under the name before is replaced.
+        name: Name of one model, `scripted/demo`, or of a whole provider, `mine`.
+        model: The model, which replaces any other registered under the name.
     """
     _registered[name] = model
 
 
 def unregister(name: str) -> None:
-    """Undo `register`; a name that is not registered stays so.
+    """Undo `register`. An unregistered name is ignored.
 
     Args:
-        name: As it was registered.
+        name: The registered name.
     """
     _registered.pop(name, None)
 
 
 @contextmanager
 def using(model: Model) -> Iterator[Model]:
-    """Have a model answer to every name, for what the `with` block runs and the tasks it starts.
+    """Use a model for every name, within the `with` block and the tasks that it starts.
 
     Args:
-        model: The one that answers.
+        model: The model.
 
     Yields:
         The model.
@@ -62,17 +62,17 @@ def using(model: Model) -> Iterator[Model]:
 
 
 def resolve(name: str) -> Model:
-    """Return the model that answers to a name; nothing is loaded or asked yet.
+    """Return the model for a name, without loading or calling it.
 
     Args:
-        name: `provider/model`; of `scripted/NAME` the name is one that is registered, or the path
-            of a file, relative to the working folder.
+        name: `provider/model`. In `scripted/NAME`, the name is registered, or is the path of a file
+            relative to the working directory.
 
     Returns:
         The model.
 
     Raises:
-        ModelError: There is none.
+        ModelError: The model does not exist.
     """
     if model := _instead.get():
         return model
@@ -89,18 +89,17 @@ def resolve(name: str) -> Model:
 
 
 def in_folder(name: str, folder: str) -> str:
-    """Return the name of a model; that of a script in a file with the folder of the file."""
+    """Return the name of a model. For a script file, include the given directory."""
     provider, _, script = name.partition("/")
     file = os.path.join(folder, script)
     return f"{provider}/{file}" if provider == SCRIPTED and os.path.isfile(file) else name
 
 
 def prepare(name: str) -> None:
-    """Begin to load what a model needs, on a thread; who asks it later waits less.
+    """Start loading the library that a model needs, so that its first call waits less.
 
     Args:
-        name: As for `resolve`; a model that cannot be resolved is left to that. A script is not
-            read before it is asked.
+        name: As for `resolve`. A name that cannot be resolved is ignored. A script is not read.
     """
     if name.startswith(f"{SCRIPTED}/"):
         return

@@ -1,4 +1,4 @@
-"""From what a provider sent to a reply: calls are read, arguments checked, faults worded."""
+"""Conversion of a provider's response to a reply: calls, checked arguments, and readable faults."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ from flowengine.agents.text_calls.unread import may_hold_call, unread_call
 from flowengine.sdk import Plain
 
 Finish = Literal["stop", "length", "filtered"]
-"""Why a reply ended; that there are calls in it is seen from them."""
+"""Why a reply ended. Whether it contains calls is not part of this."""
 UNREAD = (
     "The call of {0} in the text of your reply was not made. Write calls {1}. If you only quoted "
     "it, give your answer again, with a sentence around it and the call in a code fence."
 )
 _ID_DIGITS = 9
-"""As many letters and digits as the strictest provider takes, and no other characters."""
+"""The strictest provider accepts exactly this many letters and digits."""
 
 
 @dataclass(slots=True)
 class SentCall:
-    """A native call as it was sent."""
+    """A native call as received."""
 
     id: str = ""
     name: str = ""
-    """As the flow knows the tool."""
+    """Flow name of the tool."""
     arguments: str | None = ""
-    """JSON, or what stands for it."""
+    """JSON, or a malformed text in its place."""
 
 
 @dataclass(slots=True)
 class SentReply:
-    """A reply as it was sent: nobody has looked yet whether its calls can be made."""
+    """A reply as received, before its calls are checked."""
 
     content: str = ""
     reasoning: str | None = None
-    """What came apart from the content; None: nothing came so, be it empty."""
+    """Reasoning that arrived separately from the content, possibly empty. None: none arrived."""
     calls: list[SentCall] = field(default_factory=list)
     ended: Finish = "stop"
     usage: Usage = field(default_factory=Usage)
@@ -63,7 +63,7 @@ class SentReply:
 
 
 def text_tools_of(request: ModelRequest) -> Sequence[ToolOffer]:
-    """Return the tools that a model may call in text: `tool_choice` can leave one or none."""
+    """Return the tools that a model can call in text, restricted by `tool_choice`."""
     choice = request.tool_choice
     if choice in (None, "auto", "required"):
         return request.tools
@@ -71,7 +71,7 @@ def text_tools_of(request: ModelRequest) -> Sequence[ToolOffer]:
 
 
 def must_call(request: ModelRequest) -> bool:
-    """Return whether the reply has to have a call."""
+    """Return whether the reply must contain a call."""
     return bool(request.tools) and request.tool_choice not in (None, "auto", "none")
 
 
@@ -88,17 +88,17 @@ def read_sent(
     events: Iterable[Mapping[str, Plain]] = (),
     scripted: bool = False,
 ) -> ModelReply:
-    """Read what was sent.
+    """Interpret a received reply.
 
     Args:
-        sent: By a provider, or a script.
-        request: What was asked.
+        sent: The reply of a provider or a script.
+        request: The request.
         calling: How the tools were offered.
-        events: What has happened so far.
-        scripted: Whether a script answered.
+        events: Events so far.
+        scripted: Whether a script replied.
 
     Returns:
-        The reply, with every call either fit to be made or worded as a fault.
+        The reply, in which every call is either valid or a fault.
     """
     reader = _Reader(sent, request)
     if calling == "text" and not sent.calls:
@@ -119,9 +119,10 @@ def read_sent(
 
 
 def as_unicode(text: str) -> str:
-    """Return a text with its surrogates joined to characters; half a pair becomes U+FFFD.
+    """Return a text with surrogate pairs joined. An unpaired surrogate becomes U+FFFD.
 
-    JSON can say half a pair, as where a limit of length cuts an emoji. Nothing can keep it.
+    JSON can contain an unpaired surrogate, for example when a length limit cuts an emoji. It cannot
+    be stored.
     """
     if text.isascii():
         return text
@@ -140,7 +141,7 @@ def _all_unicode(data: Plain) -> Plain:
 
 
 def _mended(sent: SentReply) -> SentReply:
-    """Return what was sent with all its texts as Unicode."""
+    """Return a received reply with all its texts as Unicode."""
     calls = [
         SentCall(*map(_all_unicode, (call.id, call.name, call.arguments))) for call in sent.calls
     ]
@@ -176,7 +177,7 @@ class _Reader:
         return message
 
     def read_native(self) -> None:
-        """Read the calls that were sent as such. No text is one, whatever it looks like."""
+        """Read the native calls. No part of the text counts as a call."""
         if self.content:
             self._take(self._read((), None))
         by_name = {tool.name: tool for tool in self.request.tools}
@@ -204,7 +205,7 @@ class _Reader:
             faults = (Fault(f"There is no call in your reply. {MUST_CALL}"),)
         for fault in faults:
             self.faults.append(CallFault(None, fault.tool, faults_told([fault], tools, form)))
-        if reading.faults and not self.content:  # what some providers refuse in a history
+        if reading.faults and not self.content:  # some providers reject empty messages
             self.content = reading.faults[0].written
 
     def _read(self, tools: Sequence[ToolOffer], form: MarkedForm | None) -> Reading:
@@ -212,11 +213,11 @@ class _Reader:
         return read_reply(self.content, tools, form, ended=self.ended, thought=thought)
 
     def tell_unread(self, calling: FunctionCalling) -> None:
-        """Tell the model of a call in its text that was not made, and that it may have meant."""
+        """Report a probable call in the text that was not made."""
         told_already = calling == "text" and self.faults
         if told_already or not may_hold_call(self.content):
             return
-        # What is called, too, is not missing: servers leave the text of calls beside them.
+        # A call that was also made natively is not missing: some servers repeat it in the text.
         made = {call.name for call in self.calls}
         tools = {one.name: one for one in text_tools_of(self.request) if one.name not in made}
         names = {name: name for name in tools} | {wire_name(name): name for name in tools}
@@ -228,7 +229,7 @@ class _Reader:
             message = UNREAD.format(unread.tool, "exactly as shown")
             fault = Fault(message, unread.tool, unread.written)
             told = faults_told([fault], [*tools.values()], form_of(self.request))
-        else:  # no example: somebody else may have named the tool, and its schema is known
+        else:  # no example: the tool name may be a quotation, and the model has the schema
             told = UNREAD.format(unread.tool, "by function calling only")
         self.faults.append(CallFault(None, unread.tool, told))
 
@@ -250,7 +251,7 @@ class _Reader:
             self.events.append({"event": "repaired", "model": self.request.model, "what": [*told]})
 
     def _id(self, id: str) -> str:
-        """Return the id of a call, or another where it has none or one that is taken."""
+        """Return the id of a call, or a new one if it is missing or already used."""
         if self._known is None:
             known = self.request.call_ids
             self._known = ids_in(self.request.messages) if known is None else known
@@ -261,7 +262,7 @@ class _Reader:
 
 
 def _worded(fault: Fault, tools: Mapping[str, ToolOffer]) -> str:
-    """Return what a model with function calling is told: what is wrong, and what would be right."""
+    """Return the fault for a model with function calling, with the schema and an example."""
     tool = tools.get(fault.tool or "")
     if tool is None:
         return fault.message
@@ -275,9 +276,9 @@ def _json(value: Plain) -> str:
 
 
 def _as_sent(arguments: str | None) -> str | None:
-    """Return arguments as they were sent, where that is an object: providers cache what they said.
+    """Return arguments as received if they are an object, because providers cache them.
 
-    What had to be mended or opened is written anew.
+    Repaired arguments are serialized again.
     """
     try:
         return arguments if arguments and isinstance(loads(arguments), dict) else None

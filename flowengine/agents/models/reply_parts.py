@@ -1,4 +1,4 @@
-"""Tells a listener of a reply that arrives."""
+"""Notification of a listener about an arriving reply."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _log = logging.getLogger("flowengine.agents")
 
 
 class GuardedListener:
-    """Calls a listener; one that fails gets no more, and costs no reply.
+    """Calls a listener. After an error, the listener is dropped and the reply continues.
 
     Args:
-        listen: It; None: nobody listens.
+        listen: The listener, if any.
     """
 
     def __init__(self, listen: Listener | None) -> None:
@@ -34,11 +34,11 @@ class GuardedListener:
 
 
 class PartSender:
-    """Passes on what arrives, reasoning apart, without the syntax of calls that come as text.
+    """Passes on arriving parts: reasoning separately, and text without the syntax of text calls.
 
     Args:
-        listen: Who is told; None: nobody.
-        request: What was asked.
+        listen: The listener, if any.
+        request: The request.
         calling: How the tools were offered.
     """
 
@@ -52,30 +52,30 @@ class PartSender:
         self._listen(ReplyPart("start"))
 
     def text(self, piece: str) -> None:
-        """Take the next piece of the text."""
+        """Process the next piece of the text."""
         self._send_shown(self._filter.feed(as_unicode(piece)))
 
     def reasoning(self, piece: str) -> None:
-        """Take the next piece of the reasoning."""
+        """Process the next piece of the reasoning."""
         self._filter.reasoning(piece)
         self._send_piece(ReplyPart("reasoning", as_unicode(piece)))
 
     def call(self, id: str, tool: str | None, piece: str) -> None:
-        """Take the next piece of a call's arguments."""
+        """Process the next piece of a call's arguments."""
         self._sent = True
         self._calls.append(ReplyPart("call", as_unicode(piece), id, tool))
         self._listen(self._calls[-1])
 
     def end(self, ended: str) -> None:
-        """Take the end of the reply."""
+        """Process the end of the reply."""
         self._send_shown(self._filter.close("length" if ended == "length" else "stop"))
         self._listen(ReplyPart("end"))
 
     def broke_off(self) -> bool:
-        """Say that the reply will not be completed, if anything of it was told.
+        """Send `restart` if any part was sent, because the reply will not be completed.
 
         Returns:
-            Whether anything was.
+            Whether any part was sent.
         """
         if self._sent:
             self._listen(ReplyPart("restart"))

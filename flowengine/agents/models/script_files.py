@@ -1,4 +1,4 @@
-"""Scripts of models in files: a list of entries, as YAML or JSON."""
+"""Model scripts in files: a list of entries, as YAML or JSON."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from flowengine.errors import InputError
 
 
 def read_script(path: str) -> ScriptedModel:
-    """Read a script; which entry answers is told by the conversation, in whatever process.
+    """Read a script whose entries are chosen by the place in the conversation, in any process.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
 
     Returns:
         The model.
 
     Raises:
-        ModelError: There is no such file, or no script in it.
+        ModelError: The file does not exist, or does not contain a script.
     """
     try:
         with open(path, encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""A model that asks nobody: a script has its replies. It says so in each of them."""
+"""A model that replies from a script. Each reply is marked as scripted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from flowengine.sdk import StepError, Timeout
 from flowengine.sdk.validation_messages import predicate
 
 _PIECE = 8
-"""Characters of a text that arrive together."""
+"""Number of characters of a text that arrive together."""
 
 
 class _Data(BaseModel):
@@ -38,7 +38,7 @@ class _Data(BaseModel):
 
 
 class ScriptedUsage(_Data):
-    """What a scripted reply is said to have used; a script costs nothing unless it says so."""
+    """The declared usage of a scripted reply, zero by default."""
 
     input_tokens: int = Field(default=0, ge=0)
     cached_tokens: int = Field(default=0, ge=0)
@@ -54,23 +54,23 @@ class ScriptedCall(_Data):
 
     name: str
     arguments: dict[str, Any] | str = Field(default_factory=dict)
-    """Text is sent as it is, be it JSON or not."""
+    """Text is sent unchanged, even if it is not JSON."""
     id: str = ""
-    """Empty: one is made up."""
+    """Empty: an id is generated."""
 
 
 class When(_Data):
-    """Which requests an entry answers; all that is said has to be true."""
+    """Conditions on the requests that an entry replies to. All of them must hold."""
 
     agent: str | None = None
     model: str | None = None
     contains: str | None = None
-    """Text in the last message."""
+    """Text contained in the last message."""
     turn: int | None = Field(default=None, ge=0)
-    """How many replies of assistants the conversation has."""
+    """Number of assistant replies in the conversation."""
 
     def fits(self, request: ModelRequest, turn: int) -> bool:
-        """Return whether a request is meant."""
+        """Return whether a request fulfills the conditions."""
         return (
             self.agent in (None, request.agent)
             and self.model in (None, request.model)
@@ -80,15 +80,15 @@ class When(_Data):
 
 
 class Scripted(_Data):
-    """An entry of a script: a reply, or what is raised in place of one."""
+    """An entry of a script: a reply or an error."""
 
     text: str = ""
-    """For a model that is asked for calls as text: with the calls in it."""
+    """The text. For a model with text calls, it includes the calls."""
     reasoning: str = ""
     calls: tuple[ScriptedCall, ...] = ()
     finish: Literal["stop", "length", "filtered"] = "stop"
     provider_parts: dict[str, Any] = Field(default_factory=dict)
-    """What only a provider understands: of recorded replies."""
+    """Data that only a provider understands, from recorded replies."""
     usage: ScriptedUsage = ScriptedUsage()
     raises: str | None = Field(default=None, alias="raise")
     """Type of an error: `RateLimited`, `Timeout`, `ContextWindowExceeded`, …"""
@@ -96,16 +96,16 @@ class Scripted(_Data):
     retryable: bool | None = None
     retry_after: float | None = Field(default=None, ge=0)
     cut: bool = False
-    """The error comes after the text was told to whoever listens."""
+    """Whether the error follows after listeners received the text."""
     when: When | None = None
     repeat: bool = False
-    """Answers every request that fits, not only the first one."""
+    """Whether the entry replies to every matching request, not only to the first one."""
 
 
 Answer = Mapping[str, Any] | BaseException
-"""An entry as data, or an exception that is raised."""
+"""An entry as data, or an exception to raise."""
 Answering = Callable[[ModelRequest], Answer | Awaitable[Answer]]
-"""Makes up an answer when it is asked for."""
+"""Creates an entry for a request."""
 
 _ERRORS: dict[str, type[StepError]] = {
     "ModelError": ModelError,
@@ -115,18 +115,18 @@ _ERRORS: dict[str, type[StepError]] = {
 
 
 class ScriptedModel:
-    """Answers requests by a script, in order, and keeps the requests.
+    """Replies to requests from a script, in order, and records the requests.
 
-    An entry with `when` is asked first: it answers the first request that it fits. The others
-    answer in the order in which they stand: each the next request, or `by_turn` the request whose
-    conversation has as many replies as stand before it. So another process, or another
-    conversation, finds its place in the script by itself.
+    Entries with `when` take precedence, and reply to the first matching request. The other entries
+    reply in script order. Each takes the next request or, with `by_turn`, the request whose
+    conversation contains as many replies as precede the entry. Another process or conversation thus
+    finds its own place in the script.
 
     Args:
-        script: Entries as data, exceptions, or functions that get the request.
-        name: What it is called: `scripted/NAME`.
-        by_turn: Whether the place in the script is that in the conversation.
-        facts: What it says of itself.
+        script: Entries as data, exceptions, or functions that receive the request.
+        name: Name of the model: `scripted/NAME`.
+        by_turn: Whether the place in the conversation determines the entry.
+        facts: Facts to report about the model.
     """
 
     def __init__(
@@ -139,12 +139,12 @@ class ScriptedModel:
     ) -> None:
         self.name = name
         self.requests: list[ModelRequest] = []
-        """What it was asked so far."""
+        """All requests so far."""
         self._by_turn = by_turn
         self._facts = facts
         self._chosen: list[Scripted] = []
         self._turns: list[list[Any]] = [[]]
-        """For each turn what is raised, and the reply as the last one."""
+        """By turn: errors to raise, followed by the reply."""
         for place, entry in enumerate(script):
             self._add(entry, place)
         self._turn = 0
@@ -165,21 +165,21 @@ class ScriptedModel:
 
     @property
     def left(self) -> int:
-        """How many entries have not answered yet."""
+        """Number of entries that have not been used yet."""
         return len(self._chosen) + sum(map(len, self._turns[self._turn :]))
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
-        """Answer by the next entry that fits.
+        """Reply with the next matching entry.
 
         Args:
-            request: What is asked.
-            listen: Is told what arrives.
+            request: The request.
+            listen: Receives the parts.
 
         Returns:
-            The reply; it says that it is scripted.
+            The reply, marked as scripted.
 
         Raises:
-            StepError: What the script says, or `ModelError`: it has no entry.
+            StepError: The error of the entry, or a `ModelError` if no entry is left.
         """
         self.requests.append(request)
         answer = self._next(request)
@@ -205,13 +205,13 @@ class ScriptedModel:
         return reply
 
     async def facts(self, model: str) -> ModelFacts:
-        """Return what the script's author says of it.
+        """Return the declared facts about the model.
 
         Args:
             model: `scripted/NAME`.
 
         Returns:
-            The facts; without any said, those of a model without limits or prices.
+            The facts. By default, the model has no limits and no prices.
         """
         return self._facts or ModelFacts(function_calling=function_calling(model))
 
@@ -247,7 +247,7 @@ def _replies(message: Message) -> int:
 
 
 def _shown_name(script: str, model: str) -> str:
-    """Return the name that replies tell: of a file as the flow names it, in whatever folder."""
+    """Return the displayed name of a script. For a file, omit the absolute directory."""
     if not os.path.isabs(script):
         return script
     named = model.partition("/")[2]
@@ -260,14 +260,14 @@ def _note(request: ModelRequest, script: str) -> Mapping[str, Any]:
 
 
 def replied(data: Mapping[str, Any], request: ModelRequest) -> ModelReply:
-    """Return a reply that a test case has, as if it came from who gave it then.
+    """Return a reply from a test case, as if it came from its original source.
 
     Args:
         data: An entry of a script.
-        request: What is asked.
+        request: The request.
 
     Raises:
-        InputError: It is no entry.
+        InputError: The data is not a valid entry.
     """
     entry = _entry(data, "reply")
     script = entry.provider_parts.get("scripted", {}).get("script", "")

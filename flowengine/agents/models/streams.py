@@ -1,4 +1,4 @@
-"""Puts a streamed reply together: text, reasoning, and calls by their index."""
+"""Assembly of a streamed reply from text, reasoning, and pieces of calls."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from flowengine.agents.models.wire_names import WireNames
 
 
 class ArrivingReply:
-    """What has arrived of a reply.
+    """The part of a reply that has arrived.
 
     Args:
-        parts: Passes on what arrives; None: nobody listens.
-        names: Of the tools on offer.
+        parts: Receives arriving parts, if there is a listener.
+        names: Wire names of the tools on offer.
     """
 
     def __init__(self, parts: PartSender | None, names: WireNames) -> None:
@@ -24,7 +24,7 @@ class ArrivingReply:
         self.thinking_blocks: list[dict[str, Any]] = []
         self.reasoning_items: list[Any] = []
         self.call_parts: dict[str, Any] = {}
-        """Of calls, what only the provider understands: id → data."""
+        """Provider data of calls: id → data."""
         self.finish: str | None = None
         self._calls: dict[Any, SentCall] = {}
         self._parts = parts
@@ -32,14 +32,14 @@ class ArrivingReply:
 
     @property
     def calls(self) -> list[SentCall]:
-        """The calls, in the order in which they began."""
+        """The calls, in the order in which they started."""
         return [
             SentCall(call.id, self._names.from_wire(call.name), call.arguments)
             for call in self._calls.values()
         ]
 
     def take(self, chunk: Any) -> None:
-        """Take the next chunk of the stream."""
+        """Process the next chunk of the stream."""
         for choice in chunk.choices or ():
             self.finish = choice.finish_reason or self.finish
             delta = choice.delta
@@ -50,7 +50,7 @@ class ArrivingReply:
             self._take_texts(delta)
 
     def take_whole(self, response: Any) -> None:
-        """Take a reply that was not streamed."""
+        """Process a reply that was not streamed."""
         for choice in response.choices[:1]:
             self.finish = choice.finish_reason
             self.thinking_blocks += getattr(choice.message, "thinking_blocks", None) or ()
@@ -70,7 +70,7 @@ class ArrivingReply:
         self.reasoning_items += getattr(delta, "reasoning_items", None) or ()
 
     def _think(self, block: Mapping[str, Any]) -> None:
-        """Add a piece of a signed thought; its signature comes last, and ends it."""
+        """Add a piece of signed reasoning. The signature comes last and completes it."""
         last = self.thinking_blocks[-1] if self.thinking_blocks else None
         if last is None or "signature" in last or block.get("type") != last.get("type"):
             last = {"type": block.get("type", "thinking")}
@@ -87,14 +87,14 @@ class ArrivingReply:
         id = str(getattr(piece, "id", None) or "")
         call = self._calls.get(index)
         if call is None or (id and call.id and id != call.id):
-            # Some providers give every call the same index: another id is another call.
+            # Some providers give every call the same index, so a new id means a new call.
             key = index if call is None else (index, id)
             call = self._calls.setdefault(key, SentCall())
         call.id = call.id or id
         function = getattr(piece, "function", None)
         name = getattr(function, "name", None) or ""
         if name != call.name and not call.arguments:
-            call.name += name  # a name may come in pieces, or again as a whole
+            call.name += name  # a name can come in pieces, or repeatedly as a whole
         arguments = getattr(function, "arguments", None) or ""
         call.arguments = f"{call.arguments}{arguments}"
         if parts := getattr(piece, "provider_specific_fields", None):

@@ -1,4 +1,4 @@
-"""What a call used: as the provider said it, else counted roughly and marked as such."""
+"""The usage of a model call: reported by the provider, or estimated and marked as such."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from flowengine.agents.text_calls.records import ToolOffer
 _CHARACTERS_A_TOKEN = 4
 _TOKENS_AN_IMAGE = 1_000
 _MOST = 2**53
-"""Of tokens, and of dollars: what is more is no count."""
+"""Maximum of a credible count of tokens or amount of dollars."""
 
 
 def told_usage(told: Iterable[Any]) -> Usage | None:
-    """Return what a provider said, in one piece or in several; None: it said nothing.
+    """Return the usage that a provider reported in one or several pieces, if any.
 
-    Each piece has the numbers so far, and some have only a part of them: so the greatest counts. A
-    piece with a number that cannot be a count says nothing.
+    Each piece contains the numbers so far, and some contain only a part of them. The maximum of
+    each number is used. A piece with an impossible number is ignored.
 
     Args:
         told: The usage objects of the library, unchanged.
@@ -40,12 +40,12 @@ def told_usage(told: Iterable[Any]) -> Usage | None:
 
 
 def estimated_usage(messages: Sequence[dict[str, Any]], tools: Any, said: str) -> Usage:
-    """Count the tokens of a call roughly: four characters are one.
+    """Estimate the tokens of a call, with four characters per token.
 
     Args:
-        messages: What was sent.
-        tools: What was offered.
-        said: What came back.
+        messages: Messages of the request.
+        tools: Tools of the request.
+        said: Text of the reply.
     """
     sent = _text_tokens(tools) if tools else 0
     sent += sum(map(message_tokens, messages))
@@ -53,12 +53,12 @@ def estimated_usage(messages: Sequence[dict[str, Any]], tools: Any, said: str) -
 
 
 def message_tokens(message: dict[str, Any]) -> int:
-    """Count the tokens of a message roughly.
+    """Estimate the tokens of a message.
 
     Args:
-        message: In whichever form: as it is kept, or as it is sent.
+        message: The message, as stored or as sent.
     """
-    content = dict.get(message, "content")  # past a read-only view of it
+    content = dict.get(message, "content")  # bypasses a read-only view
     parts: Any = [{"text": content}] if isinstance(content, str) else content or ()
     tokens = 4
     for part in parts:
@@ -71,7 +71,7 @@ def message_tokens(message: dict[str, Any]) -> int:
 
 
 def tools_tokens(tools: Iterable[ToolOffer]) -> int:
-    """Count the tokens of tools on offer roughly.
+    """Estimate the tokens of the tools on offer.
 
     Args:
         tools: The tools.
@@ -104,5 +104,5 @@ def _cost(told: Any) -> float | None:
         told = told.get("total_cost")
     if isinstance(told, bool) or not isinstance(told, int | float):
         return None
-    # One that is no amount would lift a budget: then the table of prices says what it was.
+    # An impossible amount would disable a budget, so the price table is used instead.
     return float(told) if isfinite(told) and 0 <= told <= _MOST else None

@@ -1,4 +1,4 @@
-"""Names of tools on the wire: letters, digits, `_` and `-`, 64 characters at most."""
+"""Wire names of tools: letters, digits, `_` and `-`, at most 64 characters."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ LONGEST = 64
 _TAKEN_AS_IT_IS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OTHERS = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST = 8
-"""Digits of the digest that tells long names with one beginning apart."""
+"""Digits of the digest that distinguishes long names with the same beginning."""
 
 
 def wire_name(name: str) -> str:
-    """Return how a tool is called on the wire; the same name gives the same in every process.
+    """Return the wire name of a tool, which is the same in every process.
 
-    A dot becomes `__`. What else no provider takes becomes `_`, and then, as with a name that is
-    too long, a digest of the name is put at its end.
+    A dot becomes `__`. Other invalid characters become `_`. After such a replacement, or if the
+    name is too long, a digest of the name is appended.
 
     Args:
-        name: As the flow knows it.
+        name: Flow name of the tool.
     """
     if _TAKEN_AS_IT_IS.fullmatch(name):
         return name
@@ -35,10 +35,10 @@ def wire_name(name: str) -> str:
 
 
 def clash(names: Iterable[str]) -> tuple[str, str, str] | None:
-    """Return two names that models would know as one, and that one; None: there are none.
+    """Return two names with the same wire name, and that wire name, if there are any.
 
     Args:
-        names: Of tools, as the flow knows them.
+        names: Flow names of tools.
     """
     known: dict[str, str] = {}
     for name in names:
@@ -50,13 +50,13 @@ def clash(names: Iterable[str]) -> tuple[str, str, str] | None:
 
 
 class WireNames:
-    """The names of the tools on offer, there and back.
+    """The names of the tools on offer, in both directions.
 
     Args:
-        names: As the flow knows them.
+        names: Flow names of the tools.
 
     Raises:
-        ModelError: Two of them would have one name on the wire.
+        ModelError: Two of them have the same wire name.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -72,9 +72,9 @@ class WireNames:
         self._known = {wire_name(name): name for name in names}
 
     def to_wire(self, name: str) -> str:
-        """Return the name of a tool on the wire; earlier calls may name tools not on offer."""
+        """Return the wire name of a tool. Earlier calls may name tools that are not on offer."""
         return wire_name(name)
 
     def from_wire(self, name: str) -> str:
-        """Return the tool that a model named; what is not on offer is returned as it is."""
+        """Return the flow name of a tool. A name that is not on offer is returned unchanged."""
         return self._known.get(name, name)

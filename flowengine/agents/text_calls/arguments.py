@@ -1,4 +1,4 @@
-"""From what a model wrote to a call that can be made: is the tool known, do the arguments fit?"""
+"""Validation of a call written by a model: its tool and its arguments."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from flowengine.sdk.near_words import nearest
 from flowengine.validation import check_numbers, shared
 
 MAX_LENGTH = 1_000_000
-"""Characters of the arguments of one call."""
+"""Maximum characters of the arguments of one call."""
 _LONGEST_NAME = 64
 _SHOWN = 300
 _OPENED = 2
-"""How often JSON inside a JSON string is opened."""
+"""Maximum levels of JSON text inside JSON text that are parsed."""
 
 
 def bind(
     call: Call, tools: Mapping[str, ToolOffer], *, ended: Ended = "stop"
 ) -> tuple[Call | Fault, tuple[str, ...]]:
-    """Find the tool of a call and make its arguments fit.
+    """Find the tool of a call, and convert its arguments to fit.
 
     Args:
-        call: As it was written.
-        tools: Those on offer, by name.
+        call: The call as written.
+        tools: Tools on offer, by name.
         ended: Why the reply ended.
 
     Returns:
-        The call, or what the model is to be told; and what was mended.
+        The call or the fault to report to the model, and the repairs that were made.
     """
     tool = tools.get(call.name)
     if tool is None:
@@ -57,10 +57,10 @@ def _unknown(name: str, tools: Mapping[str, ToolOffer]) -> Fault:
 
 
 def _opened(arguments: Any, *, complete: bool) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments as a dict: JSON is read, and JSON inside a JSON string too.
+    """Return the arguments as a dict, parsing JSON text and JSON text inside it.
 
     Raises:
-        BrokenJson: They cannot be read, or are something else.
+        BrokenJson: They cannot be parsed, or are not an object.
     """
     repairs: list[str] = []
     for _ in range(_OPENED):
@@ -92,7 +92,7 @@ def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> 
     """Return the arguments in the types of the schema.
 
     Raises:
-        Misfit: They do not fit; the message names every field that does not.
+        Misfit: They do not fit. The message names every invalid field.
     """
     schema = tool.schema
     declared = schema["properties"]
@@ -127,10 +127,10 @@ def _converted(value: Any, schema: Any, root: Mapping[str, Any], repairs: list[s
 
 
 def _check_plain(value: Any) -> None:
-    """Check what JSON can say and the store cannot keep.
+    """Check for values that JSON can express but the store cannot keep.
 
     Raises:
-        Misfit: It is nested too deeply, or a text is no Unicode.
+        Misfit: The value is nested too deeply, or a text is not Unicode.
     """
     level = [value]
     for _ in range(MAX_DEPTH + 1):

@@ -1,4 +1,4 @@
-"""Arguments made up from a schema, to show a model what a right call looks like."""
+"""Generation of example arguments from a schema, to show a model a correct call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_TYPE: tuple[tuple[str, Any], ...] = (
 
 
 def example_arguments(tool: ToolOffer) -> dict[str, Any]:
-    """Return arguments of the right types for all that a tool requires.
+    """Return arguments of the right types for all required parameters of a tool.
 
     Args:
         tool: The tool.

@@ -1,7 +1,7 @@
-"""JSON as models write it: a value inside other text, where it ends, and what had to be mended.
+"""A parser for JSON as models write it: embedded in other text, and possibly malformed.
 
-Something is mended only where it can be read in one way. What could mean two things, or may have
-been cut off, is refused with a reason that a model understands.
+It repairs only text with a single possible meaning. Ambiguous or truncated text is rejected with a
+reason that a model understands.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OF_PYTHON = {"True": True, "False": False, "None": None}
 
 
 class JsonText(NamedTuple):
-    """A value that was read."""
+    """A parsed value."""
 
     value: Any
     end: int
@@ -35,11 +35,11 @@ class JsonText(NamedTuple):
 
 
 class BrokenJson(Exception):
-    """No value can be read, or more than one.
+    """No value can be parsed, or the text is ambiguous.
 
     Attributes:
-        reason: Why, for the model.
-        cut: The text ended before the value did.
+        reason: The reason, for the model.
+        cut: Whether the text ended before the value did.
     """
 
     def __init__(self, reason: str, *, cut: bool = False) -> None:
@@ -51,16 +51,16 @@ class BrokenJson(Exception):
 def read_json(
     text: str, at: int = 0, *, complete: bool = True, ends: re.Pattern[str] | None = None
 ) -> JsonText:
-    """Read one value.
+    """Parse one value.
 
     Args:
         text: The whole text.
-        at: Where the value begins; blanks before it are skipped.
-        complete: The text ended by itself: brackets that were left open at its end are closed.
-        ends: What ends the value as the end of the text does: the closing tag around it.
+        at: Start of the value. Preceding blanks are skipped.
+        complete: Whether the text ended by itself. If so, open brackets at its end are closed.
+        ends: Pattern that ends the value like the end of the text, such as an enclosing tag.
 
     Raises:
-        BrokenJson: See there.
+        BrokenJson: No value can be parsed.
     """
     reader = _Reader(text, complete, ends)
     value, end = reader.value(reader.skip(at), 0)
@@ -68,7 +68,7 @@ def read_json(
 
 
 class _Reader:
-    """Reads a text from left to right, and no part of it twice."""
+    """Reads a text from left to right, and each part only once."""
 
     def __init__(self, text: str, complete: bool, ends: re.Pattern[str] | None) -> None:
         self.text = text
@@ -126,7 +126,7 @@ class _Reader:
         return found, at
 
     def _next(self, at: int, bracket: str) -> tuple[int, bool]:
-        """Return where to go on after an item, and whether it was the last."""
+        """Return the place after an item, and whether the item was the last one."""
         if self.text[at : at + 1] == bracket:
             return at + 1, True
         if self.text[at : at + 1] == ",":
@@ -195,7 +195,7 @@ class _Reader:
 
 
 def _as_in_json(match: re.Match[str]) -> str:
-    """Write an escape, or a quote that needs one, as it stands between double quotes."""
+    """Return an escape sequence or quote in the form required between double quotes."""
     return {"\\'": "'", '"': '\\"'}.get(match[0], match[0])
 
 

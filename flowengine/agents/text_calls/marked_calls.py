@@ -1,4 +1,4 @@
-"""Reads one call in the marked form: its tool, its parameters or JSON, its end."""
+"""A parser for one call in the marked form: its tool, its parameters or JSON, its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME = re.compile(r"""[\s\w=]{0,40}["'](?P<name>[\w.-]{1,128})""")
 
 @dataclass(slots=True)
 class Found:
-    """A call, or what stands where one should."""
+    """A call, or the fault in its place."""
 
     end: int
     item: Call | Fault
@@ -34,8 +34,8 @@ def read_call(source: Source, start: int, form: MarkedForm) -> Found:
 
     Args:
         source: The reply.
-        start: Where the tag begins.
-        form: With the mark of the conversation.
+        start: Start of the tag.
+        form: The form, with the mark of the conversation.
     """
     return _Call(source, start, form).read()
 
@@ -57,7 +57,7 @@ class _Call:
         following = source.search(form.opens, start + len(form.opening))
         inside = following.start() if following else len(source.text)
         self.closed = close is not None and close.start() < inside
-        """Whether its own closing tag is there; it may have been forgotten."""
+        """Whether it has its own closing tag, which the model may have forgotten."""
         self.inside = close.start() if close and self.closed else inside
         self.end = close.end() if close and self.closed else inside
 
@@ -86,7 +86,7 @@ class _Call:
 
     def _arguments(self, body: str) -> Any:
         if body.startswith("{"):
-            return body  # JSON, which is read with the arguments of all other calls
+            return body  # JSON, which is parsed together with the arguments of native calls
         arguments: dict[str, Any] = {}
         at = 0
         while opening := PARAMETER.match(body, at):

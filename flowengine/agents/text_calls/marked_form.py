@@ -1,7 +1,7 @@
-"""The one form in which a model writes calls as text: tags with a mark that nobody else knows.
+"""The form in which a model writes calls as text: tags with a secret mark.
 
-Whatever a mail, a page or a tool's result contains, it cannot contain the mark. So text that the
-model quotes is never a call, and no result can close the tag that stands around it.
+The content of mails, pages and tool results cannot contain the mark. Text that the model quotes is
+therefore never a call, and no result can close the tag that encloses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from flowengine.agents.text_calls.records import text_of
 
 _SECRET = token_bytes(32)
-"""Of this process. Another process marks the same conversation otherwise, all of it."""
+"""Key of this process. Another process uses different marks for the whole of a conversation."""
 _DIGITS = 8
 _END = "</parameter>"
 _NAME = r"""["']?(?P<name>[\w.-]{1,128})["']?\s*>"""
@@ -27,13 +27,13 @@ VALUE_END = re.compile(rf"{_END}(?=\s*(?:<parameter[\s=]|\Z))")
 
 
 def mark_of(conversation: str, messages: Iterable[Mapping[str, Any]] = ()) -> str:
-    """Return the mark of a conversation; it stays the same from turn to turn.
+    """Return the mark of a conversation, which stays the same from turn to turn.
 
-    A mark that the model has given to a tool, or that a tool returned, is replaced.
+    If the model passed the mark to a tool, or a tool returned it, the mark is replaced.
 
     Args:
-        conversation: Its name in this process.
-        messages: All of it.
+        conversation: Name of the conversation in this process.
+        messages: All messages of the conversation.
     """
     texts = [text for message in messages for text in _texts(message)]
     for attempt in count():
@@ -68,11 +68,11 @@ class MarkedForm:
         self.closes = re.compile(f"</call-{mark}>")
 
     def write(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-        """Write calls."""
+        """Return calls in this form."""
         return "\n".join(self._call(name, arguments) for name, arguments in calls)
 
     def write_result(self, name: str, text: str) -> str:
-        """Write the result of a call, under the name of the tool."""
+        """Return the result of a call in this form, with the name of the tool."""
         return f'{self.result} tool="{name}">\n{text}\n</result-{self.mark}>'
 
     def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -90,11 +90,11 @@ def marked(mark: str) -> MarkedForm:
 
 
 def _written(value: Any) -> str:
-    """Write an argument so that reading it gives it back."""
+    """Return an argument as text that parses to the same value."""
     text = value if isinstance(value, str) else dumps(value, ensure_ascii=False)
     return f"\n{text}\n" if "\n" in text else text
 
 
 def without_line_ends(value: str) -> str:
-    """Leave out the line feed after an opening tag and that before a closing one."""
+    """Remove the line feeds after an opening tag and before a closing one."""
     return value.removeprefix("\n").removesuffix("\n")

@@ -1,4 +1,4 @@
-"""Which models are asked for calls as text, where the library's table does not say it."""
+"""Models that need text calls, for those missing from the library's table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MODELS: tuple[tuple[str, FunctionCalling], ...] = (
     ("grok-1*", "text"),
     ("o1-mini*", "text"),
 )
-"""Patterns of model names, without their provider; the first that fits counts. Llama calls
-functions from 3.1 on, Grok from 2 on."""
+"""Patterns of model names without their provider. The first match counts. Llama supports function
+calling from 3.1, Grok from 2."""
 
 
 def function_calling(
@@ -27,14 +27,14 @@ def function_calling(
     agent: FunctionCalling | None = None,
     listed: bool | None = None,
 ) -> FunctionCalling:
-    """Return how a model is asked for calls: as the agent says, else by the tables.
+    """Return how tools are offered to a model: as the agent declares, otherwise by the tables.
 
-    One that no table has is asked natively first.
+    An unknown model is first called with native function calling.
 
     Args:
-        model: With its provider or without: `openrouter/deepseek/deepseek-r1:free`.
-        agent: What the agent sets.
-        listed: Whether the library's table says that it calls functions; None: it does not say.
+        model: Name with or without its provider: `openrouter/deepseek/deepseek-r1:free`.
+        agent: The declaration of the agent.
+        listed: Whether the library's table lists function calling. None: unknown.
     """
     if agent is not None:
         return agent

@@ -1,4 +1,4 @@
-"""Where in a reply something stands: at the beginning of a line, in code, between empty tags."""
+"""Tests for places in a reply: at the beginning of a line, in code, between empty tags."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 FENCE = r"(?<![^\n])[ \t]*(?P<ticks>`{3,}|~{3,})"
 INDENT = 1_000
-"""Characters of a line that are looked at in front of a place."""
+"""Maximum characters of a line that are read before a place."""
 AROUND = 300
-"""Characters of a line that are looked at around a place, for inline code."""
+"""Maximum characters of a line that are read around a place, to detect inline code."""
 _LONGEST_FENCE = 100
 _TICKS = re.compile("`+")
 _SPAN_END = re.compile(rf"[^`\n]{{0,{AROUND}}}`")
 _NAMES = "tool_calls?|function_calls?|tool_use|tool_code"
 WRAPPERS = ("<tool_call>", "<tool_calls>", "<function_call>", "<function_calls>", "<tool_use>")
-"""What models put around calls; with nothing inside, it is no content."""
+"""Tags that models put around calls. Empty ones do not count as content."""
 _ENDS = re.compile(rf"(?:\s*</(?:{_NAMES})>)+")
 _EMPTY = rf"(?:\s|</?(?:{_NAMES})>|(?:`{{3,}}|~{{3,}})[\w-]*(?![^\n]))*"
 _NOTHING = re.compile(_EMPTY)
@@ -22,12 +22,12 @@ _NOTHING_YET = re.compile(rf"{_EMPTY}(?:</?[\w:]{{0,20}}|(?:`{{1,}}|~{{1,}})[\w-
 
 
 def begins_line(text: str, at: int, first: int) -> bool:
-    """Say whether nothing but blanks, and what is put around calls, is before it in its line.
+    """Return whether only blanks and wrappers of calls precede a place in its line.
 
     Args:
         text: The reply.
         at: The place.
-        first: Where what was cut out of the reply before it ended; a line begins there, too.
+        first: End of the last part that was cut out. It counts as the beginning of a line.
     """
     line = max(first, at - INDENT)
     line = max(line, text.rfind("\n", line, at) + 1)
@@ -36,17 +36,17 @@ def begins_line(text: str, at: int, first: int) -> bool:
 
 
 def in_code(text: str, start: int, end: int, first: int, *, more: bool = False) -> bool | None:
-    """Say whether a tag stands in inline code: between backticks, in one line.
+    """Return whether a tag is in inline code, between backticks in one line.
 
     Args:
         text: The reply.
-        start: Where the tag begins.
-        end: Where it ends.
+        start: Start of the tag.
+        end: End of the tag.
         first: As for `begins_line`.
-        more: Whether more of the reply may come.
+        more: Whether more of the reply may arrive.
 
     Returns:
-        None: what comes decides it.
+        None if it depends on text that has not arrived yet.
     """
     line = max(first, start - AROUND)
     line = max(line, text.rfind("\n", line, start) + 1)
@@ -59,11 +59,11 @@ def in_code(text: str, start: int, end: int, first: int, *, more: bool = False) 
 
 
 def closing_of(ticks: str, before: str = r"^[ \t]*") -> re.Pattern[str]:
-    """Return the line that closes a code fence.
+    """Return a pattern for the line that closes a code fence.
 
     Args:
-        ticks: Those that opened it.
-        before: What stands before the ticks that close it.
+        ticks: The ticks that opened it.
+        before: Pattern for the text before the closing ticks.
     """
     length = min(len(ticks), _LONGEST_FENCE)
     closing = rf"{re.escape(ticks[0])}{{{length},}}[ \t]*(?:\n|\Z)"
@@ -71,12 +71,12 @@ def closing_of(ticks: str, before: str = r"^[ \t]*") -> re.Pattern[str]:
 
 
 def unwrapped(text: str, end: int, first: int = 0) -> int:
-    """Return where the blanks and openings of wrappers at the end of a text begin.
+    """Return the start of the blanks and opening wrappers at the end of a text.
 
     Args:
         text: The text.
         end: Its end.
-        first: Its beginning.
+        first: Its start.
     """
     while end > first:
         rest = text[max(first, end - INDENT) : end].rstrip()
@@ -90,12 +90,12 @@ def unwrapped(text: str, end: int, first: int = 0) -> int:
 
 
 def without_wrappers(text: str, *, before: bool, after: bool) -> str:
-    """Return what stands beside calls without the tags that were around these.
+    """Return text next to calls, without the wrappers of these calls.
 
     Args:
-        text: What stands there.
-        before: Whether calls are before it.
-        after: Whether calls follow.
+        text: The text.
+        before: Whether calls precede it.
+        after: Whether calls follow it.
     """
     if before and (ends := _ENDS.match(text)):
         text = text[ends.end() :]
@@ -104,10 +104,10 @@ def without_wrappers(text: str, *, before: bool, after: bool) -> str:
 
 
 def says_nothing(text: str, *, more: bool = False) -> bool:
-    """Say whether a text has nothing but blanks, empty fences and empty tags around calls.
+    """Return whether a text contains only blanks, empty fences and empty wrappers of calls.
 
     Args:
         text: The text.
-        more: Whether more of it may come, that ends a tag.
+        more: Whether the rest of a tag may still arrive.
     """
     return bool((_NOTHING_YET if more else _NOTHING).fullmatch(text))

@@ -1,4 +1,4 @@
-"""A reply as text, taken apart into content, reasoning, calls and faults."""
+"""A parser for replies as text, which finds content, reasoning, calls and faults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flowengine.agents.text_calls.source import Source
 MAX_CALLS = 1_000
 NOT_MADE = f"The calls after the first {MAX_CALLS:,} were not made."
 MAX_FAULTS = 20
-"""A reply that has so many calls, or so many faults, is not read any further."""
+"""Maximum faults in a reply. At this number, or at `MAX_CALLS` calls, reading stops."""
 _MISPLACED = Fault(
     "Nothing was called: a call stands inside of a line, a quotation or a code fence. Write calls "
     "on lines of their own, outside of code fences. If you meant to call nothing, leave it out.",
@@ -42,21 +42,21 @@ def read_reply(
 ) -> Reading:
     """Read an assistant's reply.
 
-    A call counts where the model was shown to write it: with the mark of the conversation, on lines
-    of its own, outside of code fences. A fence around the whole reply is forgiven.
+    A call counts only in the form shown to the model: with the mark of the conversation, on
+    separate lines, outside of code fences. A fence around the whole reply is tolerated.
 
     Args:
         text: The reply.
-        tools: Those that can be called so.
-        form: With the mark of the conversation; None: the model writes no calls as text.
+        tools: Tools that can be called in this form.
+        form: The form, with the mark of the conversation. None: text calls are not used.
         ended: Why the reply ended.
-        thought: Whether reasoning that came apart from it says anything; None: none came.
+        thought: Whether reasoning that arrived separately has content. None: none arrived.
 
     Returns:
-        What it says, and the calls that can be made. Nothing that stands in reasoning, and nothing
-        that the limit of length cut off, is a call.
+        The content and the valid calls. Text in reasoning, and text cut off by the length limit, is
+        never a call.
     """
-    if form is None and not TAG.search(text):  # nearly always
+    if form is None and not TAG.search(text):  # the usual case
         text = text if thought is None else text.lstrip()
         return Reading("" if says_nothing(text) else text)
     scan = _Scan(Source(text, ended), form, thought=thought)
@@ -72,7 +72,7 @@ def read_reply(
 
 @lru_cache(maxsize=64)
 def events_of(form: MarkedForm | None) -> re.Pattern[str]:
-    """Return what may begin or end something in a reply that is not content."""
+    """Return a pattern for the start or end of anything that is not content."""
     calls = rf"(?P<call>{form.opening})|(?P<result>{form.result})|" if form else ""
     return re.compile(
         f"(?P<opens>{OPENING.pattern})|(?P<closes>{STRAY.pattern})|{calls}(?P<fence>{FENCE})"
@@ -81,7 +81,7 @@ def events_of(form: MarkedForm | None) -> re.Pattern[str]:
 
 @dataclass(slots=True)
 class _Cut:
-    """A part of the reply that is no content."""
+    """A part of the reply that is not content."""
 
     start: int
     end: int
@@ -90,7 +90,7 @@ class _Cut:
 
 
 class _Scan:
-    """Goes through a reply once, from left to right."""
+    """Scans a reply once, from left to right."""
 
     def __init__(self, source: Source, form: MarkedForm | None, *, thought: bool | None) -> None:
         self.source = source
@@ -100,16 +100,17 @@ class _Scan:
         self.repairs: list[str] = []
         self.calls = self.faults = 0
         self.misplaced = False
-        """Whether a call stands where none can: then the model shows calls, and means none."""
+        """Whether a call is in an invalid place. The model then shows calls without intending them.
+        """
         self.begin = 0
-        """Where the content begins: behind reasoning that a chat template opened."""
+        """Start of the content, after reasoning that a chat template opened."""
         self.apart = thought is not None
         self.opened = bool(thought)
-        """Whether reasoning has come; what ends it now is only a tag too many."""
+        """Whether reasoning was found. A further closing tag is then redundant."""
         self.named = 0
-        """How many tags that open reasoning were named in a sentence: so are their ends."""
+        """Number of opening tags mentioned in a sentence, whose closing tags are ignored."""
         self.said = False
-        """Whether there is content in front of the last cut."""
+        """Whether there is content before the last cut."""
 
     def run(self) -> None:
         source, events, at = self.source, events_of(self.form), 0
@@ -131,7 +132,7 @@ class _Scan:
         return [call.item for call in calls]
 
     def content(self) -> str:
-        """Return what is left; blanks at its ends go with what was cut out beside them."""
+        """Return the remaining content, without blanks next to removed parts at its ends."""
         text, at, before = self.source.text, self.begin, False
         content: list[str] = []
         for cut in self.cuts:
@@ -155,17 +156,17 @@ class _Scan:
         return end
 
     def _has_said(self, at: int) -> bool:
-        """Say whether anything but calls and reasoning stands before a place."""
+        """Return whether anything except calls and reasoning precedes a place."""
         self.said = self.said or bool(self.source.text[self._last : at].strip())
         return self.said
 
     @property
     def _last(self) -> int:
-        """Where the last part that is no content ended."""
+        """The end of the last part that is not content."""
         return self.cuts[-1].end if self.cuts else self.begin
 
     def _take(self, match: re.Match[str]) -> int:
-        """Take what begins at a match, and return where to go on."""
+        """Process a match, and return where to continue."""
         if match["fence"]:
             return self._fence(match)
         start, text = match.start(), self.source.text
@@ -205,7 +206,7 @@ class _Scan:
         return end
 
     def _end_of_thought(self, at: int) -> int:
-        """Return where reasoning ends that a fence was begun in, and never ended."""
+        """Return the end of reasoning that contains an unclosed fence."""
         source = self.source
         stray = None if self.opened else source.search(STRAY, at)
         opening = source.search(OPENING, at) if stray else None
@@ -213,7 +214,7 @@ class _Scan:
         return stray.start() if stray and is_own else len(source.text)
 
     def _calls_at(self, at: int, form: MarkedForm) -> tuple[int, list[Found]]:
-        """Read calls, one below the other."""
+        """Read consecutive calls."""
         calls: list[Found] = []
         while len(calls) <= MAX_CALLS and form.opens.match(self.source.text, self.source.skip(at)):
             calls.append(read_call(self.source, self.source.skip(at), form))
@@ -244,10 +245,10 @@ class _Scan:
         return self._cut(start, over)
 
     def _last_calls(self, at: int) -> tuple[int, list[Found]]:
-        """Return the calls with which reasoning that has no end stops, and where they begin.
+        """Return the calls at the end of unclosed reasoning, and where they start.
 
         A model that stops right after a call has made that call, and forgot to close its reasoning.
-        What stands in front of it is thought only.
+        The text before the call is only reasoning.
         """
         source, over = self.source, len(self.source.text)
         while self.form and source.complete and (opens := source.search(self.form.opens, at)):
@@ -260,7 +261,7 @@ class _Scan:
         return over, []
 
     def _stop_thinking(self, match: re.Match[str]) -> int:
-        """Take the end of reasoning; all before it is reasoning, if nothing else opened it."""
+        """Process the end of reasoning. Without an opening tag, all text before it is reasoning."""
         if self.named:
             self.named -= 1
             return match.end()

@@ -1,4 +1,4 @@
-"""How models mark what they think before they answer."""
+"""Tags with which models mark their reasoning."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PAIRS = {
     "\u25c1think\u25b7": "\u25c1/think\u25b7",
 }
 _ALIKE = ("<think>", "<thinking>", "<budget:thinking>")
-"""Each of these is closed by the end of any: the library that asks providers reads them so."""
+"""Any of their closing tags closes any of them, as in the library for providers."""
 OPENING = re.compile("|".join(map(re.escape, PAIRS)))
 """Opens reasoning."""
 STRAY = re.compile("|".join(map(re.escape, PAIRS.values())))
-"""Closes reasoning; without an opening, a chat template wrote that one."""
+"""Closes reasoning. If the opening tag is missing, a chat template wrote it."""
 TAG = re.compile(f"{OPENING.pattern}|{STRAY.pattern}")
 CLOSINGS = {
     opening: re.compile(

@@ -1,4 +1,4 @@
-"""What is read from a reply: calls, faults, and the reply as a whole."""
+"""The parts of a reply: calls, faults, and the reply as a whole."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Ended = Literal["stop", "length"]
-"""Why a reply ended: the model stopped by itself, or it ran into the limit of length."""
+"""Why a reply ended: the model stopped by itself, or reached the length limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """A tool as a model is told of it."""
+    """A tool as offered to a model."""
 
     name: str
-    """As the flow knows it."""
+    """Flow name of the tool."""
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """JSON Schema of the arguments, an object; empty: it takes none."""
+    """JSON Schema of the arguments, which are an object. Empty: it takes none."""
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -28,49 +28,49 @@ class ToolOffer:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call, as it was written or, once it is bound, with arguments that fit the schema."""
+    """A call, as written or, once bound, with arguments that fit the schema."""
 
     name: str
     arguments: Any
-    """A dict once it is bound; before, some models write the JSON of it, as a string."""
+    """A dict once bound. Before that, some models write it as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What stood for a call and cannot be one; the model is told."""
+    """An invalid call, which is reported to the model."""
 
     message: str
     tool: str | None = None
-    """The tool that was meant, where it is on offer."""
+    """The intended tool, if it is on offer."""
     written: str = ""
-    """The beginning of what the model wrote."""
+    """The beginning of the model's text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A reply, taken apart."""
+    """A reply, split into its parts."""
 
     content: str = ""
     reasoning: str = ""
     calls: tuple[Call, ...] = ()
     faults: tuple[Fault, ...] = ()
     repairs: tuple[str, ...] = ()
-    """What was mended, in words, in the order of the reply."""
+    """Descriptions of the repairs, in the order of the reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Untyped:
-    """An argument that was written as text without a type; the schema says what it is."""
+    """An argument written as text without a type, which the schema determines."""
 
     text: str
 
 
 def text_of(content: Any, between: str = "\n") -> str:
-    """Return the text of a message's content, which may be in parts.
+    """Return the text of a message's content, which can consist of parts.
 
     Args:
-        content: Text, parts of which those that are no text are left out, or nothing.
-        between: Put between parts.
+        content: Text, parts or None. Parts without text are left out.
+        between: Separator between parts.
     """
     if content is None or isinstance(content, str):
         return content or ""

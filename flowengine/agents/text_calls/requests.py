@@ -1,7 +1,7 @@
 """Requests to models without function calling: tools, calls and results as text.
 
-A request is made anew from the conversation each time, so nothing piles up in it. All text is put
-together as it is: braces, percent signs and backslashes in it mean nothing here.
+Each request is derived anew from the conversation, so nothing accumulates in it. All text is
+inserted verbatim. Braces, percent signs and backslashes have no special meaning.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ MUST_CALL = "Your reply must have a call."
 
 
 def instructions(tools: Sequence[ToolOffer], form: MarkedForm, *, must_call: bool = False) -> str:
-    """Say which tools there are and how they are called, for the beginning of a system message.
+    """Return a description of tools and call syntax, for the start of the system message.
 
     Args:
-        tools: Those on offer; none: there is nothing to say.
-        form: In which the model writes calls.
-        must_call: Whether each reply has to have a call.
+        tools: Tools on offer. Without tools, the description is empty.
+        form: The form in which the model writes calls.
+        must_call: Whether each reply must contain a call.
     """
     if not tools:
         return ""
@@ -56,12 +56,12 @@ def _example(tool: ToolOffer, form: MarkedForm) -> str:
 
 
 def faults_told(faults: Sequence[Fault], tools: Iterable[ToolOffer], form: MarkedForm) -> str:
-    """Tell the model what was wrong with its calls, each with a right example.
+    """Return a message about invalid calls, with a correct example for each tool.
 
     Args:
-        faults: Of one reply.
-        tools: Those on offer.
-        form: In which the model writes calls.
+        faults: Faults of one reply.
+        tools: Tools on offer.
+        form: The form in which the model writes calls.
     """
     by_name = {tool.name: tool for tool in tools}
     parts = []
@@ -86,14 +86,14 @@ def request_messages(
 ) -> list[Message]:
     """Return the messages of a request that needs no function calling.
 
-    Calls and results become text, neighbours of one role become one message, and the instructions
-    come first in the system message, which is made where there is none.
+    Calls and results become text, and adjacent messages of one role are merged. The instructions
+    are put at the start of the system message, which is created if missing.
 
     Args:
         messages: The conversation, with `tool_calls` and messages of the role `tool`.
-        tools: Those on offer.
-        form: In which the model writes calls.
-        must_call: Whether each reply has to have a call.
+        tools: Tools on offer.
+        form: The form in which the model writes calls.
+        must_call: Whether each reply must contain a call.
     """
     told = instructions(tools, form, must_call=must_call)
     found: list[Message] = [{"role": "system", "content": told}]
@@ -132,7 +132,7 @@ def _call_as_text(function: Mapping[str, Any], form: MarkedForm) -> str:
 
 
 def _add(messages: list[Message], message: Message) -> None:
-    """Add a message, to the one before it where both are of one role."""
+    """Append a message, merging it with the last one if both have the same role."""
     if not messages or messages[-1]["role"] != message["role"]:
         messages.append(message)
         return

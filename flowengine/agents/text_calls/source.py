@@ -1,4 +1,4 @@
-"""The text of a reply, searched from left to right and never twice."""
+"""The text of a reply, searched from left to right without repetition."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ _SPACE = re.compile(r"\s*")
 class Source:
     """A reply that is being read.
 
-    Readers move from left to right. A search that found nothing, or found something further on, is
-    remembered; so the time it takes to read a reply is in proportion to its length, whatever it is
-    made of.
+    Readers move from left to right. A search without a match, or with a match further ahead, is
+    remembered. The time to read a reply is therefore linear in its length, for any content.
 
     Attributes:
         text: The reply.
@@ -28,15 +27,15 @@ class Source:
 
     @property
     def complete(self) -> bool:
-        """The model ended the reply itself."""
+        """Whether the model ended the reply itself."""
         return self.ended == "stop"
 
     def search(self, pattern: re.Pattern[str], at: int) -> re.Match[str] | None:
         """Return the first match at or after a place.
 
         Args:
-            pattern: What is looked for.
-            at: Where to begin.
+            pattern: The pattern to search for.
+            at: Where to start.
         """
         known = self._known.get(pattern)
         if known:
@@ -48,10 +47,10 @@ class Source:
         return match
 
     def skip(self, at: int) -> int:
-        """Return the place of the next character that is no blank."""
+        """Return the place of the next character that is not a blank."""
         blank = _SPACE.match(self.text, at)
         return blank.end() if blank else at
 
     def is_over(self, at: int) -> bool:
-        """Nothing but blanks follows."""
+        """Return whether only blanks follow."""
         return self.skip(at) >= len(self.text)

@@ -1,4 +1,4 @@
-"""A reply as it arrives: what of it may be shown, without reasoning and the syntax of calls."""
+"""Filtering of an arriving reply: its content, without reasoning and call syntax."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ from flowengine.agents.text_calls.reasoning import CLOSINGS, PAIRS, TAG
 from flowengine.agents.text_calls.records import Ended
 
 _LONGEST = 1_000
-"""Characters that are held back because they may become the beginning of something."""
+"""Maximum characters held back because they may become the start of something else."""
 _TAIL = 20
-"""As many characters as the end of reasoning has at most."""
+"""Maximum length of a closing tag of reasoning."""
 
 Shown = tuple[Literal["text", "reasoning", "restart"], str]
-"""A piece of the content or the reasoning; `restart`: what was shown so far is to be forgotten."""
+"""A piece of the content or the reasoning. `restart`: discard everything shown so far."""
 
 
 class StreamFilter:
-    """Takes the pieces of a reply, and gives out its content and its reasoning.
+    """Takes the pieces of a reply, and returns its content and its reasoning.
 
-    All pieces of text together, after the last `restart`, are the content that `read_reply` finds.
-    What may still become the beginning of a call or of reasoning is held back until that is known:
-    a single `<` of prose until the next piece, blanks until the next word. From the first call on,
-    all is held back until the reply ends; what of it is content comes then.
+    All pieces of text after the last `restart`, taken together, are the content that `read_reply`
+    returns. Text that may still become the start of a call or of reasoning is held back until that
+    is decided. A single `<` in prose is held back until the next piece, and blanks until the next
+    word. From the first call on, all text is held back until the reply ends, and its content is
+    returned then.
 
-    Reasoning whose beginning a chat template wrote cannot be told from content before it ends; then
-    it is taken back.
+    If a chat template wrote the opening tag of reasoning, the reasoning looks like content until it
+    ends. It is then retracted with a `restart`.
 
     Args:
-        form: With the mark of the conversation; None: the model writes no calls as text.
+        form: The form, with the mark of the conversation. None: text calls are not used.
     """
 
     def __init__(self, form: MarkedForm | None) -> None:
         self._apart: bool | None = None
-        """Whether reasoning that came apart from the reply says anything."""
+        """Whether reasoning that arrived separately has content."""
         self._thought = False
         self._form = form
         self._events = events_of(form)
@@ -55,33 +56,33 @@ class StreamFilter:
         self._reply: list[str] = []
         self._found: list[Shown] = []
         self._text = ""
-        """The end of the reply, from before what is pending."""
+        """The end of the reply, starting before the pending text."""
         self._at = 0
-        """Where in it what is pending begins."""
+        """Start of the pending text in it."""
         self._first = 0
-        """Where in it what was cut out last ended."""
+        """End of the last removed part in it."""
         self._named = 0
-        """How many tags that open reasoning were named in a sentence."""
+        """Number of opening tags of reasoning mentioned in a sentence."""
         self._closing = re.compile("")
-        """What ends the reasoning or the fence."""
+        """Pattern for the end of the reasoning or of the fence."""
         self._begin()
 
     def _begin(self) -> None:
         self._shown: list[str] = []
         self._said = False
-        """Whether there is content that stays, whatever comes."""
+        """Whether any content is final."""
         self._lead = ""
-        """What came before that."""
+        """Text before the first final content."""
         self._blanks: list[str] = []
-        """Blanks at the end of what was shown, and what may be around a call."""
+        """Blanks at the end of the shown text, and possible wrappers of a call."""
         self._cut: bool | None = None
-        """Whether reasoning was cut out, and with it the blanks before the content."""
+        """Whether reasoning was removed, together with the blanks before the content."""
 
     def feed(self, piece: str) -> list[Shown]:
-        """Take the next piece, and return what can be shown now.
+        """Process the next piece, and return everything that can be shown now.
 
         Args:
-            piece: As it arrived.
+            piece: The piece as it arrived.
         """
         self._reply.append(piece)
         if self._state == "held":
@@ -97,16 +98,16 @@ class StreamFilter:
         return self._found
 
     def reasoning(self, piece: str) -> None:
-        """Note a piece of reasoning that came apart from the reply.
+        """Process a piece of reasoning that arrived separately from the reply.
 
         Args:
-            piece: As it arrived.
+            piece: The piece as it arrived.
         """
         self._apart = self._apart or bool(piece.strip())
         self._cut_out()
 
     def close(self, ended: Ended = "stop") -> list[Shown]:
-        """Take the end of the reply, and return what is left to be shown.
+        """Process the end of the reply, and return everything not yet shown.
 
         Args:
             ended: Why it ended.
@@ -121,7 +122,7 @@ class StreamFilter:
         return [*found, ("text", reading.content)]
 
     def _show(self, end: int) -> None:
-        """Take what is pending as content, up to a place; show it if it stays, whatever comes."""
+        """Treat pending text as content up to a place, and show the part that is final."""
         text, self._at = self._text[self._at : end], end
         if not self._said:
             self._lead += text
@@ -138,14 +139,14 @@ class StreamFilter:
             self._blanks.append(text[stays:])
 
     def _think(self, end: int, over: int) -> None:
-        """Take what is pending as reasoning, up to a place."""
+        """Treat pending text as reasoning up to a place."""
         thought, self._at = self._text[self._at : end], over
         if thought:
             self._found.append(("reasoning", thought))
             self._thought = self._thought or bool(thought.strip())
 
     def _take(self) -> bool:
-        """Show what cannot be the beginning of anything else; say whether to go on."""
+        """Show text that cannot start anything else. Return whether to continue."""
         text, match = self._text, self._events.search(self._text, self._at)
         while match and not match["fence"]:
             is_code = in_code(text, match.start(), match.end(), self._first, more=True)
@@ -164,7 +165,7 @@ class StreamFilter:
         return self._open_fence(match) if match["fence"] else self._enter(match)
 
     def _enter(self, match: re.Match[str]) -> bool:
-        """Go on after a tag; say whether that can be done now."""
+        """Enter the state after a tag. Return whether that is possible now."""
         if match["opens"]:
             if self._form is None and not begins_line(self._text, match.start(), self._first):
                 self._named += 1
@@ -189,7 +190,7 @@ class StreamFilter:
             self._cut = not self._lead.strip()
 
     def _take_back(self, match: re.Match[str]) -> None:
-        """Take all that has come so far for reasoning, whose beginning nobody has seen."""
+        """Treat everything so far as reasoning, because its opening tag was not in the reply."""
         if self._shown:
             self._found.append(("restart", ""))
         reply = "".join(self._reply)
@@ -201,7 +202,7 @@ class StreamFilter:
         self._cut = True
 
     def _open_fence(self, match: re.Match[str]) -> bool:
-        """Enter a code fence; one at the beginning of the reply may be around calls."""
+        """Enter a code fence. One at the start of the reply can enclose calls."""
         line = self._text.find("\n", match.end())
         if line < 0:
             return False
@@ -217,7 +218,7 @@ class StreamFilter:
         return True
 
     def _reasoning(self) -> bool:
-        """Tell reasoning; say whether it has ended."""
+        """Show reasoning. Return whether it has ended."""
         close = self._closing.search(self._text, self._at)
         if close is None:
             end = max(self._at, len(self._text) - _TAIL)
@@ -229,7 +230,7 @@ class StreamFilter:
         return True
 
     def _fence(self) -> bool:
-        """Show whole lines up to the closing one; say whether it has come."""
+        """Show whole lines up to the closing fence. Return whether it has arrived."""
         end = self._text.rfind("\n", self._at) + 1
         close = self._closing.search(self._text, self._at, max(end, self._at))
         if close is None:
@@ -242,7 +243,7 @@ class StreamFilter:
 
 @lru_cache(maxsize=64)
 def _begun(form: MarkedForm | None) -> re.Pattern[str]:
-    """Return what matches the beginning of an event, at the end of a text."""
+    """Return a pattern for the start of an event at the end of a text."""
     tags = [*PAIRS, *PAIRS.values(), *WRAPPERS, *((form.opening, form.result) if form else ())]
     begun = "|".join(map(_beginning, tags))
     return re.compile(rf"(?:{begun}|(?<![^\n])[ \t]*(?:`{{1,2}}|~{{1,2}})?)\Z")

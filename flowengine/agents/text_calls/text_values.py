@@ -1,7 +1,7 @@
-"""Arguments that were written as text, typed by their schema.
+"""Conversion of arguments written as text to the types of their schema.
 
-`<parameter=a>5</parameter>` does not say whether 5 is a number or text. The schema does: where it
-allows text, what was written stays as it is.
+`<parameter=a>5</parameter>` does not show whether 5 is a number or text. The schema decides. If it
+allows text, the argument stays unchanged.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ _BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _NULLS = {"null", "None"}
 _ALL = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 _HOPS = 16
-"""References behind references; more of them is a circle."""
+"""Maximum depth of references. Deeper ones are treated as circular."""
 
 
 class Misfit(Exception):
-    """A text cannot be read as what the schema says; the message says what it should be."""
+    """A text does not fit its schema. The message describes the required value."""
 
 
 def typed(text: str, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
-    """Return the value that a text stands for.
+    """Return the value that a text represents.
 
     Args:
-        text: As the model wrote it.
-        schema: Of the value.
-        root: The schema that `$ref` leads through.
-        repairs: What is mended is added to it.
+        text: The text as written by the model.
+        schema: Schema of the value.
+        root: The schema that contains the targets of `$ref`.
+        repairs: Repairs are appended to it.
 
     Raises:
-        Misfit: The text is no such value.
+        Misfit: The text does not represent such a value.
     """
     choices = choices_of(schema, root)
     if choices is not None:
@@ -58,12 +58,12 @@ def typed(text: str, schema: Any, root: Mapping[str, Any], repairs: list[str]) -
 
 
 def allowed_types(schema: Any, root: Mapping[str, Any], hops: int = _HOPS) -> frozenset[str]:
-    """Return the JSON types that a schema allows; all of them where it says nothing.
+    """Return the JSON types that a schema allows, by default all of them.
 
     Args:
         schema: The schema.
-        root: The schema that `$ref` leads through.
-        hops: How many schemas inside schemas are looked at.
+        root: The schema that contains the targets of `$ref`.
+        hops: Maximum depth of nested schemas to read.
     """
     if not isinstance(schema, Mapping) or hops == 0:
         return _ALL
@@ -85,7 +85,7 @@ def allowed_types(schema: Any, root: Mapping[str, Any], hops: int = _HOPS) -> fr
 
 
 def _referred(reference: str, root: Mapping[str, Any]) -> Any:
-    """Return what `#/$defs/Item` leads to; True, which allows all, where it leads nowhere."""
+    """Return the target of a reference such as `#/$defs/Item`, or True, which allows all values."""
     found: Any = root
     for step in reference.removeprefix("#").strip("/").split("/"):
         key = step.replace("~1", "/").replace("~0", "~")
@@ -96,7 +96,7 @@ def _referred(reference: str, root: Mapping[str, Any]) -> Any:
 
 
 def choices_of(schema: Any, root: Mapping[str, Any], hops: int = _HOPS) -> list[Any] | None:
-    """Return the values of `enum` or `const`, those of a union together; None: there are none."""
+    """Return the values of `enum` or `const`, including those of a union, if there are any."""
     if not isinstance(schema, Mapping) or hops == 0:
         return None
     if isinstance(schema.get("enum"), list):
@@ -133,7 +133,7 @@ def _chosen(text: str, choices: list[Any]) -> Any:
 
 
 def _number(text: str) -> int | float:
-    """Read a number; `007` and `+5` are numbers here, for a person would read them so."""
+    """Parse a number. `007` and `+5` are accepted, because a human would accept them."""
     if _INTEGER.fullmatch(text):
         return int(text)
     return float(text)
@@ -151,7 +151,7 @@ def _plain(text: str, repairs: list[str]) -> Any:
 
 
 def _plain_or_text(text: str, repairs: list[str]) -> Any:
-    """Read a value of which the schema says nothing: JSON where it is, text where it is not."""
+    """Parse a value without a schema: as JSON if possible, otherwise as text."""
     try:
         return _plain(text.strip(), repairs)
     except Misfit:

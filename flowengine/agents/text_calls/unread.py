@@ -1,7 +1,7 @@
-"""Finds a call that a model wrote in a form that is not read, so that the model can be told.
+"""Detection of calls that a model wrote in an unsupported form, so that it can be corrected.
 
-Nothing is ever called by this. What the model shows as a quotation is left alone: in a code fence,
-in backticks or quotation marks, in a quoted line, a list or a table.
+Such calls are never made. Text that the model shows as a quotation is ignored: in a code fence, in
+backticks or quotation marks, in a quoted line, a list or a table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flowengine.agents.text_calls.places import FENCE, INDENT, closing_of
 
 _LONGEST = 300
 _CANDIDATES = 1_000
-"""Places that are looked at in one reply."""
+"""Maximum places to check in one reply."""
 _BAR = "\uff5c"
 _BEGINS = re.compile(
     rf"(?P<fence>{FENCE}(?P<info>[^`\n]*))"
@@ -25,7 +25,7 @@ _BEGINS = re.compile(
     r"|(?<![^\n])[ \t]*(?:(?P<react>Action:)|(?P<bracket>\[?\s{0,9}\{|\[(?=\w)))",
     re.IGNORECASE,
 )
-"""What calls begin with in the forms that models were trained on: a tag, a word, a bracket."""
+"""Starts of calls in the forms that models were trained on: a tag, a word, a bracket."""
 _NAME = (
     r"<[^<>\n\"'=]{0,60}=\s*[\"']?(?:functions?\.)?NAME",
     r"[\"'](?:name|tool|tool_name|function|recipient_name)[\"']\s*:\s*[\"'](?:functions?\.)?NAME[\"']",
@@ -34,26 +34,26 @@ _NAME = (
     r"(?:functions?\.)?NAME(?::\d+)?\s*?(?=\n|<|\[ARGS|\[CALL|\{|\Z)",
     r"to=(?:functions?\.)?NAME",
 )
-"""How a call names its tool."""
+"""Ways in which a call names its tool."""
 _SYNTAX = (
     r"<[^<>\n]{0,200}>|\s|[\[{(:,]|\"[^\"\n]{0,80}\"|'[^'\n]{0,80}'|(?:```|~~~)\w{0,12}\n"
     r"|(?:functions?|json|commentary|assistant|analysis|call)\b"
 )
-"""What may stand between the beginning of a call and the name of its tool."""
+"""Text allowed between the start of a call and the name of its tool."""
 _ARGUMENTS = re.compile(r"[\"'](?:arguments|parameters|args|input|params)[\"']\s*:")
 _INPUT = re.compile(r"\s*Action Input:", re.IGNORECASE)
 _OF_CALLS = re.compile(r"[ \t]*(?:tool_code|tool_calls?|tool_use|function_calls?)[ \t]*", re.I)
-"""What a code fence around a call says of itself."""
+"""Info string of a code fence around a call."""
 _PLAIN = re.compile(r"[ \t]*(?:json|xml|text|plaintext)?[ \t]*", re.IGNORECASE)
 _SHOWN = re.compile(r"[ \t]*(?:>|\||[-*+][ \t]|\d{1,9}[.)][ \t])")
-"""Begins a line of a quotation, a table or a list."""
+"""Start of a line in a quotation, a table or a list."""
 _TICKS = re.compile("`+")
 _MARKS = "\"'`\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a"
 _PAIRS = (("\u201c", "\u201d"), ("\u201e", "\u201c"), ("\u00ab", "\u00bb"), ("\u00bb", "\u00ab"))
 
 
 class Unread(NamedTuple):
-    """A call that was not read."""
+    """A call in an unsupported form."""
 
     tool: str
     written: str
@@ -61,17 +61,17 @@ class Unread(NamedTuple):
 
 
 def may_hold_call(text: str) -> bool:
-    """Return whether a reply has anything that looks like a call of some tool."""
+    """Return whether a reply contains anything that looks like a call of any tool."""
     return bool(_BEGINS.search(text)) or text.rstrip().endswith(")")
 
 
 def unread_call(text: str, names: Mapping[str, str], *, bare: bool = True) -> Unread | None:
-    """Return the first call of a tool that a reply holds in a form that is not read.
+    """Return the first call in a reply that is written in an unsupported form.
 
     Args:
         text: The content of the reply.
-        names: Those by which the model may know the tools → the tools.
-        bare: Whether JSON with nothing around it counts; else it may be the answer.
+        names: Names by which the model may know the tools → the tools.
+        bare: Whether bare JSON counts as a call. If not, it may be the answer.
     """
     if not names or not may_hold_call(text):
         return None
@@ -95,7 +95,7 @@ def unread_call(text: str, names: Mapping[str, str], *, bare: bool = True) -> Un
 
 @lru_cache(maxsize=64)
 def _forms(names: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return how calls of tools are written, and one that is called as a function is."""
+    """Return patterns for calls of tools, and for calls in function syntax."""
     longest_first = sorted(names, key=len, reverse=True)
     name = rf"({'|'.join(map(re.escape, longest_first))})(?![\w-]|\.\w)"
     written = "|".join(form.replace("NAME", name) for form in _NAME)
@@ -112,12 +112,12 @@ def _is_word(begun: re.Match[str]) -> bool:
 
 
 def _counts(text: str, begun: re.Match[str], found: re.Match[str], *, bare: bool) -> bool:
-    """Say whether what was found is a call, and is not shown as a quotation."""
+    """Return whether a match is a call and not a quotation."""
     if begun["react"]:
         return bool(_INPUT.match(text, found.end()) or "```" in found[0])
     if begun["bracket"]:
         if text[found.start() : found.end()].rstrip().endswith("("):
-            return True  # [add(a=1)]
+            return True  # such as [add(a=1)]
         end = text.find("\n\n", found.start())
         return bare and bool(_ARGUMENTS.search(text, found.start(), end if end >= 0 else len(text)))
     return not _is_shown(text, begun.start())
@@ -126,7 +126,7 @@ def _counts(text: str, begun: re.Match[str], found: re.Match[str], *, bare: bool
 def _fenced(
     text: str, fence: re.Match[str], call: re.Pattern[str], *, bare: bool
 ) -> tuple[re.Match[str] | None, int]:
-    """Return the call in a code fence that is around a call only, and where the fence ends."""
+    """Return the call in a code fence that contains only a call, and the end of the fence."""
     inside = fence.end() + 1
     close = closing_of(fence["ticks"]).search(text, min(inside, len(text)))
     end = close.end() if close else len(text)
@@ -141,7 +141,7 @@ def _fenced(
 
 
 def _is_shown(text: str, at: int) -> bool:
-    """Say whether a place is in a quotation, in inline code, in a list or in a table."""
+    """Return whether a place is in a quotation, in inline code, in a list or in a table."""
     line = max(0, at - INDENT)
     before = text[max(line, text.rfind("\n", line, at) + 1) : at]
     if not before.strip():

@@ -1,1 +1,1 @@
-"""What one manager knows: specs, what was opened for each, its state, and who holds it."""
+"""The bookkeeping of a manager: specs, their openings, the states of these, and their holders."""

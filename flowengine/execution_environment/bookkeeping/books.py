@@ -1,4 +1,4 @@
-"""What one manager knows: specs, openings, holds, places. Plain bookkeeping, under one lock.
+"""The bookkeeping of one manager: specs, openings, holds and places, under one lock.
 
 Every state change goes through `move`, which checks it against the table in `states.py` and reports
 it.
@@ -24,18 +24,18 @@ from flowengine.sdk.errors import EnvironmentClosed
 Given = Mapping[str, Any] | str
 """A spec as written, or the id returned by `declare`."""
 _REMEMBERED = 10_000
-"""Closed handles that are still known by id."""
+"""Maximum closed handles that can still be looked up by id."""
 _NAMES_TOLD = 100
 _LONGEST_NAME = 200
 
 
 class Books:
-    """Everything a manager remembers.
+    """The records of a manager.
 
     Args:
         manager: Its id.
         clock: Returns the time.
-        capacity: How much may be open.
+        capacity: Limits on open environments.
     """
 
     def __init__(self, manager: str, clock: Clock, capacity: Capacity) -> None:
@@ -46,16 +46,16 @@ class Books:
         self.places = Places(capacity)
         self.records: dict[str, Record] = {}
         self.instances: dict[str, Instance] = {}
-        """All that still exist, in the order in which they were requested."""
+        """All existing openings, in the order in which they were requested."""
         self.ended: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        """What is known of those that are, by id."""
+        """Descriptions of ended openings, by id."""
         self.closed = False
         self.pid = os.getpid()
         self._holds = 0
         self._ids = 0
 
     def check_usable(self) -> None:
-        """Refuse use after the end, and in the child of a fork.
+        """Reject use after closing, and in the child of a fork.
 
         Raises:
             EnvironmentClosed: The manager was closed, or belongs to another process.
@@ -65,7 +65,7 @@ class Books:
             raise EnvironmentClosed("this environment manager was closed")
 
     def check_process(self) -> None:
-        """Refuse use in the child of a fork.
+        """Reject use in the child of a fork.
 
         Raises:
             EnvironmentClosed: The manager belongs to another process.
@@ -78,7 +78,7 @@ class Books:
     # Specs
 
     def record(self, given: Given) -> Record:
-        """Return the record of a spec; a spec given as such is declared.
+        """Return the record of a spec, declaring the spec if it is passed as such.
 
         Args:
             given: A spec or its id.
@@ -87,7 +87,7 @@ class Books:
             The record.
 
         Raises:
-            UnknownEnvironment: Nothing of this id was declared.
+            UnknownEnvironment: The id was not declared.
             SpecInvalid: The spec is invalid.
         """
         self.check_usable()
@@ -102,13 +102,13 @@ class Books:
         return self.declare(check_spec(given))
 
     def declare(self, declared: Declared) -> Record:
-        """Remember a spec.
+        """Record a spec.
 
         Args:
-            declared: Checked.
+            declared: The checked spec.
 
         Returns:
-            Its record, which may have existed.
+            Its new or existing record.
 
         Raises:
             SpecInvalid: The execution has another spec of the same name.
@@ -149,14 +149,14 @@ class Books:
         error: str | None = None,
         difference: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """Tell subscribers what happened.
+        """Notify subscribers of an event.
 
         Args:
-            name: What.
-            record: To which spec.
-            instance: To which opening of it.
-            error: Name of an error's type.
-            difference: In what the environment offers.
+            name: The event.
+            record: The spec.
+            instance: The opening of the spec, if any.
+            error: Name of the error's type, if any.
+            difference: Changes of the environment's offer, if any.
         """
         declared = record.declared
         opened = instance.opened if instance else None
@@ -182,11 +182,11 @@ class Books:
         )
 
     def changed(self, instance: Instance, **names: Sequence[str]) -> None:
-        """Tell subscribers that what an environment offers has changed.
+        """Notify subscribers that the offer of an environment has changed.
 
         Args:
             instance: The environment.
-            names: What is `added`, `changed`, `removed`: texts that its server made up.
+            names: Names that are `added`, `changed` or `removed`, as chosen by its server.
         """
         difference = {
             how: [str(instance.mask(name))[:_LONGEST_NAME] for name in each[:_NAMES_TOLD]]
@@ -198,7 +198,7 @@ class Books:
     # Openings
 
     def new_instance(self, record: Record) -> Instance:
-        """Start another opening of a spec."""
+        """Create another opening of a spec."""
         self._ids += 1
         record.generation += 1
         instance = Instance(f"{self.manager}-{self._ids}", record, record.generation)
@@ -206,7 +206,7 @@ class Books:
         return instance
 
     def forget(self, instance: Instance, summary: dict[str, Any]) -> None:
-        """Remove an opening that has ended from the books, except for what `inspect` shows."""
+        """Remove an ended opening from the books, except for its description for `inspect`."""
         record = instance.record
         record.instances.pop(instance.id, None)
         self.instances.pop(instance.id, None)
@@ -217,7 +217,7 @@ class Books:
             self.ended.popitem(last=False)
 
     def find(self, given: Handle | str) -> Instance | None:
-        """Return the opening of a handle or id; None: it no longer exists.
+        """Return the opening of a handle or id, or None if it no longer exists.
 
         Args:
             given: A handle, its id, or the id of a spec that is open.
@@ -226,7 +226,7 @@ class Books:
             The opening.
 
         Raises:
-            UnknownEnvironment: It has never existed here.
+            UnknownEnvironment: It never existed here.
         """
         if isinstance(given, Handle):
             if given.manager != self.manager:
@@ -250,7 +250,7 @@ class Books:
         return handle
 
     def drop(self, instance: Instance, given: Handle | str) -> None:
-        """Release one hold; releasing it again changes nothing."""
+        """Release one hold. Releasing it again has no effect."""
         if isinstance(given, Handle):
             number: int | None = given.number
         else:
@@ -266,13 +266,13 @@ class Books:
         instance.holds.clear()
 
     def give_place_back(self, instance: Instance) -> None:
-        """Free its place."""
+        """Release its place."""
         if instance.place:
             instance.place = False
             self.places.give_back(place_of(instance.record.declared))
 
     def of_owner(self, scope: str, owner_id: str) -> list[Instance]:
-        """Return what an owner has open in a scope, newest first."""
+        """Return the openings of an owner in a scope, newest first."""
         return [
             instance
             for instance in reversed(self.instances.values())
@@ -282,15 +282,15 @@ class Books:
 
 
 def place_of(declared: Declared) -> PlaceClaim:
-    """Return the counters for which an environment counts."""
+    """Return the claim of an environment on limited places."""
     return PlaceClaim(declared.spec.kind, declared.spec.scope, declared.spec.owner_id)
 
 
 def check_names(together: Iterable[Declared]) -> None:
-    """Refuse two different specs with one name for the same owner.
+    """Reject two different specs with one name for the same owner.
 
     Args:
-        together: Specs; those of different owners or scopes do not meet.
+        together: Specs. Those of different owners or scopes do not conflict.
 
     Raises:
         SpecInvalid: Two have one name.

@@ -1,9 +1,9 @@
-"""How many environments may be open at once, and who is next.
+"""Limits on concurrently open environments, and the queue for places.
 
-A place is taken before an environment is opened and released when it is closed. If there is none,
-the caller waits: first come, first served, unless the first one waits for a place that a later one
-does not need. Several places can be requested together, all or none, so that two callers that need
-two each never wait for one another.
+A place is taken before an environment is opened, and released when it is closed. If no place is
+free, the caller waits: first come, first served, unless the first one waits for a place that a
+later one does not need. Several places can be requested together, all or none, so that two callers
+that need two places each cannot deadlock.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import NamedTuple
 
 
 class Capacity(NamedTuple):
-    """The most environments that are open at once; None: any number."""
+    """Maximum concurrently open environments. None: unlimited."""
 
     whole: int | None = None
     owner: int | None = None
-    """Of one owner in one scope."""
+    """Per owner and scope."""
     kinds: Mapping[str, int] = {}
-    """Kind → number."""
+    """Kind → maximum."""
     wait: float = 60.0
     """Seconds to wait for a place."""
 
     @property
     def unlimited(self) -> bool:
-        """Whether anything may be open."""
+        """Whether the number of open environments is unlimited."""
         return self.whole is None and self.owner is None and not self.kinds
 
 
 class PlaceClaim(NamedTuple):
-    """What one environment counts for."""
+    """The claim of one environment on places."""
 
     kind: str
     scope: str
@@ -41,7 +41,7 @@ class Turn:
     """A caller that has places or waits for them.
 
     Args:
-        places: All that are needed.
+        places: All places that it needs.
         granted: Called once, under the manager's lock, when they are granted.
     """
 
@@ -55,7 +55,7 @@ class Places:
     """Counts places. Every method is called under the manager's lock.
 
     Args:
-        capacity: How many there are.
+        capacity: The limits.
     """
 
     def __init__(self, capacity: Capacity) -> None:
@@ -70,19 +70,19 @@ class Places:
             turn: The caller.
 
         Returns:
-            Whether they were granted at once; otherwise `turn.granted` is called later.
+            Whether they were granted immediately. Otherwise `turn.granted` is called later.
         """
         self._waiting.append(turn)
         self._serve(tell=False)
         return turn.had
 
     def possible(self, turn: Turn) -> bool:
-        """Return whether the places could be granted if nobody else had any."""
+        """Return whether the places could be granted if all places were free."""
         wanted = self._wanted(turn)
         return all(number <= self._most(counter) for counter, number in wanted.items())
 
     def give_up(self, turn: Turn) -> None:
-        """Stop waiting; granted places are released."""
+        """Stop waiting, and release granted places."""
         if turn in self._waiting:
             self._waiting.remove(turn)
             self._serve()
@@ -91,7 +91,7 @@ class Places:
                 self.give_back(place)
 
     def give_back(self, place: PlaceClaim) -> None:
-        """Release one place, and serve those who wait."""
+        """Release one place, and serve waiting callers."""
         for counter in self.counters(place):
             self._used[counter] -= 1
             if not self._used[counter]:
@@ -99,7 +99,7 @@ class Places:
         self._serve()
 
     def short(self) -> dict[tuple[str, ...], int]:
-        """Return how many places are missing for all who wait, by counter."""
+        """Return how many places are missing for all waiting callers, by counter."""
         wanted: dict[tuple[str, ...], int] = {}
         for turn in self._waiting:
             for counter, number in self._wanted(turn).items():
@@ -111,7 +111,7 @@ class Places:
         return {counter: number for counter, number in lacking.items() if number > 0}
 
     def counters(self, place: PlaceClaim) -> list[tuple[str, ...]]:
-        """Return what a place is counted by."""
+        """Return the counters of a place."""
         counters: list[tuple[str, ...]] = []
         if self.capacity.whole is not None:
             counters.append(("whole",))
@@ -123,7 +123,7 @@ class Places:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Number of waiting callers."""
         return len(self._waiting)
 
     def _serve(self, *, tell: bool = True) -> None:
@@ -142,7 +142,7 @@ class Places:
                 turn.granted()
 
     def _lacking(self, turn: Turn) -> list[tuple[str, ...]]:
-        """Return the counters that have too few places left."""
+        """Return the counters without enough free places."""
         return [
             counter
             for counter, number in self._wanted(turn).items()

@@ -1,6 +1,6 @@
-"""What the manager knows about each spec, its openings, and the holds on these.
+"""Records of specs, their openings, and the holds on these.
 
-Changed under the manager's lock only.
+They are changed only under the manager's lock.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _GONE = frozenset({"releasing", "released", "failed"})
 
 
 class Waiter(NamedTuple):
-    """Somebody who waits until it is open."""
+    """A caller that waits until the environment is open."""
 
     future: Future[Handle | None]
     holder: str | None
     holds: bool = True
-    """Whether it gets a hold; otherwise it has begun what others will need, and cannot leave."""
+    """Whether it receives a hold. Otherwise it opens the environment ahead, and cannot leave."""
 
 
 class Record:
@@ -46,16 +46,16 @@ class Record:
     def __init__(self, declared: Declared) -> None:
         self.declared = declared
         self.current: Instance | None = None
-        """The opening that new users get."""
+        """The opening for new holders."""
         self.instances: dict[str, Instance] = {}
-        """All existing ones, by id, oldest first."""
+        """All existing openings, by id, oldest first."""
         self.generation = 0
         self.was_open = False
-        """Whether an opening of it has ever been ready, as far as this process knows."""
+        """Whether an opening was ever ready, as far as this process knows."""
         self.reserved = 0
-        """Places that are kept for it."""
+        """Number of places reserved for it."""
         self.answer: Answer | None = None
-        """The answer; it counts for all openings."""
+        """The decision about its approval, valid for all openings."""
 
 
 class Opened(NamedTuple):
@@ -64,7 +64,7 @@ class Opened(NamedTuple):
     resource: Any
     provider: Provider[Any]
     choice: str
-    """The sandbox that was chosen."""
+    """The chosen sandbox."""
     sandbox: type[Sandbox] | None
     capabilities: Capabilities
     unenforced: list[str]
@@ -75,7 +75,7 @@ class Instance:
     """One opening of a spec: a resource that is opened once and closed once.
 
     Args:
-        id: Of the handles on it.
+        id: Id of its handles.
         record: Its spec.
         generation: Its number among the openings of the spec.
     """
@@ -91,33 +91,33 @@ class Instance:
         """By number: one for each handle that has not been released."""
         self.opened: Opened | None = None
         self.opened_at = 0.0
-        """By the steady clock."""
+        """Time by the monotonic clock."""
         self.checked_at: float | None = None
         self.task: Future[None] | None = None
-        """Opens it."""
+        """The task that opens it."""
         self.finishing: Task[None] | None = None
-        """Ends an opening that came to nothing."""
+        """The task that ends an unsuccessful opening."""
         self.closing: Future[str | None] | None = None
-        """Closes it; returns the name of the error, if there was one."""
+        """The task that closes it. Its result is the name of an error, or None."""
         self.checking: Future[bool] | None = None
         """A slow check, shared by all callers."""
         self.withdrawn = False
-        """Whether the opening was told to stop."""
+        """Whether the opening was cancelled."""
         self.parked = False
-        """Whether its owner has begun to wait before it was open."""
+        """Whether its owner started to wait before it was open."""
         self.ended: Future[None] = Future()
-        """Done when nothing is left of it, or it could not be closed."""
+        """Done when nothing of it remains, or when it could not be closed."""
         self.place = False
-        """Whether it takes up a place."""
+        """Whether it occupies a place."""
         self.entry: Entry | None = None
         self.workspace: Path | None = None
         self.mounted: list[Handle] = []
-        """Handles on the environments whose folders it uses."""
+        """Handles on the environments whose directories it mounts."""
         self.timers: dict[str, Callable[[], object]] = {}
         """Scheduled actions, by name → function that cancels it."""
         self.error: str | None = None
         self.attempts = 0
-        """How many times closing was attempted."""
+        """Number of attempts to close it."""
         self.mask: Callable[[Any], Any] = _same
 
     def move(self, state: State) -> None:
@@ -132,7 +132,7 @@ class Instance:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it is being opened and nobody needs it yet."""
+        """Whether it is being opened ahead, without a waiting holder."""
         return self.is_opening and not any(waiter.holds for waiter in self.waiters)
 
     def stop_timer(self, name: str) -> None:
@@ -143,12 +143,12 @@ class Instance:
 
     @property
     def holders(self) -> list[str]:
-        """The holders that gave their names."""
+        """The names of its holders, if specified."""
         return sorted({hold.holder for hold in self.holds.values() if hold.holder})
 
 
 class Handle:
-    """One hold on an open environment; release it with `release`.
+    """One hold on an open environment, released with `release`.
 
     Two handles on the same opening are equal. The properties of a handle reflect the current state
     of the environment.
@@ -160,15 +160,15 @@ class Handle:
         self._instance = instance
         self._pid = os.getpid()
         self.manager = manager
-        """Id of the manager it belongs to."""
+        """Id of its manager."""
         self.number = number
         self.holder = holder
-        """Who holds it, as they said."""
+        """Name of the holder, if specified."""
         self.given_back = False
 
     @property
     def id(self) -> str:
-        """Id of this opening; equal for all handles on it."""
+        """Id of this opening, equal for all its handles."""
         return self._instance.id
 
     @property
@@ -183,38 +183,38 @@ class Handle:
 
     @property
     def scope(self) -> Scope:
-        """How widely it is shared."""
+        """The scope in which it is shared."""
         return self._instance.record.declared.spec.scope
 
     @property
     def owner_id(self) -> str:
-        """Whose it is."""
+        """Its owner."""
         return self._instance.record.declared.spec.owner_id
 
     @property
     def resource_key(self) -> str:
-        """The name under which users find the resource."""
+        """Name under which users look up the resource."""
         return self._instance.record.declared.resource_key
 
     @property
     def state(self) -> State:
-        """Its state now."""
+        """Its current state."""
         return self._instance.state
 
     @property
     def generation(self) -> int:
-        """1 for the first opening of the spec; higher after each reopening."""
+        """1 for the first opening of the spec, higher after each reopening."""
         return self._instance.generation
 
     @property
     def provider(self) -> str:
-        """The sandbox that was chosen; for kinds without one, the kind."""
+        """The chosen sandbox. For kinds without one, the kind."""
         opened = self._instance.opened
         return opened.choice if opened else ""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What is enforced on this machine, and how."""
+        """The limits and rules enforced on this machine, and the mechanisms."""
         opened = self._instance.opened
         assert opened is not None
         return opened.capabilities
@@ -232,13 +232,13 @@ class Handle:
 
     @property
     def image(self) -> str:
-        """Digest of the image that runs (`sha256:...`); empty if there is none."""
+        """Digest of the running image (`sha256:...`), or empty."""
         opened = self._instance.opened
         return str(getattr(opened.resource, "image", "") or "") if opened else ""
 
     @property
     def workspace(self) -> Path | None:
-        """Its folder on this machine, if it has one."""
+        """Its directory on this machine, if it has one."""
         return self._instance.workspace
 
     @property

@@ -1,4 +1,4 @@
-"""The states of a handle and the moves between them: every move is checked.
+"""The states of a handle, and the permitted moves between them.
 
 | state | meaning |
 |---|---|
@@ -38,22 +38,22 @@ MOVES: dict[State, frozenset[State]] = {
     "draining": frozenset({"releasing"}),
     "releasing": frozenset({"released", "failed"}),
     "released": frozenset(),
-    "failed": frozenset({"releasing"}),  # what could not be closed is tried again
+    "failed": frozenset({"releasing"}),  # closing is retried
 }
 
 OPEN: frozenset[State] = frozenset({"ensuring", "ready", "unhealthy", "draining", "releasing"})
-"""States in which something may be running."""
+"""States in which processes may be running."""
 
 
 def check(now: State, then: State) -> None:
-    """Refuse a move that the table does not have.
+    """Reject a move that is missing from the table.
 
     Args:
         now: The state before.
         then: The state after.
 
     Raises:
-        AssertionError: There is no such move; this is a bug in the manager.
+        AssertionError: The move is invalid, which is a bug in the manager.
     """
     if then not in MOVES[now]:
         raise AssertionError(f"an environment cannot go from {now} to {then}")

@@ -1,4 +1,4 @@
-"""What people and programs may see of an environment: plain data, never its content."""
+"""Public descriptions of environments: plain data, without their content."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from flowengine.execution_environment.bookkeeping.instances import Instance, Rec
 
 
 def describe(instance: Instance, now: float) -> dict[str, Any]:
-    """Return what is known of one opening.
+    """Return the description of one opening.
 
     Args:
         instance: The opening.
-        now: The steady clock.
+        now: Time by the monotonic clock.
 
     Returns:
-        Plain data: no configuration, no resource.
+        Plain data, without configuration and resource.
     """
     opened = instance.opened
     limits = instance.record.declared.spec.limits.model_dump(exclude_none=True)
@@ -41,14 +41,14 @@ def describe(instance: Instance, now: float) -> dict[str, Any]:
 
 
 def describe_spec(record: Record, now: float) -> dict[str, Any]:
-    """Return what is known of a spec, and of its opening if there is one.
+    """Return the description of a spec, and of its opening if there is one.
 
     Args:
         record: The spec.
-        now: The steady clock.
+        now: Time by the monotonic clock.
 
     Returns:
-        Plain data, as of `describe`; without an opening the state is `declared`.
+        Plain data, as for `describe`. Without an opening, the state is `declared`.
     """
     if record.current is not None:
         return describe(record.current, now)

@@ -1,1 +1,1 @@
-"""The tasks that take environments from one state to the next, for everybody who needs them."""
+"""The tasks that move environments from one state to the next, shared by all their users."""

@@ -1,7 +1,7 @@
-"""Returns holds on open environments, or opens them first.
+"""Acquisition of holds on environments, which are opened first if necessary.
 
-`acquire` returns at once if an open environment passes a plain check, otherwise it returns a
-future.
+`acquire` returns a hold immediately if an open environment passes a synchronous check. Otherwise it
+returns a future.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Acquisition:
     """Returns holds.
 
     Args:
-        books: What is known.
-        around: What all openings share.
+        books: The books of the manager.
+        around: Objects shared by all openings.
         queue: Grants places.
-        closings: Closes what is not healthy.
+        closings: Closes unhealthy environments.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Acquisition:
             holder: Name of the caller.
 
         Returns:
-            A handle if an open environment passed a plain check, otherwise a future.
+            A handle if an open environment passed a synchronous check, otherwise a future.
 
         Raises:
             EnvironmentClosed: The manager was closed, or belongs to another process.
@@ -71,13 +71,13 @@ class Acquisition:
                 return found
 
     def open_ahead(self, record: Record) -> Future[None]:
-        """Begin to open the environment of a spec, unless it is open; nobody holds it yet.
+        """Start opening the environment of a spec without a holder, unless it is open.
 
         Args:
             record: The spec.
 
         Returns:
-            Done when it is open.
+            A future that is done when the environment is open.
 
         Raises:
             EnvironmentClosed: The manager was closed, or belongs to another process.
@@ -87,12 +87,12 @@ class Acquisition:
             return self.openings.announce(record.current or self.openings.start(record))
 
     async def have(self, record: Record, holder: str | None) -> Handle:
-        """Return a hold on the environment of a spec; for any loop."""
+        """Return a hold on the environment of a spec, in any loop."""
         found = self.acquire(record, holder)
         return found if isinstance(found, Handle) else await self.take(found)
 
     async def take(self, future: Future[Handle]) -> Handle:
-        """Await a hold; a caller that is cancelled meanwhile leaves none behind."""
+        """Await a hold. If the caller is cancelled, release it."""
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
@@ -100,7 +100,7 @@ class Acquisition:
             raise
 
     def decline(self, future: Future[Handle]) -> None:
-        """Abandon a hold, whether it has arrived or not."""
+        """Abandon a hold, even if it has not arrived yet."""
         if not future.cancel() and not future.cancelled() and future.exception() is None:
             handle = future.result()
             self.closings.give_back(handle)
@@ -114,7 +114,7 @@ class Acquisition:
         return found if found is not None else await self.have(record, holder)
 
     def _reuse(self, instance: Instance, holder: str | None, *, healthy: bool) -> Handle | None:
-        """Take another hold, or start to replace what is not healthy; None: check again."""
+        """Add a hold, or start replacing an unhealthy environment. None: check again."""
         with self.books.lock:
             self.books.check_usable()
             if instance.record.current is not instance or instance.state != "ready":
@@ -129,7 +129,7 @@ class Acquisition:
             return None
 
     def _check(self, instance: Instance) -> bool | Future[bool]:
-        """Ask the provider whether it works: at once, or by a check that all callers share."""
+        """Check health through the provider: immediately, or by a check that all callers share."""
         opened = instance.opened
         if opened is None:
             return False

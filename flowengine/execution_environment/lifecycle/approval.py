@@ -1,4 +1,4 @@
-"""Asking whether an environment may be opened: once per spec, whoever needs it."""
+"""Approval of opening an environment, requested once per spec for all its users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def question_of(declared: Declared) -> Question:
-    """Return the question about a spec; the same in every process."""
+    """Return the question about a spec, which is the same in every process."""
     spec = declared.spec
     return Question(
         f"ask_{declared.id}",
@@ -33,16 +33,16 @@ def question_of(declared: Declared) -> Question:
 
 
 async def approve(instance: Instance, books: Books) -> None:
-    """Ask if approval is needed and nobody has answered yet.
+    """Request approval if it is required and not decided yet.
 
     Args:
         instance: The opening.
-        books: Keep the answer.
+        books: Store the answer.
 
     Raises:
-        Rejected: The answer is no.
-        Refused: A policy says no.
-        ApprovalPending: The answer comes later.
+        Rejected: The answer is a rejection.
+        Refused: A policy denies it.
+        ApprovalPending: The answer is postponed.
     """
     record = instance.record
     declared = record.declared
@@ -57,7 +57,7 @@ async def approve(instance: Instance, books: Books) -> None:
         if not answer.lasts:
             _check(answer, declared)
         with books.lock:
-            if record.answer is None:  # nobody answered by `manager.answer` meanwhile
+            if record.answer is None:  # `manager.answer` may have come first
                 record.answer = answer
     _check(record.answer, declared)
 
@@ -65,17 +65,17 @@ async def approve(instance: Instance, books: Books) -> None:
 async def consult(
     record: Record, books: Books, question: str, reason: str | None, required: bool
 ) -> tuple[str, Answer] | None:
-    """Ask the handler that answers at once whether a spec may be opened; nothing is opened.
+    """Return an immediate decision about opening a spec, if available, without opening it.
 
     Args:
         record: The spec.
-        books: Send the event about the question.
-        question: Id of the question, by which it can be answered later.
+        books: Publish the event about the question.
+        question: Id with which the question can be answered later.
         reason: Why it is needed.
-        required: A handler's yes is not enough; only its no counts.
+        required: Whether a handler can only reject. Its approval is then ignored.
 
     Returns:
-        Who answered, and the answer; None: nobody.
+        The source of the answer, and the answer, if there is one.
     """
     books.tell("approval_required", record)
     if record.answer is not None and record.answer.approved:
@@ -95,16 +95,16 @@ async def consult(
 
 
 def take_answer(record: Record, given: Mapping[str, Any], books: Books) -> None:
-    """Record an answer that came later; the first one counts.
+    """Record a postponed answer. The first one counts.
 
     Args:
-        record: The spec that was asked about.
-        given: The answer, as a handler gives it.
-        books: They keep it.
+        record: The spec in question.
+        given: The answer, in the form returned by a handler.
+        books: Store the answer.
 
     Raises:
         Conflict: It has already been answered differently.
-        Rejected: It is invalid; nothing is kept.
+        Rejected: It is invalid, and not stored.
     """
     answer = read_answer(given, "the answer", dict(record.declared.spec.policy))
     if not answer.lasts:

@@ -1,7 +1,7 @@
-"""How environments are released, drained and closed.
+"""Tasks that release, drain and close environments.
 
-Slow parts run in one task per closing (`_close`) on the background loop, which updates the books at
-its end.
+Each closing runs its slow parts in one task (`_close`) on the background loop, which updates the
+books at its end.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from flowengine.sdk.threads import on_thread
 
 
 class ClosingTasks:
-    """Releases holds, and closes what nobody holds or may hold any more.
+    """Releases holds, and closes environments without holders, or regardless of them.
 
     Args:
-        books: What is known.
-        around: What all openings share.
+        books: The books of the manager.
+        around: Objects shared by all openings.
     """
 
     def __init__(self, books: Books, around: Surroundings) -> None:
@@ -33,13 +33,13 @@ class ClosingTasks:
         self.around = around
 
     def give_back(self, given: Handle | str) -> Future[str | None] | None:
-        """Release one hold; the last one closes the environment, or lets it idle.
+        """Release one hold. Releasing the last one closes the environment, or leaves it idle.
 
         Args:
             given: A handle or an id.
 
         Returns:
-            The closing; None: it stays open, or was closed already.
+            The closing. None: it stays open, or was closed already.
         """
         with self.books.lock:
             instance = self.books.find(given)
@@ -60,14 +60,14 @@ class ClosingTasks:
             return instance.closing
 
     def rest(self, instance: Instance) -> None:
-        """Leave open what was opened ahead: nobody holds it yet; called under the lock."""
+        """Leave open an environment opened ahead, without a holder. Called under the lock."""
         if instance.parked:
             self.park(instance)
         else:
             self._let_idle(instance)
 
     def _let_idle(self, instance: Instance) -> None:
-        """Leave open what nobody holds: as long as its spec says, and its place is not needed."""
+        """Leave an unheld environment open until its idle time ends or its place is needed."""
         instance.stop_timer("idle")
         idle = instance.record.declared.spec.idle
         if idle is not None:
@@ -77,13 +77,13 @@ class ClosingTasks:
         self.make_room()
 
     def park(self, instance: Instance) -> Future[str | None] | None:
-        """Release all holds for a wait: close it, or keep it as long as its spec says.
+        """Release all holds for a wait. Close the environment, or keep it as declared in its spec.
 
         Args:
-            instance: What is open.
+            instance: The open environment.
 
         Returns:
-            The closing; None: it is kept.
+            The closing. None: it is kept.
         """
         with self.books.lock:
             if instance.state != "ready" or instance.record.declared.on_wait == "release":
@@ -97,7 +97,7 @@ class ClosingTasks:
             return instance.closing
 
     def make_room(self) -> None:
-        """Close unheld environments until there are enough places for those who wait."""
+        """Close environments without holders until there are enough places for waiting callers."""
         with self.books.lock:
             places = self.books.places
             short = places.short()
@@ -121,7 +121,7 @@ class ClosingTasks:
                 self.close(instance, suspend=suspend)
 
     def replace(self, instance: Instance, holder: str | None) -> None:
-        """Hide it from new users, and release the caller's hold; other holders finish with it."""
+        """Hide it from new users, and release the caller's hold. Other holders can finish."""
         instance.record.current = None
         others = [hold for hold in instance.holds.values() if not holder or hold.holder != holder]
         if not others:
@@ -137,7 +137,7 @@ class ClosingTasks:
             instance.timers["drain"] = self.around.clock.call_later(seconds, cut)
 
     def retire_if_old(self, instance: Instance) -> bool:
-        """Drain what is too old: nobody else gets it, and nobody is interrupted."""
+        """Drain an environment that is too old, without interrupting its holders."""
         most = instance.record.declared.spec.max_age
         if most is None or self.around.clock.monotonic() - instance.opened_at < most:
             return False
@@ -145,7 +145,7 @@ class ClosingTasks:
         return True
 
     def retire(self, instance: Instance) -> None:
-        """Give it to nobody else: it is drained without a time limit, or closed."""
+        """Hide it from new users, and drain it without a time limit, or close it."""
         with self.books.lock:
             if instance.state != "ready":
                 return
@@ -157,15 +157,15 @@ class ClosingTasks:
     def close(
         self, instance: Instance, *, suspend: bool = False, lost: bool = False
     ) -> Future[str | None] | None:
-        """Close an environment, whoever holds it.
+        """Close an environment, regardless of its holders.
 
         Args:
-            instance: What is open.
+            instance: The open environment.
             suspend: Whether it is only released for a wait.
-            lost: Whether holders lose it: their next call raises `EnvironmentLost`.
+            lost: Whether holders lose it, so that their next call raises `EnvironmentLost`.
 
         Returns:
-            The closing; None: there is nothing to close.
+            The closing. None: there is nothing to close.
         """
         with self.books.lock:
             if instance.state not in {"ready", "unhealthy", "draining"}:
@@ -211,7 +211,7 @@ class ClosingTasks:
         return error
 
     def _try_again(self, instance: Instance, *, suspend: bool) -> None:
-        """Schedule another attempt to close what could not be closed, later each time."""
+        """Schedule another attempt to close an environment, with increasing delays."""
         pauses = self.around.bounds.retries
         if instance.attempts > len(pauses) or self.books.closed:
             return
@@ -228,7 +228,7 @@ class ClosingTasks:
         instance.timers["retry"] = self.around.clock.call_later(pause, again)
 
     def let_workspace_go(self, instance: Instance, *, remove: bool) -> None:
-        """Release its folder, unless another opening of the spec uses it."""
+        """Release its directory, unless another opening of the spec uses it."""
         path = instance.workspace
         if path is None:
             return
@@ -238,11 +238,11 @@ class ClosingTasks:
             if other is not instance
         ):
             return
-        remove = remove or not self.around.workspaces.has(path)  # nobody would find it again
+        remove = remove or not self.around.workspaces.has(path)  # a temporary one
         self.around.workspaces.let_go(path, remove=remove, generation=instance.generation)
 
     async def unmount(self, instance: Instance) -> None:
-        """Release the environments whose folders it used."""
+        """Release the environments whose directories it used."""
         for handle in reversed(instance.mounted):
             closing = self.give_back(handle)
             if closing is not None:
@@ -250,5 +250,5 @@ class ClosingTasks:
         instance.mounted.clear()
 
     async def end_workspaces(self, scope: Scope, owner_id: str) -> None:
-        """Remove the folders of an owner."""
+        """Remove the directories of an owner."""
         await on_thread(lambda: self.around.workspaces.end_scope(scope, owner_id))

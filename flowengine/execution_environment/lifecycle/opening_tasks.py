@@ -1,7 +1,7 @@
-"""How environments are opened: one task each, on the background loop.
+"""Tasks that open environments, one for each opening, on the background loop.
 
-It waits for earlier openings of its spec to end, for an answer, for a place and for the folders of
-others, opens the resource, and comes back to the books.
+A task waits until earlier openings of the spec have ended, then for an approval, a place, and the
+directories of other environments. It opens the resource, and updates the books.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from flowengine.sdk.environments import Capabilities
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentStartFailed, StepError
 
 Have = Callable[[Record, str | None], Awaitable[Handle]]
-"""Gives a hold on the environment of a spec."""
+"""Returns a hold on the environment of a spec."""
 
 
 class OpeningTasks:
-    """Opens environments, and stops openings that nobody waits for.
+    """Opens environments, and cancels openings without waiting callers.
 
     Args:
-        books: What is known.
-        around: What all openings share.
+        books: The books of the manager.
+        around: Objects shared by all openings.
         queue: Grants places.
-        closings: Closes what nobody wants.
-        have: Gives the environments whose folders are mounted.
+        closings: Closes environments that are not needed.
+        have: Returns holds on the environments whose directories are mounted.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class OpeningTasks:
         self._have = have
 
     def start(self, record: Record) -> Instance:
-        """Start a new opening of a spec; called under the lock."""
+        """Start a new opening of a spec. Called under the lock."""
         instance = self.books.new_instance(record)
         instance.task = background().submit(self._open(instance))
         return instance
 
     def wait_for(self, instance: Instance, holder: str | None) -> Future[Handle]:
-        """Return a future of a hold on what is being opened; called under the lock."""
+        """Return a future of a hold on an environment being opened. Called under the lock."""
         future: Future[Any] = Future()
         waiter = Waiter(future, holder)
         instance.waiters.append(waiter)
@@ -84,7 +84,7 @@ class OpeningTasks:
         return future
 
     def announce(self, instance: Instance) -> Future[None]:
-        """Return what tells that it is open, without a hold on it; called under the lock."""
+        """Return a future that is done when it is open, without a hold. Called under the lock."""
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         if instance.is_opening:
@@ -94,7 +94,7 @@ class OpeningTasks:
         return future
 
     def _left(self, instance: Instance, waiter: Waiter, future: Future[Handle]) -> None:
-        """Stop an opening that nobody waits for any more."""
+        """Cancel an opening without waiting callers."""
         if not future.cancelled():
             return
         with self.books.lock:
@@ -104,7 +104,7 @@ class OpeningTasks:
                 self.withdraw(instance)
 
     def withdraw(self, instance: Instance) -> None:
-        """Stop an opening; its result is closed."""
+        """Cancel an opening, and close its result."""
         with self.books.lock:
             if not instance.is_opening:
                 return
@@ -141,11 +141,11 @@ class OpeningTasks:
             self._opened(instance)
 
     def _finish(self, instance: Instance, work: Coroutine[Any, Any, None]) -> None:
-        """End an opening in a task of its own, which cannot be cancelled."""
+        """End an opening in a separate task, which cannot be cancelled."""
         instance.finishing = asyncio.ensure_future(work)
 
     def _opened(self, instance: Instance) -> None:
-        """Make it ready, and give everybody who waits a hold."""
+        """Make it ready, and give every waiting caller a hold."""
         assert instance.entry is not None
         instance.entry.set_state("ready")
         if not instance.record.was_open:
@@ -173,14 +173,14 @@ class OpeningTasks:
                 future.set_result(handle)
 
     def _set_age(self, instance: Instance) -> None:
-        """See to it that it is retired when it is too old."""
+        """Schedule its retirement at its maximum age."""
         most = instance.record.declared.spec.max_age
         if most is not None:
             retire = partial(self._closings.retire, instance)
             instance.timers["age"] = self.around.clock.call_later(most, retire)
 
     async def _failed(self, instance: Instance, error: StepError) -> None:
-        """Report to everybody who waits why it could not be opened, and leave nothing behind."""
+        """Report the error to all waiting callers, and clean up."""
         await end_strays(instance)
         name = error.name or type(error).__name__
         with self.books.lock:
@@ -226,7 +226,7 @@ class OpeningTasks:
         return waiters
 
     def _check_own(self, instance: Instance, opened: Opened) -> None:
-        """Refuse an object that belongs to another opening already; it is not touched."""
+        """Reject an object that already belongs to another opening, without touching it."""
         with self.books.lock:
             for other in self.books.instances.values():
                 if other.opened is not None and other.opened.resource is opened.resource:
@@ -236,7 +236,7 @@ class OpeningTasks:
                     )
 
     async def _close_late(self, instance: Instance, resource: Any) -> None:
-        """Close a resource that arrived when nobody waited for it any more."""
+        """Close a resource that arrived without a waiting caller."""
         from flowengine.execution_environment.specs.providers import find_provider
 
         provider = find_provider(instance.record.declared.spec.kind)
@@ -259,17 +259,17 @@ class OpeningTasks:
 
 
 def _real(folder: Path | None) -> Path | None:
-    """Return the path of a workspace without links; the store may be reached through one."""
+    """Return the path of a workspace without links, because the store can contain links."""
     return folder and Path(os.path.realpath(folder))
 
 
 def _stays(waiter: Waiter) -> bool:
-    """Return whether a waiter still waits; from now on it cannot leave."""
+    """Return whether a waiter still waits. After that, it cannot leave."""
     return not waiter.holds or waiter.future.set_running_or_notify_cancel()
 
 
 def _copy(error: StepError) -> StepError:
-    """Return the error for one of several: each gets a traceback of its own."""
+    """Return a copy of the error for one of several callers, with a separate traceback."""
     copied = copy.copy(error)
     copied.__cause__ = error.__cause__
     return copied

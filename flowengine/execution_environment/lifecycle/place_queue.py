@@ -1,4 +1,4 @@
-"""Waiting for a place, first come, first served, with a time limit."""
+"""The queue for places, first come, first served, with a time limit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from flowengine.sdk.errors import EnvironmentBusy
 
 
 class PlaceQueue:
-    """Grants places to openings, and makes room by closing what nobody holds.
+    """Grants places to openings, closing environments without holders if necessary.
 
     Args:
-        books: They count the places.
-        clock: Measures the bound.
-        closings: Close what makes room.
+        books: Count the places.
+        clock: Measures the time limit.
+        closings: Close environments to free places.
     """
 
     def __init__(self, books: Books, clock: Clock, closings: ClosingTasks) -> None:
@@ -31,17 +31,17 @@ class PlaceQueue:
 
     @asynccontextmanager
     async def together(self, records: Sequence[Record]) -> AsyncIterator[None]:
-        """Serialize requests for several places where there are not enough for all.
+        """Serialize requests for several places, if places are limited.
 
-        A caller that has some of them and waits for another (which was open when requested, and has
-        been closed since) then waits only for callers that have all of theirs, never for one that
-        waits too.
+        A caller can have some of its places and wait for another, if an environment that was open
+        at the time of the request has been closed since. Such a caller then waits only for callers
+        that have all their places, never for another waiting one.
 
         Args:
-            records: What is going to be opened.
+            records: The specs to open.
 
         Raises:
-            EnvironmentBusy: It was not its turn in time.
+            EnvironmentBusy: It did not get its turn in time.
         """
         capacity = self.books.places.capacity
         if capacity.unlimited:
@@ -63,13 +63,13 @@ class PlaceQueue:
             self._together.release()
 
     async def reserve(self, records: Sequence[Record]) -> None:
-        """Reserve places for specs that are going to be opened, all or none.
+        """Reserve places for specs that will be opened, all or none.
 
         Args:
-            records: Those that are open already need none.
+            records: The specs. Those that are open already need no place.
 
         Raises:
-            EnvironmentBusy: They were not free in time.
+            EnvironmentBusy: The places did not become free in time.
         """
         with self.books.lock:
             wanted = [record for record in dict.fromkeys(records) if record.current is None]
@@ -84,7 +84,7 @@ class PlaceQueue:
                 record.reserved += 1
 
     def unreserve(self, records: Sequence[Record]) -> None:
-        """Release the places that were reserved and not used."""
+        """Release reserved places that were not used."""
         with self.books.lock:
             for record in dict.fromkeys(records):
                 if record.reserved:
@@ -92,13 +92,13 @@ class PlaceQueue:
                     self.books.places.give_back(place_of(record.declared))
 
     async def take(self, instance: Instance) -> None:
-        """Get the place of an opening: the one reserved for it, or the next free one.
+        """Take the place of an opening: the one reserved for it, or the next free one.
 
         Args:
             instance: The opening.
 
         Raises:
-            EnvironmentBusy: None was free in time.
+            EnvironmentBusy: No place became free in time.
         """
         with self.books.lock:
             if instance.record.reserved:
@@ -143,7 +143,7 @@ class PlaceQueue:
                 instance.place = True
 
     def _busy(self, who: str, why: str) -> EnvironmentBusy:
-        """Return the error for no free place, which names the holders of the places."""
+        """Return the error for missing places, which names the current holders."""
         holding = []
         for other in self.books.instances.values():
             if other.place:

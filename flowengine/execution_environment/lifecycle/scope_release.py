@@ -1,4 +1,4 @@
-"""Releasing everything of an owner, or everything, and the result of it."""
+"""Release of all environments of an owner or of the manager, and its report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flowengine.sdk.environments import Scope
 
 
 class NotReleased(NamedTuple):
-    """An environment that could not be closed; closing is retried later."""
+    """An environment that could not be closed. Closing is retried later."""
 
     id: str
     resource_key: str
@@ -25,7 +25,7 @@ class NotReleased(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The result of releasing."""
+    """The result of a release."""
 
     released: list[str]
     """Ids of the handles that were closed, in this order."""
@@ -33,12 +33,12 @@ class Report(NamedTuple):
 
 
 class ScopeRelease:
-    """Closes what belongs together, newest first, one after the other.
+    """Closes groups of environments, newest first, one after the other.
 
     Args:
-        books: What is known.
-        openings: Stops what is being opened.
-        closings: Closes what is open.
+        books: The books of the manager.
+        openings: Cancels openings.
+        closings: Closes open environments.
     """
 
     def __init__(self, books: Books, openings: OpeningTasks, closings: ClosingTasks) -> None:
@@ -47,7 +47,7 @@ class ScopeRelease:
         self._closings = closings
 
     async def release(self, scope: Scope, owner_id: str) -> Report:
-        """Close everything of an owner, newest first, and forget its specs and folders."""
+        """Close all environments of an owner, newest first, and discard specs and directories."""
         with self._books.lock:
             instances = self._books.of_owner(scope, owner_id)
             records = [
@@ -66,7 +66,7 @@ class ScopeRelease:
         return report
 
     async def suspend(self, scope: Scope, owner_id: str) -> Report:
-        """Release everything of an owner for a wait."""
+        """Release all environments of an owner for a wait."""
         ended: list[tuple[Instance, Future[str | None]]] = []
         with self._books.lock:
             instances = self._books.of_owner(scope, owner_id)
@@ -83,13 +83,13 @@ class ScopeRelease:
         return report_of(ended)
 
     async def close(self, wanted: Wanted) -> Report:
-        """Close everything; afterwards nothing can be opened.
+        """Close all environments. After that, none can be opened.
 
         Args:
-            wanted: Returns whose folders stay.
+            wanted: Returns whether the directories of an owner are kept.
 
         Returns:
-            What was closed, and what could not be.
+            The closed environments, and those that could not be closed.
         """
         with self._books.lock:
             self._books.closed = True
@@ -105,7 +105,7 @@ class ScopeRelease:
         return report
 
     async def _end(self, instances: Sequence[Instance]) -> Report:
-        """Close openings one after the other; what is still being opened is stopped first."""
+        """Close environments one after the other, after cancelling unfinished openings."""
         ended: list[tuple[Instance, Future[str | None]]] = []
         for instance in instances:
             self._openings.withdraw(instance)
@@ -124,7 +124,7 @@ def report_of(ended: Sequence[tuple[Instance, Future[str | None]]]) -> Report:
     """Return the results of closings.
 
     Args:
-        ended: Openings, each with its closing; all are done.
+        ended: Openings, each with its completed closing.
 
     Returns:
         The ids of those that were closed, and the errors of the others.

@@ -1,1 +1,1 @@
-"""What watchers are told: events and metrics."""
+"""Observability: events and metrics."""

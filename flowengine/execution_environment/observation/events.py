@@ -1,7 +1,7 @@
-"""Lifecycle events: what happened to which environment, without any of its content.
+"""Lifecycle events of environments, without their content.
 
-Every subscriber has its own queue and thread, so it gets all events in order, and one that is slow,
-blocks or raises delays nobody.
+Every subscriber has its own queue and thread. It therefore receives all events in order, and a
+subscriber that is slow, blocks or raises does not delay others.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ Name = Literal[
 ]
 
 KEPT = 10_000
-"""Events queued for one subscriber; if it falls further behind, it misses the newest."""
+"""Maximum events queued for one subscriber. If it falls further behind, it misses the newest."""
 
 
 class Event(NamedTuple):
-    """One event. It never contains configuration, text of errors, or output."""
+    """One event. It never contains configuration, error messages or output."""
 
     event: str
-    """`execution_environment.ready`, ..."""
+    """Name of the event: `execution_environment.ready`, ..."""
     id: str | None
-    """Of the handle; None: there is none yet."""
+    """Id of the handle. None: it does not exist yet."""
     spec_id: str
     kind: str
     scope: str
     owner_id: str
     resource_key: str
     provider: str
-    """The one chosen; before that, the candidates separated by commas."""
+    """The chosen sandbox, or the candidates separated by commas."""
     state: str
     generation: int
-    """Of the handle; 0: there is none yet."""
+    """Generation of the handle. 0: it does not exist yet."""
     number: int
-    """Counts the events of one handle from 1."""
+    """Number among the events of one handle, from 1."""
     at: float
     """Seconds since 1970."""
     error: str | None = None
-    """Name of the error's type, if it is about one."""
+    """Name of the error's type, if any."""
     difference: Mapping[str, Sequence[str]] | None = None
-    """Of `changed`: the names of what is `added`, `changed`, `removed` in what it offers."""
+    """For `changed`: the names that were `added`, `changed` or `removed` in its offer."""
 
     def data(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the event as plain data."""
         data = self._asdict()
         if self.difference is None:
             del data["difference"]
@@ -70,7 +70,7 @@ Subscriber = Callable[[Event], object]
 
 
 class Events:
-    """Hands events to subscribers."""
+    """Delivers events to subscribers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,10 +78,10 @@ class Events:
         self._last = 0
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call a function with every event from now on, on a thread of its own.
+        """Call a function with every future event, on a separate thread.
 
         Args:
-            subscriber: Called with each event; its exceptions are logged once and otherwise
+            subscriber: Called with each event. Its exceptions are logged once and otherwise
                 ignored.
 
         Returns:
@@ -99,7 +99,7 @@ class Events:
         return unsubscribe
 
     def tell(self, event: Event) -> None:
-        """Queue an event for everybody; never blocks."""
+        """Queue an event for all subscribers, without blocking."""
         if not self._posts:
             return
         with self._lock:
@@ -117,7 +117,7 @@ class Events:
         """
         with self._lock:
             posts = list(self._posts.values())
-        flushed = [post.flush(seconds) for post in posts]  # each one, whatever the others say
+        flushed = [post.flush(seconds) for post in posts]  # all of them, even after a failure
         return all(flushed)
 
 
@@ -167,7 +167,8 @@ class _Post:
             try:
                 self._subscriber(item)
             except BaseException as error:
-                # Its text may contain anything; the type is enough to find it.
+                # The message may contain sensitive data, and the type is enough to identify the
+                # error.
                 self._log_once("_failed", f"raised {type(error).__name__}")
 
     def _log_once(self, mark: str, what: str) -> None:

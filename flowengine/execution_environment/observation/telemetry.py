@@ -1,8 +1,8 @@
-"""Metrics of environments for OpenTelemetry: what `list` shows, and events.
+"""OpenTelemetry metrics of environments, from `list` and from events.
 
-Nothing is measured, and nothing loaded, unless the program uses OpenTelemetry: it has its SDK, or
-an `OTEL_...` variable that says where metrics go. Attributes are kinds, scopes, states and names of
-errors, never owners or names: so a series stands for many environments.
+Metrics are only collected, and the library only imported, if the program uses OpenTelemetry: its
+SDK is imported, or an `OTEL_...` variable is set. Attributes are kinds, scopes, states and names of
+errors, never owners or names, so that their number stays small.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Measured(Protocol):
-    """What is measured: a manager."""
+    """The measured object: a manager."""
 
     def subscribe(self, subscriber: Subscriber) -> object:
-        """Call a function with every lifecycle event from now on."""
+        """Call a function with every future lifecycle event."""
 
     def list(self) -> Iterable[Mapping[str, Any]]:
-        """Describe what is declared and what is open."""
+        """Describe declared and open environments."""
 
 
 NAME = "flowengine.environment"
@@ -38,16 +38,16 @@ _managers: weakref.WeakSet[Measured] = weakref.WeakSet()
 
 
 def measure(manager: Measured) -> None:
-    """Count what a manager has and does, if this program uses OpenTelemetry.
+    """Collect metrics of a manager, if this program uses OpenTelemetry.
 
     Args:
-        manager: The manager; this does not keep it alive.
+        manager: The manager, which is not kept alive.
     """
     if not _is_used():
         return
     try:
         counted = _instruments()
-    except ModuleNotFoundError:  # only its variables are there
+    except ModuleNotFoundError:  # only the variables are set
         return
     _managers.add(manager)
     manager.subscribe(Counted(*counted))
@@ -58,8 +58,8 @@ class Counted:
 
     Args:
         starts: Counter of openings that have started.
-        failures: Counter of what could not be opened or closed.
-        duration: Histogram of the seconds until it was ready.
+        failures: Counter of failed openings and closings.
+        duration: Histogram of the seconds until an environment was ready.
     """
 
     def __init__(self, starts: Any, failures: Any, duration: Any) -> None:
@@ -93,7 +93,7 @@ def _is_used() -> bool:
 
 @cache
 def _instruments() -> tuple[Any, Any, Any]:
-    """Create the instruments, once per process; those of `list` are read on collection."""
+    """Create the instruments, once per process. Those based on `list` are read on collection."""
     from importlib.metadata import version
 
     from opentelemetry import metrics

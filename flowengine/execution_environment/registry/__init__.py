@@ -1,1 +1,1 @@
-"""What is on disk: an entry for everything that is open, and the folders of environments."""
+"""State on disk: an entry for each open environment, and the directories of environments."""

@@ -1,13 +1,14 @@
-"""The registry on disk: what this and other processes have opened, one file per entry.
+"""The registry on disk of environments opened by any process, one file per entry.
 
-    FOLDER/entries/ID.json      who opened what, and what may be left of it
-    FOLDER/damaged/             entries that could not be read
+    FOLDER/entries/ID.json      the owner, and possible leftovers
+    FOLDER/damaged/             unreadable entries
     FOLDER/workspaces/          see `workspaces`
-    FOLDER/lock                 held by whoever reaps
+    FOLDER/lock                 held during cleanup
 
-An entry is on disk before anything of it is started, and is removed after the last thing has ended.
-It is replaced as a whole, never changed in place, so it is complete whenever a process dies. It is
-signed (see `signatures.py`): one that somebody else has put there is neither trusted nor touched.
+An entry is written before anything of the environment is started, and is removed after everything
+has ended. It is replaced as a whole, never changed in place, so it is complete even if a process
+dies. It is signed (see `signatures.py`). An entry without the user's signature
+is ignored.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Entry:
     """The entry of one environment on disk.
 
     Args:
-        registry: Where it is.
-        data: What is in it.
+        registry: The registry that contains it.
+        data: Its content.
     """
 
     def __init__(self, registry: Registry, data: dict[str, Any]) -> None:
@@ -46,12 +47,12 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """Of the handle."""
+        """Id of the handle."""
         return str(self.data["id"])
 
     @property
     def leftover(self) -> Leftover:
-        """The entry as providers see it."""
+        """The entry in the form passed to providers."""
         data = self.data
         return Leftover(
             data["id"],
@@ -65,13 +66,13 @@ class Entry:
         )
 
     def set_state(self, state: str) -> None:
-        """Record its state, if possible: it is only for people."""
+        """Record its state, if possible. The state is only informative."""
         self.data["state"] = state
         with contextlib.suppress(OSError):
             self._registry.write(self.data)
 
     def trace(self, **facts: Any) -> None:
-        """Add facts about what is about to be started; see `flowengine.sdk.environments.Tracer`.
+        """Add facts about resources to be started, as declared by `environments.Tracer` of the SDK.
 
         Raises:
             EnvironmentUnavailable: They cannot be recorded.
@@ -83,7 +84,7 @@ class Entry:
             raise self._registry.unusable(error) from None
 
     def remove(self) -> None:
-        """Forget it: nothing is left."""
+        """Remove the entry, because nothing is left."""
         self._registry.remove(self.id)
 
     def _note(self, facts: Mapping[str, Any]) -> None:
@@ -99,25 +100,25 @@ class Entry:
 
 
 class NoEntry(Entry):
-    """An environment that is not recorded: it leaves nothing behind, or that was requested."""
+    """An environment that is not recorded, because it leaves nothing behind or as requested."""
 
     def set_state(self, state: str) -> None:
-        """Note how far it has come."""
+        """Store its state in this process only."""
         self.data["state"] = state
 
     def trace(self, **facts: Any) -> None:
-        """Keep facts in this process only."""
+        """Store facts in this process only."""
         self._note(facts)
 
     def remove(self) -> None:
-        """Nothing is there."""
+        """Do nothing, because no entry exists."""
 
 
 class Registry:
-    """The folder with all entries.
+    """The directory with all entries.
 
     Args:
-        folder: Their folder; created with the first entry.
+        folder: The directory, created with the first entry.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -127,7 +128,7 @@ class Registry:
         """Distinguishes this registry from others in the marks of processes."""
 
     def add(self, data: dict[str, Any]) -> Entry:
-        """Write a new entry, so that it survives whatever follows.
+        """Write a new entry durably.
 
         Args:
             data: Its content.
@@ -136,7 +137,7 @@ class Registry:
             The entry.
 
         Raises:
-            EnvironmentUnavailable: The folder cannot be used.
+            EnvironmentUnavailable: The directory cannot be used.
         """
         data = {"format": FORMAT, **data, "facts": {}}
         try:
@@ -147,7 +148,7 @@ class Registry:
         return Entry(self, data)
 
     def unusable(self, error: OSError) -> EnvironmentUnavailable:
-        """Return the error for a folder that cannot be used."""
+        """Return the error for a directory that cannot be used."""
         return EnvironmentUnavailable(
             f"the registry of environments in {self.folder} cannot be used: "
             f"{error.strerror or error}; after a crash, what was open could not be found. Name "
@@ -159,8 +160,8 @@ class Registry:
         """Replace an entry.
 
         Args:
-            data: All of it.
-            synced: Whether it must also survive a power cut.
+            data: The complete content.
+            synced: Whether it must also survive a power failure.
 
         Raises:
             OSError: It cannot be written.
@@ -177,11 +178,11 @@ class Registry:
     def read(self) -> tuple[list[Entry], list[Path]]:
         """Return all entries, and move unreadable ones aside.
 
-        Those of a newer release are left alone, since only that release understands them. So are
-        those that this user has not signed: they may name anything.
+        Entries of a newer release are left alone, because only that release understands them.
+        Entries without this user's signature are ignored, because their content cannot be trusted.
 
         Returns:
-            The entries, oldest first, and where the damaged ones are now.
+            The entries, oldest first, and the new paths of damaged ones.
         """
         try:
             usable = not fault_of(self.folder.resolve()) and not fault_of(self.entries)
@@ -206,16 +207,16 @@ class Registry:
 
     @contextlib.contextmanager
     def reaping(self, *, wait: bool) -> Iterator[bool]:
-        """Hold the lock of the reaper.
+        """Hold the lock for cleanup.
 
         Args:
-            wait: Whether to wait until another one is done.
+            wait: Whether to wait for another holder.
 
         Yields:
             Whether the lock was acquired.
 
         Raises:
-            EnvironmentUnavailable: Nothing can be written here, and somebody waits for it.
+            EnvironmentUnavailable: The directory is not writable, and `wait` is set.
         """
         if not os.path.isdir(self.folder):
             yield False
@@ -247,7 +248,7 @@ class Registry:
             os.replace(path, target)
         except FileNotFoundError:
             return target
-        except OSError:  # no room, for example: it stays where it is
+        except OSError:  # for example, the disk is full, and the entry stays in place
             return path
         return target
 
@@ -256,17 +257,17 @@ class Registry:
 
 
 def make_own(folder: Path, *below: str) -> Path:
-    """Create a folder below another; refuse folders that others can write.
+    """Create a directory below another, and reject directories that others can write.
 
     Args:
-        folder: The upper one, which may be a link.
-        below: The names on the way down; none of them may be a link.
+        folder: The upper directory, which can be a link.
+        below: The path components below it, which must not be links.
 
     Returns:
-        The lowest.
+        The lowest directory.
 
     Raises:
-        PermissionError: One on the way is a link or can be written by others.
+        PermissionError: A directory on the path is a link or can be written by others.
         OSError: It cannot be created.
     """
     for number in range(len(below) + 1):
@@ -287,13 +288,13 @@ def remove_drafts(folder: Path) -> None:
 
 
 def content(path: Path) -> bytes:
-    """Return the bytes of a small file; anything else, such as a pipe or a link, is refused.
+    """Return the bytes of a small regular file, rejecting links, pipes and the like.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
 
     Returns:
-        All that is in it.
+        The content.
 
     Raises:
         OSError: It cannot be read.
@@ -312,7 +313,7 @@ def _is_newer(data: Any) -> bool:
 
 
 def _checked(data: Any) -> dict[str, Any]:
-    """Return an entry that was read, if it is valid."""
+    """Return the data of an entry, if it is valid."""
     if data["format"] not in {1, FORMAT}:
         raise ValueError("another format")
     entry = Entry(None, data)  # type: ignore[arg-type]

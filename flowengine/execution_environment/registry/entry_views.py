@@ -1,4 +1,4 @@
-"""The entries of a registry on disk, of this and other processes, as plain data."""
+"""Descriptions of registry entries, of this and other processes, as plain data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def describe_entry(entry: Entry) -> dict[str, Any]:
-    """Return what is known about an entry.
+    """Return the description of an entry.
 
     Args:
-        entry: Of the registry.
+        entry: Entry of the registry.
 
     Returns:
         `{id, kind, provider, scope, owner_id, resource_key, generation, state, since, process,
-        host, alive, workspace, traces}`; never the configuration.
+        host, alive, workspace, traces}`, without the configuration.
     """
     data, leftover = entry.data, entry.leftover
     at = datetime.fromtimestamp(data["at"], UTC)
@@ -56,8 +56,8 @@ def one_entry(registry: Registry, name: str) -> Entry:
         The entry.
 
     Raises:
-        NotFound: There is none.
-        Conflict: There are several.
+        NotFound: No entry matches.
+        Conflict: Several entries match.
     """
     entries = registry.read()[0]
     found = [entry for entry in entries if entry.data.get("resource_key") == name]

@@ -1,9 +1,9 @@
 """Signatures for records that are written now and trusted later.
 
-An entry of the registry says what may be killed and deleted, a claim to whom a folder belongs.
-Files in a folder may have come from anywhere, so both are signed with the user's own key, which is
-in the user's state folder. If no key can be kept, nothing that another process has written is
-trusted.
+A registry entry determines what can be killed and deleted, and a claim determines the owner of a
+directory. Files in a directory may have come from anywhere. Both records are therefore signed with
+the user's own key, which is in the user's state directory. If no key can be stored, records of
+other processes are not trusted.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def signed(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return data with a signature.
 
     Args:
-        name: Name of the record: the signature is valid only for it.
+        name: Name of the record. The signature is valid only for it.
         data: Plain data.
     """
     return {**data, _FIELD: _signature(name, data)}
 
 
 def is_signed(name: str, data: Mapping[str, Any]) -> bool:
-    """Return whether data was written by this user, under this name."""
+    """Return whether this user has written the data under this name."""
     given = data.get(_FIELD)
     rest = {key: value for key, value in data.items() if key != _FIELD}
     return isinstance(given, str) and hmac.compare_digest(
@@ -56,14 +56,14 @@ def _key() -> bytes:
 
 
 def _kept_key(folder: str) -> bytes | None:
-    """Return the user's key; it is created if it is missing, and anew if a part of it is."""
+    """Return the user's key. It is created if missing, and replaced if truncated."""
     path = os.path.join(folder, "key")
     try:
         make_private(folder)
         if not os.path.lexists(path):
             write_whole(path, os.urandom(_SIZE), replace=False)
         key = _read_key(path)
-        if len(key) != _SIZE:  # what it has signed cannot be proved any more
+        if len(key) != _SIZE:  # earlier signatures can no longer be verified
             write_whole(path, os.urandom(_SIZE))
             key = _read_key(path)
     except OSError:

@@ -1,16 +1,16 @@
-"""The folders of environments: one per spec, available again when it is reopened.
+"""The directories of environments: one per spec, available again when it is reopened.
 
     FOLDER/workspaces/SCOPE/OWNER/SPEC/           the workspace
-    FOLDER/workspaces/SCOPE/OWNER/SPEC.home/      the home folder of its programs
+    FOLDER/workspaces/SCOPE/OWNER/SPEC.home/      the home directory of its programs
     FOLDER/workspaces/SCOPE/OWNER/SPEC.claim      the process that uses both
-    FOLDER/workspaces/lock                        held by whoever claims or removes one
+    FOLDER/workspaces/lock                        held to claim or remove one
 
-Descriptions and claims are signed (see `signatures.py`), and no folder is used or removed without
-one of its own: what somebody else has put here is ignored.
+Descriptions and claims are signed (see `signatures.py`), and no directory is used or removed
+without a signed claim. Files from other sources are ignored.
 
-An environment that is released for a wait leaves its folder for whoever resumes the execution, in
-this process or another. The folder is removed when its scope ends. While a living process uses it,
-another one gets a folder of its own.
+An environment that is released for a wait leaves its directory for the process that resumes the
+execution. The directory is removed when its scope ends. While a living process uses it, another
+process receives a separate directory.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine.store_folder import fault_of
 
 Wanted = Callable[[str, str], bool]
-"""Returns whether an owner may continue later: scope, owner id."""
+"""Returns whether an owner can continue later: scope, owner id."""
 
 _HOME = ".home"
 _PATIENCE = 2.0
-"""Seconds to wait for a lock."""
+"""Maximum seconds to wait for a lock."""
 
 
 class Workspaces:
-    """All folders below one place.
+    """All workspaces below one directory.
 
     Args:
-        folder: The place.
+        folder: The directory.
         owner: This process.
         manager: Id of the manager.
     """
@@ -57,21 +57,21 @@ class Workspaces:
         self._manager = manager
 
     def path(self, scope: Scope, owner_id: str, spec_id: str) -> Path:
-        """Return where the workspace of a spec is, if nobody else uses it."""
+        """Return the workspace of a spec, if no other process uses it."""
         return self._of(scope, owner_id) / spec_id
 
     def claim(self, scope: Scope, owner_id: str, spec_id: str, generation: int) -> tuple[Path, int]:
-        """Create the folder of a spec and its home folder, or take the existing ones.
+        """Create the directory of a spec and its home directory, or take the existing ones.
 
         Args:
-            scope: Of the spec.
-            owner_id: Of the spec.
+            scope: Scope of the spec.
+            owner_id: Owner of the spec.
             spec_id: Its id.
             generation: Number of the opening, as far as this process knows.
 
         Returns:
-            A folder that no other living manager uses, and the actual number of the opening: one
-            more than the last that used the folder, in any process.
+            A directory that no other living manager uses, and the actual number of the opening: one
+            more than the last that used the directory, in any process.
 
         Raises:
             OSError: It cannot be created.
@@ -92,7 +92,7 @@ class Workspaces:
         return path, taken
 
     def note_ready(self, path: Path) -> None:
-        """Record that the environment of the folder was open, for whoever resumes the execution."""
+        """Record that the environment was open, for the process that resumes the execution."""
         if self.has(path):
             claim = _claim_of(path)
             with contextlib.suppress(OSError):
@@ -103,23 +103,23 @@ class Workspaces:
         return "was_open" in self._read(_claim_of(self.path(scope, owner_id, spec_id)))
 
     def temporary(self) -> Path:
-        """Create a folder in the system's temporary folder, which is not reused."""
+        """Create a directory in the system's temporary directory, which is not reused."""
         path = make_scratch() / "workspace"
         for each in (path, home_of(path)):
             each.mkdir(mode=0o700)
         return path
 
     def has(self, path: Path) -> bool:
-        """Return whether a folder is one that is reused."""
+        """Return whether a directory is reused."""
         return path.is_relative_to(self._folder)
 
     def let_go(self, path: Path, *, remove: bool, generation: int = 0) -> None:
-        """Release a folder.
+        """Release a directory.
 
         Args:
-            path: From `claim` or `temporary`.
+            path: Path from `claim` or `temporary`.
             remove: Whether its content is no longer needed.
-            generation: Which opening used it.
+            generation: Number of the opening that used it.
         """
         if not self.has(path):
             remove_scratch(path.parent)
@@ -136,7 +136,7 @@ class Workspaces:
                 self._write(claim, left)
 
     def end_scope(self, scope: Scope, owner_id: str) -> None:
-        """Remove all folders of an owner except those that another living manager uses."""
+        """Remove all directories of an owner except those that another living manager uses."""
         above = self._of(scope, owner_id)
         if any(map(_is_foreign, (self._folder, above.parent, above))):
             return
@@ -145,13 +145,13 @@ class Workspaces:
         self._remove_if_empty(above)
 
     def sweep(self, wanted: Wanted) -> list[Path]:
-        """Remove the folders of dead processes whose owners will not continue.
+        """Remove the directories of dead processes whose owners will not continue.
 
         Args:
-            wanted: Returns who may continue.
+            wanted: Returns whether an owner can continue.
 
         Returns:
-            What was removed.
+            The removed directories.
         """
         removed: list[Path] = []
         if any(map(_is_foreign, (self._folder.parent.resolve(), self._folder))):
@@ -166,13 +166,13 @@ class Workspaces:
         return removed
 
     def _remove(self, path: Path, may_go: Callable[[dict[str, Any]], bool]) -> bool:
-        """Remove a folder, if its claim lets it go; nobody can claim it meanwhile."""
+        """Remove a directory if its claim permits it, excluding concurrent claims."""
         discarded = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
         with self._alone():
             claim = self._read(_claim_of(path))
             if not claim or not may_go(claim):
                 return False
-            with contextlib.suppress(OSError):  # so that it is known as ours until it is gone
+            with contextlib.suppress(OSError):  # identifies it as ours until it is removed
                 self._write(_claim_of(discarded), {"left_by": self._owner})
                 for each, other in ((path, discarded), (home_of(path), home_of(discarded))):
                     with contextlib.suppress(FileNotFoundError):
@@ -187,7 +187,7 @@ class Workspaces:
         return True
 
     def _remove_if_empty(self, above: Path) -> None:
-        """Remove the folder of an owner when only its description is left."""
+        """Remove the directory of an owner that contains only its description."""
         with self._alone(), contextlib.suppress(OSError):
             found = [each.name for each in above.iterdir()]
             if found == ["owner.json"] and self._read(above / "owner.json"):
@@ -198,9 +198,9 @@ class Workspaces:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock for claiming and removing, if there can be one.
+        """Hold the lock for claims and removals, if it can be created.
 
-        Nobody holds it for longer than a moment, unless that process was stopped just then.
+        The lock is held only briefly, unless its holder was stopped in that moment.
         """
         lock = _open_lock(self._folder)
         if lock is None:
@@ -218,7 +218,7 @@ class Workspaces:
         return self._folder / scope / hashlib.sha256(owner_id.encode()).hexdigest()[:20]
 
     def _take(self, path: Path, generation: int) -> int | None:
-        """Write a claim, unless another living manager has one; return the generation."""
+        """Write a claim and return the generation, or None if another manager has a claim."""
         claim = _claim_of(path)
         found = self._read(claim)
         folders = (path, home_of(path))
@@ -232,7 +232,7 @@ class Workspaces:
         return generation
 
     def _read(self, path: Path) -> dict[str, Any]:
-        """Return a description or claim that this user has written; nothing: there is none."""
+        """Return a description or claim signed by this user, or an empty dict."""
         try:
             data = json.loads(content(path))
         except (OSError, ValueError, RecursionError):
@@ -255,10 +255,10 @@ class Workspaces:
 
 
 def home_of(workspace: Path) -> Path:
-    """Return where the home folder that belongs to a workspace is.
+    """Return the home directory that belongs to a workspace.
 
     Args:
-        workspace: From `claim` or `temporary`.
+        workspace: Path from `claim` or `temporary`.
     """
     return workspace.with_name(f"{workspace.name}{_HOME}")
 
@@ -268,7 +268,7 @@ def _claim_of(path: Path) -> Path:
 
 
 def _owner_of(claim: dict[str, Any]) -> Owner:
-    """Return who uses a folder, or left it for whoever continues."""
+    """Return the owner that uses a directory, or that left it for a later process."""
     owner = claim.get("owner", claim.get("left_by"))
     return Owner(*owner) if isinstance(owner, list) and len(owner) == 4 else Owner(0, 0, "", "")
 
@@ -292,12 +292,12 @@ def _locked(lock: int) -> bool:
 
 
 def _is_left(claim: dict[str, Any]) -> bool:
-    """Return whether nobody uses a folder, nor will: whoever left it is dead."""
+    """Return whether a directory is unused and stays unused, because its last owner is dead."""
     return not {"owner", "left_by"} & claim.keys() or is_dead(_owner_of(claim))
 
 
 def _openness(claim: dict[str, Any]) -> dict[str, Any]:
-    """Return whether a claim says that its spec was open before."""
+    """Return whether a claim records that its spec was open before."""
     return {"was_open": True} if "was_open" in claim else {}
 
 
@@ -309,12 +309,12 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _claimed(above: Path) -> list[Path]:
-    """Return the workspaces of an owner, including those of which only the home folder is left."""
+    """Return the workspaces of an owner, even if only their home directory is left."""
     return sorted({each.with_name(each.name.removesuffix(_HOME)) for each in _folders(above)})
 
 
 def _is_foreign(folder: Path) -> bool:
-    """Return whether a folder is missing, or can be written by others."""
+    """Return whether a directory is missing, or can be written by others."""
     try:
         return fault_of(folder) is not None
     except OSError:

@@ -1,1 +1,1 @@
-"""Opening and closing one resource through its provider."""
+"""Opening and closing of one resource through its provider."""

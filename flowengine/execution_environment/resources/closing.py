@@ -1,4 +1,4 @@
-"""Closing a resource, and cleaning up after one that could not be closed or opened."""
+"""Closing of a resource, and cleanup after a failed closing or opening."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 async def close_resource(
     opened: Opened, around: Surroundings, *, suspend: bool, lost: bool
 ) -> str | None:
-    """Close a resource: running calls end first, or are interrupted.
+    """Close a resource, after its running calls have ended or were interrupted.
 
     Args:
         opened: The resource.
-        around: Clock and bounds.
+        around: Clock and time limits.
         suspend: Whether it is only released for a wait.
-        lost: Whether somebody still holds it.
+        lost: Whether it still has a holder.
 
     Returns:
         None, or the name of the provider's error.
@@ -52,10 +52,10 @@ async def _called(verb: Any, resource: Any) -> None:
 
 
 async def end_strays(instance: Instance) -> None:
-    """End what an opening without a result may have started.
+    """Clean up after an opening without a result.
 
     Args:
-        instance: What was opened; its entry says what was traced.
+        instance: The opening, whose entry contains the traces.
     """
     entry = instance.entry
     if entry is None or (isinstance(entry, NoEntry) and not entry.data["facts"]):
@@ -65,13 +65,13 @@ async def end_strays(instance: Instance) -> None:
 
 
 def end_traced(mark: str, facts: Mapping[str, Any], since: str) -> None:
-    """Kill the processes of an environment, and remove the folders that it noted.
+    """Kill the processes of an environment, and remove the directories that it recorded.
 
     Args:
-        mark: Of its processes.
-        facts: What `trace` was told.
-        since: The boot of the machine in which its processes were started: in another one their
-            numbers are those of others.
+        mark: Mark of its processes.
+        facts: The facts passed to `trace`.
+        since: Boot id of the machine when its processes were started. After a reboot, their pids
+            may belong to other processes.
     """
     for pid, began in _pairs(facts.get("pids")) if since == boot() else []:
         process_tree.end_session(pid, began)
@@ -93,7 +93,7 @@ def _pairs(given: Any) -> list[tuple[int, int]]:
 
 
 def _may_go(folder: Path) -> bool:
-    """Return whether a recorded folder can be a folder of an environment at all."""
+    """Return whether a recorded directory can belong to an environment at all."""
     if not folder.is_absolute() or folder.is_symlink() or len(folder.parts) < 3:
         return False
     home = Path.home()

@@ -1,8 +1,7 @@
-"""Opening a resource: what is tried in which order, and what is recorded before it starts.
+"""Opening of a resource: the order of attempts, and the records written before it starts.
 
-Nothing is chosen that the spec does not name: the sandboxes of `provider:` are tried in the order
-written, and the next one is tried only if this machine *cannot provide* one. A failed start is an
-error.
+Only sandboxes named in the spec are used. Those of `provider:` are tried in order, and the next one
+is tried only if this machine *cannot provide* the one before. A failed start is an error.
 """
 
 from __future__ import annotations
@@ -41,28 +40,27 @@ if TYPE_CHECKING:
 
 
 class Bounds(NamedTuple):
-    """How long plug-ins may take, in seconds."""
+    """Time limits of plug-ins, in seconds."""
 
     start: float = 120.0
-    """Until it is ready, probing included."""
+    """Until it is ready, including probing."""
     prepare: float = 3600.0
-    """For what a sandbox prepares before it starts: building or fetching an image."""
+    """For preparations of a sandbox before the start, such as building or pulling an image."""
     check: float = 5.0
     """For a health check that is not a plain function."""
     use: float = 5.0
-    """Time that running calls have to end when it is released."""
+    """For running calls to end when it is released."""
     release: float = 30.0
     drain: float = 600.0
-    """Time that holders of an unhealthy environment have to finish."""
+    """For holders of an unhealthy environment to finish."""
     retries: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
-    """Seconds between attempts to close what could not be closed."""
+    """Seconds between attempts to close an environment."""
     sweep: float = 5.0
-    """A manager that is being closed stops looking for leftovers of dead processes after this
-    time."""
+    """For the search for leftovers to end when a manager is closed."""
 
 
 class Surroundings(NamedTuple):
-    """What all openings of one manager share."""
+    """Objects shared by all openings of one manager."""
 
     manager: str
     owner: Owner
@@ -74,7 +72,7 @@ class Surroundings(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """An available sandbox, and what it enforces."""
+    """An available sandbox, and the limits and rules that it enforces."""
 
     name: str
     sandbox: type[Sandbox] | None
@@ -87,14 +85,14 @@ async def choose(declared: Declared, around: Surroundings, policy: Any) -> Choic
 
     Args:
         declared: The spec.
-        around: Clock and bounds.
+        around: Clock and time limits.
         policy: Narrower rules, if there are any.
 
     Returns:
         The choice.
 
     Raises:
-        EnvironmentUnavailable: There is none; the message has the reason for each.
+        EnvironmentUnavailable: No sandbox is available. The message contains the reason for each.
     """
     provider = providers.find_provider(declared.spec.kind)
     reasons: list[tuple[str, StepError]] = []
@@ -142,7 +140,7 @@ async def _try(
 
 
 def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) -> list[str]:
-    """Refuse requirements and rules that are not enforced here; return the limits that are not."""
+    """Reject unenforceable requirements and rules, and return the limits that are not enforced."""
     for axis, wanted in declared.spec.requires.items():
         if axis == "isolation":
             if not isolated_enough(held.isolation, wanted):
@@ -184,7 +182,7 @@ def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) 
 
 
 class Mounted(NamedTuple):
-    """A folder of another environment."""
+    """A directory of another environment."""
 
     folder: Path
     writable: bool
@@ -200,11 +198,11 @@ async def open_resource(
     """Open the resource of an instance.
 
     Args:
-        instance: It has nothing yet.
-        around: What all openings share.
-        mounts: Folders of other environments.
-        late: Receives a resource that arrives when nobody waits for it any more.
-        changed: Called when what it offers changes.
+        instance: The opening, without a result yet.
+        around: Objects shared by all openings.
+        mounts: Directories of other environments.
+        late: Receives a resource that arrives without a waiting caller.
+        changed: Called when its offer changes.
 
     Returns:
         The resource, and how it is enforced.
@@ -248,7 +246,7 @@ async def open_resource(
 async def _prepared(
     declared: Declared, choice: Choice, policy: Any, around: Surroundings
 ) -> object:
-    """Return what the sandbox has prepared; this time does not count as part of the start."""
+    """Return the preparations of the sandbox, whose time does not count as part of the start."""
     if choice.sandbox is None:
         return None
     spec = declared.request_spec(choice.name, policy)
@@ -267,7 +265,7 @@ async def _prepared(
 def _prepare(
     instance: Instance, provider: Provider[Any], choice: Choice, around: Surroundings
 ) -> None:
-    """Record what is going to be started, and create its folder."""
+    """Record the environment before its start, and create its directory."""
     record = instance.record
     spec = record.declared.spec
     data = {
@@ -298,7 +296,7 @@ def _prepare(
 
 
 def _workspace(instance: Instance, around: Surroundings, *, needed: bool) -> tuple[Path, int]:
-    """Return the folder of an opening, and which opening it really is."""
+    """Return the directory of an opening, and the actual number of the opening."""
     declared = instance.record.declared
     spec = declared.spec
     if spec.registry == "none":
@@ -317,7 +315,7 @@ def mark_of(id: str, owner: Owner, registry: Registry) -> str:
 
 
 def owner_of(mark: str, around: Surroundings) -> Owner | None:
-    """Return the owner that a mark names, or None if it is not a mark of this registry."""
+    """Return the owner in a mark, or None if it is not a mark of this registry."""
     try:
         pid, began, name, boot = mark.partition("@")[2].split(".", 3)
         owner = Owner(int(pid), int(began), boot, around.owner.host)
@@ -392,20 +390,20 @@ def _check_resource(resource: Any, declared: Declared, name: str) -> None:
 
 
 async def _call(work: Callable[[], Any]) -> Any:
-    """Call something of a plug-in that should be a coroutine function, and may not be one."""
+    """Call a plug-in function that should be a coroutine function, but possibly is not."""
     given = work()
     return await given if inspect.iscoroutine(given) else given
 
 
 def failure_of(error: BaseException, instance: Instance) -> StepError:
-    """Return the error of a failed opening for callers, secrets masked.
+    """Return the error of a failed opening for callers, with secrets masked.
 
     Args:
-        error: What was raised.
-        instance: What was opened.
+        error: The original error.
+        instance: The opening.
 
     Returns:
-        An error of the language.
+        A step error.
     """
     declared = instance.record.declared
     if not isinstance(error, StepError):

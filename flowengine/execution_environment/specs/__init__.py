@@ -1,1 +1,1 @@
-"""What a spec may say, and the providers and sandboxes that it can name."""
+"""Specs of environments, and the providers and sandboxes that they can name."""

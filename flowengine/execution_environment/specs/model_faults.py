@@ -1,7 +1,6 @@
-"""Turns errors of pydantic into faults: where, what, and the closest valid name.
+"""Conversion of pydantic errors to faults: path, message, and the closest valid name.
 
-Input is never quoted, except names of fields and words of a fixed set: anything else may be a
-secret.
+Input is never quoted, except for field names and words of a fixed set, because it may be a secret.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from flowengine.sdk.validation_messages import predicate
 
 
 def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") -> list[Fault]:
-    """Return what is wrong, one entry per location.
+    """Return the faults, one entry per location.
 
     Args:
-        error: From checking against `model`.
+        error: Error of validating against `model`.
         model: The model.
-        part: Where the checked data stands in the spec.
+        part: Path of the validated data in the spec.
 
     Returns:
         The faults, in the order of the fields.
@@ -34,7 +33,7 @@ def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") ->
         loc = [str(item) for item in each["loc"]]
         names = _names(loc, model)
         path = ".".join(filter(None, [part, *names]))
-        # Of the arms of a union, the one whose type fits tells more.
+        # In a union, the error of the arm with the matching type is more useful.
         if path not in found or (path in mistyped and not each["type"].endswith("_type")):
             found[path] = Fault(path, _message(each, loc, model))
         if each["type"].endswith("_type"):
@@ -42,13 +41,13 @@ def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") ->
     deeper = tuple(found)
     return [
         fault
-        for path, fault in found.items()  # of a union's arms the one that fits best tells more
+        for path, fault in found.items()  # in a union, report only the best match
         if not any(other.startswith(f"{path}.") for other in deeper)
     ]
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?`, or what is known, to be put behind a message."""
+    """Return `; did you mean 'x'?` or the known names, to be appended to a message."""
     names = sorted(known)
     if (near := did_you_mean(str(word), names)) is not None:
         return f"; {near}"
@@ -70,7 +69,7 @@ def _message(error: Any, loc: Sequence[str], model: type[BaseModel]) -> str:
 
 
 def _names(loc: Sequence[str], model: type[BaseModel]) -> list[str]:
-    """Return the path without what pydantic adds for the arms of unions."""
+    """Return the path without pydantic's components for the arms of unions."""
     names: list[str] = []
     now: Any = model
     for item in loc:

@@ -26,7 +26,7 @@ def register_provider(provider: Provider[Any]) -> None:
     """Register a provider in this process, in addition to those of installed packages.
 
     Args:
-        provider: The provider; specs name its `kind`.
+        provider: The provider. Specs refer to it by its `kind`.
 
     Raises:
         UsageError: A method is missing, or the kind has a provider already.
@@ -42,20 +42,20 @@ def register_provider(provider: Provider[Any]) -> None:
 
 
 def unregister_provider(kind: str) -> None:
-    """Unregister a provider of `register_provider`; what it has opened is not closed."""
+    """Unregister a provider of `register_provider`, without closing its environments."""
     with _lock:
         registry.registered_providers.pop(kind, None)
 
 
 def check_provider(provider: Provider[Any]) -> None:
-    """Refuse an incomplete provider.
+    """Reject an incomplete provider.
 
     Args:
-        provider: An object of a class derived from `flowengine.sdk.environments.Provider`, or one
-            that has all of its methods.
+        provider: An object of a class derived from `flowengine.sdk.environments.Provider`, or with
+            all of its methods.
 
     Raises:
-        UsageError: Something is missing; the message names it.
+        UsageError: An attribute or method is missing. The message names it.
     """
     name = type(provider).__name__
     kind = getattr(provider, "kind", None)
@@ -74,7 +74,7 @@ def check_provider(provider: Provider[Any]) -> None:
 
 def kinds() -> list[str]:
     """Return all kinds that have a provider, sorted."""
-    # `in: host` runs commands on the machine itself: nothing is opened or released.
+    # `in: host` runs commands on the machine itself, without opening an environment.
     return [name for name in registry.environment_names() if name != "host"]
 
 
@@ -85,10 +85,10 @@ def find_provider(kind: str) -> Provider[Any]:
         kind: The kind.
 
     Returns:
-        The one object.
+        The single provider object.
 
     Raises:
-        UnknownKind: There is none, or it cannot be imported.
+        UnknownKind: It does not exist, or cannot be imported.
         UsageError: It is incomplete.
     """
     found = registry.provider(kind)
@@ -99,11 +99,11 @@ def find_provider(kind: str) -> Provider[Any]:
 
 
 def models_of(provider: Provider[Any], places: tuple[str, ...]) -> _Models:
-    """Return the models of configuration and policy; they are created once.
+    """Return the models of configuration and policy, which are created once.
 
     Args:
-        provider: It defines both.
-        places: The sandboxes that it may run in: they add to the configuration.
+        provider: Defines both models.
+        places: The sandboxes that it may run in, which extend the configuration.
 
     Returns:
         The two models.
@@ -129,7 +129,7 @@ def find_sandbox(name: str) -> type[Sandbox]:
         The class.
 
     Raises:
-        UnknownKind: There is none, or it cannot be imported.
+        UnknownKind: It does not exist, or cannot be imported.
     """
     return _sandboxes.get(name) or registry.sandbox_class(name)
 
@@ -138,14 +138,14 @@ def sandbox_of(provider: Provider[Any], name: str) -> type[Sandbox] | None:
     """Return the class of the sandbox that a spec of a kind names.
 
     Args:
-        provider: Of the kind.
+        provider: Provider of the kind.
         name: The value of `provider:`.
 
     Returns:
-        The class; None: it is opened without one.
+        The class. None: it is opened without a sandbox.
 
     Raises:
-        UnknownKind: There is no such sandbox, or it cannot be imported.
+        UnknownKind: The sandbox does not exist, or cannot be imported.
     """
     if provider.sandbox is None or (name == provider.kind and name not in sandboxes()):
         return None
@@ -156,7 +156,7 @@ def register_sandbox(sandbox: type[Sandbox]) -> None:
     """Register a sandbox in this process, in addition to those of installed packages.
 
     Args:
-        sandbox: A class; its `name` is the value of `provider:`.
+        sandbox: A class whose `name` is the value of `provider:`.
 
     Raises:
         UsageError: The name is taken.
@@ -174,7 +174,7 @@ def unregister_sandbox(name: str) -> None:
 
 
 def sweepers() -> list[Callable[[Any], Awaitable[None]]]:
-    """Return the functions of all providers and sandboxes that look for labels of dead owners."""
+    """Return the functions of all providers and sandboxes that search for labels of dead owners."""
     found: list[Callable[[Any], Awaitable[None]]] = []
     for kind in kinds():
         try:
@@ -199,7 +199,7 @@ def sandboxes() -> list[str]:
 
 
 def sandboxes_of(provider: Provider[Any]) -> list[str]:
-    """Return where a kind can run; for one that needs no sandbox, the kind itself."""
+    """Return the sandboxes for a kind. For a kind without a sandbox, return the kind itself."""
     if provider.sandbox is None:
         return [provider.kind]
     return [name for name in sandboxes() if not provider.only_in or name in provider.only_in]

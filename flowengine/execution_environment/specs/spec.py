@@ -1,8 +1,8 @@
-"""Specs: their form, how they are checked, and when two are the same.
+"""Specs: their form, their validation, and their identity.
 
-A spec is checked as a whole: all faults are reported at once. The result is a private copy, a
-`Declared` with all defaults. Everything in it is part of its identity: two specs with the same
-digest share a resource, others never do.
+A spec is validated as a whole, and all faults are reported at once. The result is a private copy, a
+`Declared` with all defaults. All its content is part of its identity. Two specs share a resource
+only if they have the same digest.
 """
 
 from __future__ import annotations
@@ -29,58 +29,59 @@ class Asking(Config):
     """Whether opening the environment needs an approval."""
 
     handler: Text | None = None
-    """Name of the handler; default: the configured one."""
+    """Name of the handler. Default: the configured one."""
     reason: Text | None = None
-    """Why it is needed; shown with the question."""
+    """The reason, shown with the question."""
 
 
 class EnvironmentSpec(Config):
     """Spec of an environment. Only `kind` is required."""
 
     kind: Text
-    """What it is: `python`, `sqlite`, ..."""
+    """Kind of environment: `python`, `sqlite`, ..."""
     scope: Scope = "execution"
-    """How widely it is shared."""
+    """The scope in which it is shared."""
     owner_id: Text = ""
-    """The call, execution, session, ... that it belongs to; owners never share."""
+    """The call, execution, session, ... that it belongs to. It is never shared between owners."""
     resource_key: Text | None = Field(None, min_length=1)
-    """The name under which users find the resource; default: the kind."""
+    """Name under which users look up the resource. Default: the kind."""
     provider: Text | Annotated[list[Text], Field(min_length=1)] | None = None
-    """The sandbox it runs in, or several in order of preference; default: the kind's."""
+    """The sandbox it runs in, or several in order of preference. Default: the kind's."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Settings of the kind."""
     policy: dict[str, Any] = Field(default_factory=dict)
-    """What it may do."""
+    """Its permissions."""
     limits: Limits = Limits()
-    """How much it may use."""
+    """Its resource limits."""
     requires: dict[str, Any] = Field(default_factory=dict)
-    """What must be enforced here: `isolation: container`, or an axis: `network: true`."""
+    """Guarantees that must be enforced here: `isolation: container`, or an axis: `network: true`.
+    """
     approval: Literal["none", "ask", "required"] | Asking = "none"
-    """Whether approval is asked for before it is opened."""
+    """Whether it requires approval before it is opened."""
     on_wait: Literal["keep", "release"] | None = None
-    """What happens while the execution waits; default: `keep` if live state matters."""
+    """Whether it stays open while the execution waits. Default: `keep` if live state matters."""
     keep_for: Duration = 3600.0
-    """How long `keep` keeps it, in seconds."""
+    """Seconds that `keep` keeps it open."""
     idle: Duration | None = None
-    """Seconds that it stays open without a holder; default: the last release closes it."""
+    """Seconds that it stays open without a holder. Default: the last release closes it."""
     max_age: Duration | None = None
-    """Age in seconds after which it gets no new holders."""
+    """Age in seconds after which it accepts no new holders."""
     registry: Literal["disk", "none"] = "disk"
-    """`none`: open it even if it cannot be recorded, so that it would not be found after a
-    crash."""
+    """`none`: open it even if it cannot be recorded, so that it would not be found after a crash.
+    """
     mounts: dict[str, Text] = Field(default_factory=dict)
-    """Folders of other environments: folder inside → id of a spec."""
+    """Directories of other environments: directory inside → id of a spec."""
     secrets: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """Where secrets are: name → `{env: VARIABLE}` or `{file: PATH}`; default: the environment
-    variable of the name."""
+    """Sources of secrets: name → `{env: VARIABLE}` or `{file: PATH}`. Default: the environment
+    variable of the same name."""
     folder: str | None = None
-    """Base of relative paths in the configuration; default: the current folder."""
+    """Base of relative paths in the configuration. Default: the current directory."""
     args: dict[str, Any] = Field(default_factory=dict)
-    """Its arguments; they only distinguish instances."""
+    """Its arguments, which only distinguish instances."""
 
 
 class Declared(NamedTuple):
-    """A spec that has been checked, with all defaults."""
+    """A validated spec, with all defaults."""
 
     id: str
     spec: EnvironmentSpec
@@ -88,18 +89,18 @@ class Declared(NamedTuple):
     resource_key: str
     on_wait: Literal["keep", "release"]
     config: Mapping[str, Plain]
-    """As it was written; secrets are `SecretText`."""
+    """The configuration as written, with secrets as `SecretText`."""
     secrets: Mapping[str, Mapping[str, Plain]]
-    """Those that the configuration names."""
+    """The secrets that the configuration refers to."""
 
     @property
     def needs_approval(self) -> bool:
-        """Whether approval is asked for before it is opened."""
+        """Whether it requires approval before it is opened."""
         return self.spec.approval != "none"
 
     @property
     def asking(self) -> Asking:
-        """Who is asked, and why."""
+        """The approval handler and the reason for the question."""
         found = self.spec.approval
         return found if isinstance(found, Asking) else Asking()
 
@@ -108,7 +109,7 @@ class Declared(NamedTuple):
         return f"environment '{self.resource_key}' ({self.spec.kind}, {whose})"
 
     def data(self) -> dict[str, Any]:
-        """Return it as plain data, with its id; secrets are references."""
+        """Return the spec as plain data, with its id, and with secrets as references."""
         data = self.spec.model_dump(mode="json")
         data |= {
             "id": self.id,
@@ -122,11 +123,11 @@ class Declared(NamedTuple):
         """Return a new copy for a provider, which may change it.
 
         Args:
-            provider: The sandbox that is tried.
-            policy: Narrower rules than the spec's, if somebody gave them.
+            provider: The sandbox to try.
+            policy: Narrower rules than the spec's, if any.
 
         Returns:
-            The spec as the sdk has it.
+            The spec in the form of the SDK.
         """
         found = providers.find_provider(self.spec.kind)
         config, rules = providers.models_of(found, self.providers)
@@ -146,16 +147,16 @@ class Declared(NamedTuple):
 
 
 def check_spec(given: Mapping[str, Any]) -> Declared:
-    """Check a spec and fill in its defaults.
+    """Validate a spec and fill in its defaults.
 
     Args:
-        given: As it was written; it is not kept.
+        given: The spec as written, which is not kept.
 
     Returns:
-        The spec, whole.
+        The complete spec.
 
     Raises:
-        SpecInvalid: It is invalid; the error has all faults.
+        SpecInvalid: It is invalid. The error contains all faults.
     """
     if not isinstance(given, Mapping):
         raise SpecInvalid("?", [Fault("", "must be a mapping such as {'kind': 'python'}")])
@@ -247,7 +248,7 @@ def _check_parts(
     written: Mapping[str, Any],
     faults: list[Fault],
 ) -> EnvironmentSpec | None:
-    """Check config and policy, which the provider defines, and add their defaults."""
+    """Validate `config` and `policy`, whose models the provider defines, and add their defaults."""
     checked: dict[str, Any] = {}
     usable = {provider.kind, *providers.sandboxes()}
     models = providers.models_of(provider, tuple(name for name in names if name in usable))
@@ -265,7 +266,7 @@ def _check_parts(
 def _choices(
     provider: Provider[Any] | None, written: Mapping[str, Any], faults: list[Fault]
 ) -> tuple[str, ...]:
-    """Return the sandboxes that may be used, in order."""
+    """Return the permitted sandboxes, in order."""
     if provider is None:
         return ()
     given, config = written.get("provider"), written["config"]
