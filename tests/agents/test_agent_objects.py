@@ -143,7 +143,7 @@ CHECKED = [
     ({"context": "shorten"}, "context.reduce: there is no tool 'shorten'"),
     ({"context": {"max_tokens": 0}}, "context.max_tokens: expected a whole number of 1 or more"),
     ({"context": {"reduce": add}}, "context.reduce: 'add' takes no 'messages'"),
-    ({"skills": ["./none"]}, "skills[0]: there is no folder"),
+    ({"skills": ["./none"]}, "skills[0]: there is no directory"),
     ({"functions": [dotted("case_resolved")]}, "agents get 'case_resolved' from 'finish'"),
     ({"functions": [dotted("a.b"), dotted("a__b")]}, "would call both 'a.b' and 'a__b' 'a__b'"),
     ({"functions": [add], "approvals": {"ad": "ask"}}, "approvals names 'ad', which is not one of"),

@@ -242,9 +242,9 @@ def test_descriptions_are_told_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("skills", "said"),
     [
-        ("./skills/none", "E401 there is no folder './skills/none' with a file 'SKILL.md'"),
+        ("./skills/none", "E401 there is no directory './skills/none' with a file 'SKILL.md'"),
         ("./none/*", "E401 there is no directory that matches './none/*' with a file 'SKILL.md'"),
-        ("./skills/notes", "E401 there is no folder './skills/notes' with a file 'SKILL.md'"),
+        ("./skills/notes", "E401 there is no directory './skills/notes' with a file 'SKILL.md'"),
         ("./bad/*", "E103 bad/broken/SKILL.md:1: there is no front matter"),
         ("./out/*", "out' leads out of its directory"),
         ("./large/*", "has more than 4194304 bytes"),
