@@ -510,7 +510,7 @@ class Execution:
     def leases(self) -> list[tuple[str, int]]:
         """The leases to release with it: its id, and its epoch.
 
-        0: the lease is not acquired yet.
+        The epoch is 0 if the execution is not created yet.
         """
         return [(self.id, 0 if self._new is not None else self.epoch)]
 
