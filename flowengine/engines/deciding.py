@@ -228,7 +228,7 @@ class Decider(Reader):
 
         return revoke(self._host, grant, self._who(by))
 
-    # Inside
+    # Internals
 
     @cached_property
     def _consultant(self) -> Consultant:

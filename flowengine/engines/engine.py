@@ -375,7 +375,7 @@ class Engine(Operator):
 
         return register(self._host, as_loaded(self._host.store, flow))
 
-    # Inside
+    # Internals
 
     def _answer_questions(self, result: ExecutionResult, choice: str) -> bool:
         from flowengine.engines.people.answering import answer_questions

@@ -136,7 +136,7 @@ class Host:
         return has_own or (found is not None and found.has_any(context.id))
 
     def is_open(self, run: Run, execution: Execution) -> bool:
-        """Return whether an attempt may begin unchecked: without policies or an approval."""
+        """Return whether an attempt may begin unchecked: it has no rules and no approval."""
         if run.approved is not None or run.step in execution.linked.ruled:
             return False
         if execution.outer is not None:

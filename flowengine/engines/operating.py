@@ -219,7 +219,7 @@ class Operator(Decider):
         self._host.flows.forget()
         return pruned
 
-    # Inside
+    # Internals
 
     def _retried(
         self,

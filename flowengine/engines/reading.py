@@ -76,7 +76,7 @@ class Reader:
             step: Address of a step. `steps` then contains only that step, with its input and each
                 attempt.
             plumbing: Whether `steps` also contains the connecting steps of a generated flow.
-                Otherwise it contains only those that have failed or have an open wait.
+                Otherwise only connecting steps that have failed or have an open wait are included.
 
         Returns:
             The keys of `ExecutionInfo`.
@@ -310,7 +310,7 @@ class Reader:
         """
         return updates.updates(self._host, execution, output=output)
 
-    # Inside
+    # Internals
 
     def _read(self, execution: str) -> Execution:
         """Return an execution as stored, read only."""

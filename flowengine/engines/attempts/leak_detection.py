@@ -244,7 +244,7 @@ def _on_audit_event(
         _settle(thread, None)
     if started is not None:
         if started.since is None:
-            # code that replaced the environment may have removed it
+            # Code that replaced the environment may have removed it.
             os.environ[_VARIABLE] = _listen()
             now = time.clock_gettime(time.CLOCK_BOOTTIME)
             started.since = int(now * os.sysconf("SC_CLK_TCK"))

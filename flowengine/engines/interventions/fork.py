@@ -135,7 +135,7 @@ def _beginning(view: View, at: str) -> dict[str, Any]:
 def _came_later(view: View, at: str, results: Results) -> list[Any]:
     """Return the later results of attempts that ran beside the step of a fork, which are facts.
 
-    If the step is not active or held, running attempts may depend on it, and have no such results.
+    If the step is not active or held, other attempts may depend on it, so nothing is returned.
     """
     state = view.state
     tables: list[Any] = [state["units"], state["acts"], state["scopes"]]
@@ -153,7 +153,7 @@ def _came_later(view: View, at: str, results: Results) -> list[Any]:
 def _results(moment: Moment, journal: Sequence[Event]) -> Results:
     """Return the later results of the attempts that run at a moment.
 
-    If the execution was retried or upgraded since, it has no such results.
+    Results after the next retry or upgrade of the execution are ignored.
     """
     at_work = running(moment.graph, moment.state)
     found: Results = {}
@@ -190,9 +190,9 @@ def _past(
 ) -> tuple[list[Any], Results]:
     """Return the events up to the start of a step, and the later results of other steps.
 
-    Up to that event, the step is held before it begins. A compensation is not held but restarted.
-    So is a step that was queued for a lock. It starts when it acquires the lock, after the steps
-    queued before it.
+    The last of these events holds the step before it begins. A compensation is not held but
+    restarted. So is a step that was queued for a lock. It starts when it acquires the lock, after
+    the steps queued before it.
 
     Raises:
         NotFound: No step with that address has started.

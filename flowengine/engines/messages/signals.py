@@ -130,7 +130,7 @@ def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> St
         try:
             begin = _beginning(host, event, flow)
         except NotFound:
-            # the same message again, for an execution that has ended since
+            # The same message again, for an execution that has ended since.
             with suppress(NotFound):
                 return host.store.send_keyed(name, key, pack(event), at, event["id"])
             raise

@@ -239,7 +239,7 @@ class Driver(Carrier):
             self.post(here, event)
 
     def halt(self, execution: Execution, error: Exception) -> None:
-        """Stop driving an execution that cannot continue in this process, without saving it."""
+        """Stop driving an execution that cannot continue here. Its stored state is unchanged."""
         execution.error = error
         self.executions.pop(execution.id, None)
         self.release(execution)

@@ -1,4 +1,4 @@
-"""Consulting a program before approvers answer whether an environment may be opened.
+"""Consulting a program before approvers decide about an environment or a call.
 
 Its answer is a decision like any other: recorded first, and settled by compare-and-set. If an
 approver and a policy answer at the same time, only one of them wins.

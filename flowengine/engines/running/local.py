@@ -268,7 +268,7 @@ class Local(Driver):
             execution: The execution of the attempt.
             run: The attempt.
             before: The previous attempt, if it is still being ended.
-            around: The context that it began in. Variables set by its function stay in a copy.
+            around: The context that it began in. The outcome is processed in it.
         """
         outcome: Event | Exception | None
         try:

@@ -99,7 +99,7 @@ def record(host: Host, starting: Starting) -> str:
     started = _started(host, linked, starting)
     id = create(host, linked, started, starting.files)
     if starting.id is not None:
-        # another process may have created it first
+        # Another process may have created it first.
         check_same_start(host, id, flow, starting.inputs)
     host.bring(id, starting.resources)
     return id
@@ -172,7 +172,7 @@ def declared_by(linked: LinkedFlow, started: Any) -> tuple[list[tuple[str, str]]
         The keys by which it is found, and its claim to a slot (`concurrency`).
     """
     state = new_state()
-    # applied to a copy, only to obtain the commands
+    # Applied to a copy, only to obtain the commands.
     commands = advance(linked.graph, state, copy(started))
     id, now = started["execution"]["id"], started["at"]
     claims = [
