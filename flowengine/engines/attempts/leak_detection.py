@@ -62,7 +62,7 @@ class Left(NamedTuple):
 
 
 class Started:
-    """Detects what an attempt starts: `with Started() as started`. Costs almost nothing."""
+    """Detects everything an attempt starts: `with Started() as started`. Almost free."""
 
     since: int | None = None
     """When it first started a process, in ticks since boot."""

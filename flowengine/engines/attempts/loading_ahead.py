@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_ahead(steps: Sequence[StepSpec], labels: Mapping[str, str]) -> None:
-    """Let step kinds preload what the steps need, on a separate thread.
+    """Let step kinds preload the requirements of steps, on a separate thread.
 
     Args:
         steps: The steps marked for preloading.

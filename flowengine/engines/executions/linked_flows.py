@@ -59,7 +59,7 @@ class LinkedFlow:
         return self.grows and any("teller" in step for step in self.compiled["steps"])
 
     def look_ahead(self, labels: Mapping[str, str], bodies: Set[int] | None = None) -> None:
-        """Let step kinds preload on a thread what the steps need.
+        """Let step kinds preload the requirements of steps, on a separate thread.
 
         Args:
             labels: Labels of the execution.

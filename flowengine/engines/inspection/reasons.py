@@ -302,7 +302,7 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
 
 
 def _held(view: View, id: str) -> list[Reason]:
-    """Return the joins that wait for more tokens, and the origins of these tokens."""
+    """Return the reasons of joins that wait for more tokens, with the origins of these tokens."""
     graph = view.graph
     found: list[Reason] = []
     for scope in view.state["scopes"].values():
@@ -336,7 +336,7 @@ def _sending(graph: Graph, id: str, key: str | None, signal: str) -> str:
 
 
 def _idle(view: View, id: str) -> list[Reason]:
-    """Return the triggers that an execution without tokens waits for, and how long."""
+    """Return the reasons of an execution without tokens: its triggers, and when it ends."""
     graph, state = view.graph, view.state
     due = [timer["due"] for timer in state["timers"].values() if timer["why"] == "idle"]
     if not due:
@@ -372,7 +372,7 @@ def _left(state: State, holder: Owner | None, id: str) -> list[Reason]:
 
 
 def _message(view: View, node: Node, id: str) -> Reason:
-    """Return the messages or state keys that a trigger waits for, and how to send a message."""
+    """Return the reason of a trigger that waits for messages or a state key."""
     assert node.trigger is not None
     if "state" in node.trigger:
         what = f"waiting for a write to state '{node.trigger['state']}'"

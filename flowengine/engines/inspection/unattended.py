@@ -94,7 +94,7 @@ def _page_of_left(
     after: str | None,
     limit: int,
 ) -> ExecutionPage:
-    """Return those that no process drives: running without a process, or with pending messages."""
+    """Return executions that no process drives: running without one, or with pending messages."""
     found = [*_all(host, wanted._replace(status="running"))]
     for status in ("waiting", "stalled") if inboxes and wanted.status == "interrupted" else ():
         there = _all(host, wanted._replace(status=status))

@@ -147,7 +147,7 @@ def hand_over(
 
     Args:
         host: Provides the store.
-        driving: The driving of the engine.
+        driving: Drives the engine's executions.
         wait: Id of the wait, or an unambiguous prefix of it.
         what: `claimed`, `released` or `delegated`.
         who: The actor.
