@@ -32,8 +32,8 @@ class Backlog:
     Args:
         on_put: Called, on any thread, when an update is available.
         waits: Whether a program blocks if it prints faster than the subscriber reads, as on a pipe.
-            Otherwise lines are dropped like parts. They are also dropped where blocking would stop
-            a loop that the subscriber needs.
+            Otherwise lines are dropped like parts. Must be False if blocking could stop an event
+            loop that the subscriber needs.
     """
 
     def __init__(self, on_put: Callable[[], object] | None = None, *, waits: bool = False) -> None:
