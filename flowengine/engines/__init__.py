@@ -1,1 +1,1 @@
-"""The engines: they drive the kernel."""
+"""Engines, which drive the kernel."""

@@ -1,4 +1,4 @@
-"""Who acts on an engine, for whom, and through which channel; and who may answer a wait."""
+"""Actors, their channels, and the check which users may answer a wait."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ if TYPE_CHECKING:
 
 
 class Actor(NamedTuple):
-    """Somebody who starts, decides, sends or cancels."""
+    """The user who starts, decides, sends or cancels."""
 
     user: str
-    """`user:NAME`: the user on whose behalf it is done."""
+    """`user:NAME`: the user on whose behalf the action is performed."""
     via: str
     """`cli`, `python`, ..."""
     entered_by: str | None = None
-    """`user:NAME`: who actually did it, if that is somebody else."""
+    """`user:NAME`: the user who actually performed it, if different."""
 
     @property
     def users(self) -> tuple[str, ...]:
-        """The user on whose behalf it is done, and who actually did it."""
+        """The user on whose behalf it is done, and the user who actually did it."""
         return (self.user,) if self.entered_by is None else (self.user, self.entered_by)
 
     def fields(self) -> dict[str, str]:
-        """Return what an event records about the actor: `by`, `via` and possibly `entered_by`."""
+        """Return the fields of the actor in an event: `by`, `via` and possibly `entered_by`."""
         fields = {"by": self.user, "via": self.via}
         return fields if self.entered_by is None else {**fields, "entered_by": self.entered_by}
 
 
 def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
-    """Return whether a user is among the assignees of a wait, and neither excluded nor past it."""
+    """Return whether a user is an assignee of a wait.
+
+    Excluded users, and users who have delegated the wait, are not.
+    """
     if excluded(wait, [user], settings) is not None or user in gave_away(wait):
         return False
     assignees = wait.get("assignees")

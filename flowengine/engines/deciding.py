@@ -1,4 +1,4 @@
-"""The part of the public engine through which people decide."""
+"""The part of the public engine with which approvers decide."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ PARTS = ("form", "edit", "comment", "attach", "images", "value", "grant", "by", 
 
 
 class Decider(Reader):
-    """Records decisions, claims and delegations, and resumes what waited for them.
+    """Records decisions, claims and delegations, and resumes the executions that waited for them.
 
     Args:
         host: Provides the store.
-        user: Who acts, as `user:NAME`.
-        via: The channel, for the audit of decisions.
+        user: The acting user, as `user:NAME`.
+        via: The channel, for the audit trail of decisions.
     """
 
     def __init__(self, host: Host, user: str, via: str) -> None:
@@ -46,9 +46,9 @@ class Decider(Reader):
     def decide(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
         """Decide on an approval, or answer a question (`retry`, `result` with `value`, `fail`).
 
-        The decision is recorded first; then the execution continues in this process, unless another
-        one holds it. Repeating the same decision is fine; a different one is a `Conflict` that says
-        who decided what and when.
+        The decision is recorded first. The execution then continues in this process, unless another
+        process holds it. Repeating the same decision has no effect. A different one raises a
+        `Conflict` with the recorded choice, its user and its time.
 
         Args:
             wait: Id of the wait, or an unambiguous prefix of it.
@@ -69,7 +69,7 @@ class Decider(Reader):
         return decision._replace(result=result)
 
     def approve(self, wait: str, **answer: Unpack[Answering]) -> Decision:
-        """Decide with the choice that counts as approval; like `decide`."""
+        """Decide with the choice that counts as approval. See `decide`."""
         return self.decide(wait, self._choice_of(wait, "approve"), **answer)
 
     async def approve_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
@@ -77,7 +77,7 @@ class Decider(Reader):
         return await self.decide_async(wait, self._choice_of(wait, "approve"), **answer)
 
     def reject(self, wait: str, **answer: Unpack[Answering]) -> Decision:
-        """Decide with the choice that counts as rejection; like `decide`."""
+        """Decide with the choice that counts as rejection. See `decide`."""
         return self.decide(wait, self._choice_of(wait, "reject"), **answer)
 
     async def reject_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
@@ -85,7 +85,7 @@ class Decider(Reader):
         return await self.decide_async(wait, self._choice_of(wait, "reject"), **answer)
 
     def respond(self, wait: str, value: Any, /, **answer: Unpack[Answering]) -> Decision:
-        """Give the result of a call that waits for approval; the call is not made. Like `decide`.
+        """Supply the result of a call that waits for approval, instead of making it. See `decide`.
 
         Args:
             wait: Id of the wait, or an unambiguous prefix of it.
@@ -104,15 +104,15 @@ class Decider(Reader):
         return await self.decide_async(wait, "respond", **{**answer, "value": value})
 
     def continue_with(self, wait: str, answer: Mapping[str, Any]) -> Decision:
-        """Answer an approval in the form that approval handlers use.
+        """Answer an approval in the format that approval handlers use.
 
         Args:
-            wait: Id of the wait, or an unambiguous prefix of it; for a handler, the id of its
+            wait: Id of the wait, or an unambiguous prefix of it. A handler passes the id of its
                 question.
             answer: `{"approved": True}` or `{"approved": False}`, optionally with a `reason`.
 
         Returns:
-            The decision that counts; see `approve` and `reject`.
+            The decision that counts. See `approve` and `reject`.
         """
         choice, details = self._read_answer(wait, answer)
         return self.decide(wait, choice, **details)
@@ -129,30 +129,32 @@ class Decider(Reader):
         authority: ToolAuthority,
         refused: Callable[[FlowEngineError], None] | None = None,
     ) -> Iterator[None]:
-        """Ask an authority about the calls of one execution, in place of the engine's.
+        """Consult an authority about the calls of one execution, instead of the engine's.
 
-        It is asked while the execution is driven within the block, when people would be.
+        It is consulted while the execution is driven within the block, whenever a call requires
+        approval.
 
         Args:
-            execution: Full id; there may be no such execution yet.
+            execution: Full id. The execution need not exist yet.
             authority: As `tool_authority` of the engine.
-            refused: Is told why a decision of the authority does not count. The question is left to
-                people then.
+            refused: Receives the error that explains why a decision of the authority does not
+                count. The question is then left to human approvers.
         """
         self._host.ask_about_call = self._consultant.ask
         with self._consultant.asking(execution, authority, refused or (lambda error: None)):
             yield
 
     async def consult_async(self, wait: str) -> ExecutionResult | None:
-        """Ask the authority about an open question of an execution that is not driven.
+        """Consult the authority about an open question of an execution that is not being driven.
 
-        A process that resumes an execution is not asked by itself what an earlier one was asked.
+        A process that resumes an execution does not consult its authority about questions that an
+        earlier process opened.
 
         Args:
             wait: Id of the question, or an unambiguous prefix of it.
 
         Returns:
-            The state of the execution after the decision; None: the authority has made none, or
+            The state of the execution after the decision. None if the authority made none, or if
             another process drives the execution.
         """
         found = self._host.store.wait(self._host.store.find_wait(wait))
@@ -161,10 +163,10 @@ class Decider(Reader):
         return await self._driving.go_on_async(found.execution)
 
     def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
-        """Claim an approval that has `claim: true`: from then on nobody else can decide it.
+        """Claim an approval that has `claim: true`. Only the claiming user can then decide it.
 
-        It is on disk when this returns. If two users claim it at the same time, the first gets it,
-        and the other gets a `Conflict`. Claiming it again is fine.
+        The claim is on disk when this returns. If two users claim it at the same time, the second
+        receives a `Conflict`. Claiming it again has no effect.
 
         Args:
             wait: Id of the wait, or an unambiguous prefix of it.
@@ -176,7 +178,7 @@ class Decider(Reader):
         return self._hand_over(wait, "claimed", by)
 
     def release(self, wait: str, *, by: str | None = None) -> WaitInfo:
-        """Release a claimed approval; only the user who claimed it may. Like `claim`."""
+        """Release a claimed approval. Only the user who claimed it may do so. See `claim`."""
         return self._hand_over(wait, "released", by)
 
     def delegate(
@@ -189,7 +191,7 @@ class Decider(Reader):
         Args:
             wait: Id of the wait, or an unambiguous prefix of it.
             to: The other user, as `user:NAME`.
-            comment: The reason; stored with it.
+            comment: The reason, stored with the delegation.
             by: The user who delegates it. Default: the engine's user.
 
         Returns:
@@ -198,14 +200,14 @@ class Decider(Reader):
         return self._hand_over(wait, "delegated", by, to=to, comment=comment)
 
     def grants(self, execution: str | None = None) -> list[GrantInfo]:
-        """Return the grants that hold for an execution, with how often each was used.
+        """Return the grants that apply to an execution, with the number of uses of each.
 
         Args:
             execution: Its id, or an unambiguous prefix of it. Default: the grants for all
                 executions of a flow, of all flows.
 
         Returns:
-            Those of the execution, then those of its flow, both oldest first.
+            The grants of the execution, then those of its flow, both oldest first.
         """
         from flowengine.engines.people.grants import grants_of
 
@@ -213,11 +215,11 @@ class Decider(Reader):
         return grants_of(self._host, full)
 
     def revoke(self, grant: str, *, by: str | None = None) -> GrantInfo:
-        """End a grant: the next call asks again, and so does one that has not begun yet.
+        """Revoke a grant. Later calls, and calls that have not begun yet, require approval again.
 
         Args:
             grant: Its id, or an unambiguous prefix of it.
-            by: The user who ends it, as `user:NAME`. Default: the engine's user.
+            by: The user who revokes it, as `user:NAME`. Default: the engine's user.
 
         Returns:
             The grant afterwards.
@@ -226,7 +228,7 @@ class Decider(Reader):
 
         return revoke(self._host, grant, self._who(by))
 
-    # Inside
+    # Internals
 
     @cached_property
     def _consultant(self) -> Consultant:
@@ -238,7 +240,7 @@ class Decider(Reader):
         """Return the actor, for the history.
 
         Raises:
-            NotAllowed: Acting for somebody else, which the host's settings forbid.
+            NotAllowed: The host's settings forbid acting on behalf of another user.
         """
         if by in (None, self.user):
             return Actor(self.user, self._via)

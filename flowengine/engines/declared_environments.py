@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
 
 _SECTIONS = frozenset({"flowengine", "id", "imports", "inputs", "secrets", "environments"})
-"""What a declaration of an environment may refer to."""
+"""Sections that a declaration of an environment may refer to."""
 _USE = ""
-"""No input has this name."""
+"""A name that no input has."""
 
 
 class DeclaredEnvironments:
     """The environments of a flow file.
 
     Raises:
-        FlowFileError: It cannot be read.
-        NotFound: There is no such file.
+        FlowFileError: The file cannot be read.
+        NotFound: The file does not exist.
     """
 
     def __init__(self, path: str) -> None:
@@ -43,7 +43,7 @@ class DeclaredEnvironments:
         return _map(self._data.get("inputs"))
 
     def args(self, name: str) -> Mapping[str, Any]:
-        """Return what an environment takes: name → JSON Schema."""
+        """Return the arguments of an environment: name → JSON Schema."""
         return _map(_map(self._declaration(name).get("args")).get("properties"))
 
     def of_kind(self, kind: str) -> list[str]:
@@ -56,14 +56,14 @@ class DeclaredEnvironments:
 
         Args:
             kind: The kind that it must have.
-            name: The given name; None: the only one of this kind.
+            name: The requested name. None: the only environment of this kind.
 
         Returns:
             The name.
 
         Raises:
-            NotFound: There is none.
-            UsageError: It is of another kind, or none was named and there are several.
+            NotFound: No environment matches.
+            UsageError: It is of another kind, or no name is given and there are several.
         """
         fitting = self.of_kind(kind)
         known = f"environments of kind '{kind}' there: {', '.join(fitting) or 'none'}"
@@ -91,16 +91,16 @@ class DeclaredEnvironments:
         Args:
             name: Name of the environment.
             args: Its arguments.
-            inputs: The inputs that it names.
+            inputs: The inputs that it refers to.
             owner: Its owner, in the scope `execution`.
-            manager: The manager; mounted folders are declared to it.
+            manager: The manager, which registers the mounted directories.
 
         Returns:
             The spec.
 
         Raises:
             FlowFileError: The declaration has errors.
-            InputError: It refers to an input that is not given.
+            InputError: It refers to a missing input.
         """
         from flowengine.engines.environments.specs import spec_of
         from flowengine.engines.executions.linked_flows import LinkedFlow
@@ -132,7 +132,7 @@ class DeclaredEnvironments:
         return DeclaredEnvironments(str(beside))._declaration(inner) if beside.is_file() else {}
 
     def _given(self, flow: Any, inputs: Mapping[str, Plain]) -> dict[str, Plain]:
-        """Return inputs with the defaults that are constants."""
+        """Return the inputs, completed with constant defaults."""
         schemas = flow.get("inputs", {})
         unknown = next((name for name in inputs if name not in schemas), None)
         if unknown is not None:

@@ -1,11 +1,11 @@
-"""The public engine: everything that the command line does, for Python, sync and async.
+"""The public engine: the operations of the command line as a Python API, sync and async.
 
     with Engine() as engine:
         result = engine.run(engine.load("hello.yaml"), {"name": "Ada"})
 
-Calls that may drive an execution come twice: `run` for plain code, `run_async` for code on an event
-loop. Calls that only read or write the store (`show`, `executions`, `waits`, `events`, ...) are
-short and come once; use them from both.
+Methods that may drive an execution exist in two variants: `run` for plain code and `run_async` for
+code on an event loop. Methods that only read or write the store (`show`, `executions`, `waits`,
+`events`, ...) are short and exist once. Call them from both.
 """
 
 from __future__ import annotations
@@ -40,34 +40,36 @@ if TYPE_CHECKING:
 
 
 class Engine(Operator):
-    """Runs flows durably in this process; no other process is needed.
+    """Runs flows durably in this process, without any other process.
 
     A sync and async context manager: `with Engine() as engine`, `async with Engine() as engine`.
-    Leaving it stops what still runs - the processes and tasks of running steps are ended, the
-    executions are saved and can be resumed - and closes the store.
+    Leaving it stops all running steps: their processes and tasks are ended, and their executions
+    are saved and can be resumed. Then the store is closed.
 
     Args:
-        store: Folder of the store (created if missing), an open `JournalStore`, or None for one in
-            memory. Default: `$FLOWENGINE_STORE`, otherwise the nearest `.flowengine`: in the
-            current folder or one above it. If there is none, it is created in the current folder.
-            `temporal://HOST:PORT/NAMESPACE`: in Temporal, where workers drive the executions.
-        durability: What a commit survives: `power` (a power cut), `process` (a killed process),
-            `none`. Default: the host's settings, otherwise `power`.
-        workdir: Working folder of the file tools for executions that start here, whoever resumes
-            them. Default: the current one.
-        user: Who acts, as `user:NAME`. Default: the system's user of this process. A service passes
-            the user whose credentials it has checked.
-        via: The channel, for the audit of decisions: `python`, `cli`, ...
-        tool_authority: Asked about a call when people are: it approves, edits, rejects, responds or
-            defers to them, in the name of `user`. `CallbackAuthority(function)` of
-            `flowengine.tool_environment` asks a function. Default: only people are asked.
-        stay: How long `run` and similar calls stay for a wait for time, in seconds. They always
-            stay for pauses of `retry` and `loop.every`.
-        ttl: Seconds after which an execution whose owner shows no sign of life may be taken over.
+        store: Directory of the store (created if missing), an open `JournalStore`, or None for a
+            store in memory. Default: `$FLOWENGINE_STORE`, otherwise the nearest `.flowengine` in
+            the current directory or one above it. If there is none, it is created in the current
+            directory. `temporal://HOST:PORT/NAMESPACE`: a Temporal namespace, where workers drive
+            the executions.
+        durability: The failure that a commit survives: `power` (a power cut), `process` (a killed
+            process), `none`. Default: the host's settings, otherwise `power`.
+        workdir: Working directory of the file tools for executions started by this engine, also
+            when another process resumes them. Default: the current directory.
+        user: The acting user, as `user:NAME`. Default: the system user of this process. A service
+            passes the user whose credentials it has checked.
+        via: The channel, for the audit trail of decisions: `python`, `cli`, ...
+        tool_authority: Consulted about each call that requires approval. It approves, edits,
+            rejects, responds or defers to human approvers, on behalf of `user`.
+            `CallbackAuthority(function)` of `flowengine.tool_environment` calls a function.
+            Default: only human approvers decide.
+        stay: Seconds for which `run` and similar calls stay to wait for a timer. They always stay
+            for the pauses of `retry` and `loop.every`.
+        ttl: Seconds without a heartbeat after which another process may take over an execution.
         runtime_resources: Objects for the steps of all executions, by name, in addition to the
-            environments that a flow declares; `run` takes those of one execution. They belong to
-            the caller: the engine neither checks nor closes them. One with the name of an
-            environment is a `UsageError` before anything starts.
+            environments that a flow declares. `run` accepts objects for a single execution. They
+            belong to the caller: the engine does not check or close them. An object with the name
+            of an environment raises a `UsageError` before anything starts.
         clock: Returns the time.
         ids: Creates ids.
     """
@@ -132,7 +134,7 @@ class Engine(Operator):
         from flowengine.sdk.threads import on_thread
 
         await self._driving.close()
-        await on_thread(self._host.close_environments)  # it waits until everything is closed
+        await on_thread(self._host.close_environments)  # blocks until everything is closed
         self.close()
 
     @property
@@ -141,21 +143,21 @@ class Engine(Operator):
         return self._host.environments.manager
 
     def close(self) -> None:
-        """Release all leases and close the store; a second call does nothing."""
+        """Release all leases and close the store. A second call has no effect."""
         self._host.close()
         self._end_traces()
 
     def leave(self) -> None:
-        """Release all leases, and leave the store open, for a process that ends at once.
+        """Release all leases and leave the store open, for a process that exits immediately.
 
-        Closing would copy the store's log into its database, which costs two syncs. Whoever fills
-        the log does that.
+        Closing would checkpoint the write-ahead log of the store, which costs two syncs. The
+        process that fills the log does that instead.
         """
         self._host.close(store=False)
         self._end_traces()
 
     def _begin_traces(self) -> Callable[[], None]:
-        """Export traces if environment variables name a destination, and return what ends it."""
+        """Export traces if environment variables name a destination. Return a stop function."""
         if any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
             from flowengine.telemetry.export import export_if_wanted
 
@@ -165,9 +167,9 @@ class Engine(Operator):
     # Flows
 
     def load(self, flow: Flow | str | PathLike[str]) -> LoadedFlow:
-        """Read, check and compile a flow; for an unchanged file it comes from the store's cache.
+        """Read, check and compile a flow. An unchanged file is loaded from the store's cache.
 
-        One with errors raises a `FlowFileError` with all of them.
+        A flow with errors raises a `FlowFileError` that contains all of them.
 
         Args:
             flow: The path of its file, or a flow built in Python.
@@ -193,17 +195,18 @@ class Engine(Operator):
 
         Args:
             flow: A flow built in Python or returned by `load`, or the path of a file.
-            inputs: Name → value; those with a default may be left out.
-            id: Its id. The same id with the same flow and inputs continues the existing execution;
-                with another flow or other inputs it is a `Conflict`.
+            inputs: Name → value. Inputs with a default are optional.
+            id: Its id. The same id with the same flow and inputs continues the existing execution.
+                With another flow or other inputs it raises a `Conflict`.
             labels: Labels to filter lists by.
-            execution_environments: Specs of environments that this execution gets in addition to
-                those that its flow declares: `{"kind": "python", "resource_key": "sandbox"}`.
-                Functions find them in `runtime_resources`. They are stored with the execution,
-                whoever resumes it.
+            execution_environments: Specs of environments for this execution, in addition to those
+                that its flow declares: `{"kind": "python", "resource_key": "sandbox"}`. Functions
+                find them in `runtime_resources`. The specs are stored with the execution, so any
+                process can resume it.
             runtime_resources: Objects for its steps, by name, in addition to those of the engine.
                 They belong to the caller: the engine does not check, save or close them. This
-                engine keeps them until the execution has ended; another one needs them at `resume`.
+                engine keeps them until the execution has ended. Another engine must receive them in
+                `resume`.
 
         Returns:
             The state of the execution.
@@ -223,7 +226,7 @@ class Engine(Operator):
         execution_environments: Sequence[Mapping[str, Any]] = (),
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> ExecutionResult:
-        """Like `run`, on the running event loop; concurrent calls share commits."""
+        """Like `run`, on the running event loop. Concurrent calls share commits."""
         starting = self._starting(
             flow, inputs, id, labels, execution_environments, runtime_resources
         )
@@ -239,13 +242,13 @@ class Engine(Operator):
         execution_environments: Sequence[Mapping[str, Any]] = (),
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> str:
-        """Record a new execution without driving it; `resume` starts it, in any process.
+        """Record a new execution without driving it. Any process can start it with `resume`.
 
         Args:
             flow: A flow built in Python or returned by `load`, or the path of a file.
             inputs: Name → value.
-            id: Its id. The same id with the same flow and inputs changes nothing; with others it is
-                a `Conflict`.
+            id: Its id. The same id with the same flow and inputs has no effect. With others it
+                raises a `Conflict`.
             labels: Labels to filter lists by.
             execution_environments: As for `run`.
             runtime_resources: As for `run`.
@@ -271,11 +274,15 @@ class Engine(Operator):
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
-            on_crash: `retry` or `fail` answers all questions about uncertain steps at once.
-            runtime_resources: As for `run`; needed if another process provided them.
+            on_crash: `retry` or `fail` answers all open questions about attempts with an unknown
+                outcome.
+            runtime_resources: As for `run`. Required if another process provided them.
 
         Returns:
-            The state of the execution. `Conflict` if another process holds it.
+            The state of the execution.
+
+        Raises:
+            Conflict: Another process holds it.
         """
         result = self._driving.drive(self._driving.loaded(execution, runtime_resources))
         while on_crash and self._answer_questions(result, on_crash):
@@ -289,7 +296,7 @@ class Engine(Operator):
         on_crash: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> ExecutionResult:
-        """Like `resume`, on the running event loop; one that is already driven here is awaited."""
+        """Like `resume`, on the running event loop. An execution already driven here is awaited."""
         loaded = self._driving.loaded(execution, runtime_resources)
         result = await self._driving.drive_async(loaded)
         while on_crash and self._answer_questions(result, on_crash):
@@ -308,22 +315,22 @@ class Engine(Operator):
         flow: LoadedFlow | str | PathLike[str] | None = None,
         resume: bool = True,
     ) -> Sent:
-        """Send a signal to an execution, or to the open one that has the key.
+        """Send a signal to an execution, or to the open execution that has the key.
 
-        If none has the key, the signal starts an execution of the registered flow that lists it in
-        `start`. The signal is stored first; then the execution continues here, unless another
-        process holds it.
+        If no open execution has the key, the signal starts an execution of the registered flow that
+        lists it in `start`. The signal is stored first. The execution then continues here, unless
+        another process holds it.
 
         Args:
             name: Name of a signal that the flow declares.
-            data: Its data; must match the declared schema.
+            data: Its data. Must match the declared schema.
             execution: Id of the execution, or an unambiguous prefix of it.
-            key: The key; instead of `execution`.
-            id: Id of the message. The same signal with the same id and data is not stored again;
-                with other data it is a `Conflict`.
+            key: The key, instead of `execution`.
+            id: Id of the message, which makes sending idempotent. The same signal with the same id
+                and data is not stored again. With other data it raises a `Conflict`.
             by: The sender, as `user:NAME`. Default: the engine's user.
             flow: A flow, or the path of its file, that starts an execution if no open one has the
-                key; it is registered first. Default: the registered flow that starts on the signal.
+                key. It is registered first. Default: the registered flow that starts on the signal.
             resume: Resume the execution.
 
         Returns:
@@ -361,14 +368,14 @@ class Engine(Operator):
             flow: A flow, or the path of its file.
 
         Returns:
-            The signals that start an execution if no open one has the message's key; empty if the
+            The signals that start an execution if no open one has the message's key. Empty if the
             flow has no `start`.
         """
         from flowengine.engines.messages.signals import register
 
         return register(self._host, as_loaded(self._host.store, flow))
 
-    # Inside
+    # Internals
 
     def _answer_questions(self, result: ExecutionResult, choice: str) -> bool:
         from flowengine.engines.people.answering import answer_questions

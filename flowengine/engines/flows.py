@@ -25,17 +25,17 @@ _AT_LAST = " (if no sandbox starts)"
 
 
 class LoadedFlow(NamedTuple):
-    """A checked and compiled flow, ready to run; holds plain data only."""
+    """A checked and compiled flow, ready to run. Contains only plain data."""
 
     compiled: CompiledFlow
     form: str
-    """What names it in a store; see `form_hash`."""
+    """The hash by which a store identifies it. See `form_hash`."""
     warnings: list[dict[str, Any]] = []  # noqa: RUF012 - never mutated
     """The warnings of the check: `{file, line, column, code, message, hint}` each."""
 
     @property
     def hash(self) -> str:
-        """Return the structural hash: the same for files that mean the same."""
+        """Return the structural hash, which is the same for files with the same meaning."""
         from flowengine.flow.structural_hash import structural_hash
 
         return structural_hash(self.compiled)
@@ -52,22 +52,22 @@ class LoadedFlow(NamedTuple):
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Return the declared inputs: name → JSON Schema; those without `default` are required."""
+        """Return the declared inputs: name → JSON Schema. Inputs without `default` are required."""
         return self.compiled.get("inputs", {})
 
     @property
     def host_steps(self) -> list[str]:
         """Return the ids of the steps that run programs on this host as the user, each once.
 
-        Either they say `in: host`, or an environment of theirs says `provider: host`. What models
-        write is in `host_agents`, MCP servers are in `host_servers`.
+        Such steps declare `in: host`, or use an environment with `provider: host`. Tools that
+        execute model-written code are in `host_agents`, MCP servers are in `host_servers`.
         """
         steps = (step for step in self.compiled["steps"] if "caller" not in step)
         return list(dict.fromkeys(step["id"] for step in steps if _is_on_host(step)))
 
     @property
     def host_agents(self) -> dict[str, list[str]]:
-        """Return agents → tools that run what their models write on this host, as the user."""
+        """Return agents → their tools that run model-written code on this host, as the user."""
         found: dict[str, dict[str, None]] = {}
         for step in self.compiled["steps"]:
             if "caller" in step and _is_on_host(step):
@@ -76,7 +76,7 @@ class LoadedFlow(NamedTuple):
 
     @property
     def host_servers(self) -> dict[str, bool]:
-        """Return the MCP servers that run on this host, and whether only if no sandbox starts."""
+        """Return MCP servers on this host → whether they run here only if no sandbox starts."""
         from flowengine.kernel.graph import environment_uses
 
         found: dict[str, bool] = {}
@@ -86,7 +86,7 @@ class LoadedFlow(NamedTuple):
 
     @property
     def reducers(self) -> list[str]:
-        """Return the Python functions that reduce state, as `module:function`, each once."""
+        """Return the Python functions used as state reducers, as `module:function`, each once."""
         flows = [self.compiled, *self.compiled.get("flows", ())]
         reducers = [
             spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()
@@ -97,7 +97,7 @@ class LoadedFlow(NamedTuple):
 
     @property
     def on_host(self) -> str:
-        """Return what runs on this host as the user, in words; empty: nothing."""
+        """Describe everything that runs on this host as the user. Empty: nothing."""
         with Sound(f"flow {self.form}"):
             return self._on_host()
 
@@ -112,44 +112,52 @@ class LoadedFlow(NamedTuple):
     def to_networkx(self) -> MultiDiGraph[str]:
         """Return the compiled graph as a new `networkx.MultiDiGraph`, for analysis and export.
 
-        A node is a step, named by its id; `FLOW:ID` in a subflow. Each scope (the flow, a group, a
-        `finally`) also has `SCOPE/start` and `SCOPE/end`, for the flow itself `/start` and `/end`.
-        Attributes are strings, numbers and booleans; those that do not apply are absent.
+        A node is a step, named by its id, or `FLOW:ID` in a subflow. Each scope (the flow, a group,
+        a `finally`) also has `SCOPE/start` and `SCOPE/end`. For the flow itself these are `/start`
+        and `/end`. Attributes are strings, numbers and booleans. Attributes that do not apply are
+        absent.
 
         Attributes of every node:
             type: `step`, `start`, `end`, `finally`, or `undo` for a compensation.
-            scope: The node that contains it; empty: directly in a flow.
+            scope: The node that contains it. Empty: directly in a flow.
             flow: Id of the flow.
 
         Attributes of a step and of a compensation:
-            step, title, kind, tool, effect: As in the file; `kind` is `none`, `http`, `wait`, ….
+            step, title, kind, tool, effect: As in the file. `kind` is `none`, `http`, `wait`, ….
             runs: Id of the flow that it runs.
             join, need, split: How tokens meet (`each`, `all`, `active`, `count`) and leave (`one`,
                 `all`, `first`, `outcome`).
-            when, timeout, deadline: Text; expressions as they are written.
+            when, timeout, deadline: Text. Expressions appear as written.
             map, loop, lock: True.
-            plumbing: True of a step that only holds a generated flow together.
+            plumbing: True for a connecting step of a generated flow.
             attempts: Maximum number of attempts, if more than one.
-            line, column: In the flow's file; absent for steps of other flows.
+            line, column: In the flow's file. Absent for steps of other flows.
 
         Attributes of an edge:
-            type: `next`; `error`, from a step or the start of a flow to where a handler leads;
-                `enter`, from a step to the start of the group or flow that it runs; `begin`, to the
-                start of a flow that it starts as a separate execution; `trigger`, from the start of
-                a flow; `finally`, from an end; `undo`; `cancel`, to what a step cancels. Tokens
-                move along `next`, `error`, `enter`, `trigger` and `finally`.
+            type: The type of the edge. Tokens move along `next`, `error`, `enter`, `trigger` and
+                `finally`.
+
+                - `next`: to the next step
+                - `error`: from a step or the start of a flow to the target of an error handler
+                - `enter`: from a step to the start of the group or flow that it runs
+                - `begin`: to the start of a flow that it starts as a separate execution
+                - `trigger`: from the start of a flow
+                - `finally`: from an end
+                - `undo`: to a compensation
+                - `cancel`: to the target that a step cancels
             when, outcome, otherwise: When the edge is taken: on a condition, an outcome, or
                 otherwise.
-            errors: Types of errors, separated by spaces; absent: any.
-            compensate: True: what succeeded is undone first.
-            end_all: True: the whole scope ends.
-            signals, state: What a trigger waits for: signals, separated by spaces, or a state key.
+            errors: Types of errors, separated by spaces. Absent: any.
+            compensate: True if successful steps are compensated first.
+            end_all: True if the whole scope ends.
+            signals, state: The condition of a trigger: signals, separated by spaces, or a state
+                key.
 
         Attributes of the graph:
             id, version, title, hash: Of the flow.
 
         Returns:
-            The graph; changing it changes nothing else.
+            The graph. Changing it changes nothing else.
         """
         from flowengine.flow.export.networkx_graph import networkx_graph
 
@@ -165,7 +173,10 @@ def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:
         flow: The path of its file, or a flow built in Python.
 
     Returns:
-        The flow. One with errors raises a `FlowFileError` with all of them.
+        The flow.
+
+    Raises:
+        FlowFileError: The flow has errors. Contains all of them.
     """
     return _compile(flow)[0]
 
@@ -177,7 +188,7 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
         flow: The path of its file, or a flow built in Python.
 
     Returns:
-        All errors and warnings, in file order; empty for a valid flow.
+        All errors and warnings, in file order. Empty for a valid flow.
     """
     if isinstance(flow, str | PathLike):
         from flowengine.flow.compile import check_file
@@ -199,7 +210,7 @@ def load_cached(store: FlowPort, path: str) -> LoadedFlow:
         path: The flow file.
 
     Returns:
-        The flow; compiled and cached if it was missing.
+        The flow, compiled and cached if it was missing.
     """
     check_path("the path", os.path.abspath(path))
     key = f"{os.path.abspath(path)}\n{compiler()}"
@@ -218,7 +229,7 @@ def load_cached(store: FlowPort, path: str) -> LoadedFlow:
 
 
 def as_loaded(store: FlowPort, flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
-    """Return a flow as the engine runs it; for an unchanged file it comes from the store."""
+    """Return a flow as the engine runs it. Unchanged files are loaded from the store's cache."""
     if isinstance(flow, LoadedFlow):
         return flow
     return load_cached(store, fspath(flow)) if isinstance(flow, str | PathLike) else load(flow)
@@ -249,7 +260,7 @@ def _is_on_host(step: StepSpec) -> bool:
 
 
 def _is_on_host_at_last(step: StepSpec) -> bool:
-    """Return whether a step that may run programs on this host does so for want of a sandbox."""
+    """Return whether a step runs programs on this host only because no sandbox starts."""
     if (step.get("task") or {}).get("in") == "host":
         return False
     from flowengine.kernel.graph import environment_uses

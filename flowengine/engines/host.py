@@ -1,4 +1,4 @@
-"""What all executions of one engine share: store, clock, ids, lease, settings, subscribers."""
+"""The context shared by all executions of one engine: store, clock, ids, lease, subscribers, …."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Host:
     """The context that executions share in one engine.
 
     Args:
-        store: Where executions live.
+        store: Contains the executions.
         clock: Returns the time.
         ids: Creates ids.
-        settings: Of this host.
-        workdir: Folder that the file tools work below; absolute.
-        stay: How long to stay for waits for time, in milliseconds.
-        ttl: Milliseconds after which the leases of a silent owner are free.
-        resources: Objects for the steps of all executions; they belong to the caller and are not
+        settings: Settings of this host.
+        workdir: Working directory of the file tools, absolute.
+        stay: How long to stay to wait for a timer, in milliseconds.
+        ttl: Milliseconds without a heartbeat after which the leases of an owner are free.
+        resources: Objects for the steps of all executions. They belong to the caller and are not
             managed.
-        policies: The rules of this host.
+        policies: The policies of this host.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Host:
     ) -> None:
         self.store: Store = store
         self.journals: JournalPort = store
-        """For what drives executions, and nobody else."""
+        """Only for code that drives executions."""
         self.policies = policies or PolicyFiles([])
         self.clock = clock
         self.ids = ids
@@ -83,25 +83,27 @@ class Host:
         self.workdir = workdir
         self.resources = dict(resources or {})
         self._brought: dict[str, dict[str, Any]] = {}
-        """Execution → the objects that the caller provided for it, until it has ended."""
+        """Execution → the objects that the caller provided for it, until the execution has
+        ended."""
         self.stay = stay
         self.keeper = Keeper(store, ttl)
         self.flows = LinkedFlows(store)
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
-        """Told of environments that could not be closed: of which execution, and what."""
+        """Called with the id of an execution and its environments that could not be closed."""
         self._environments: Environments | None = None
         self._making = allocate_lock()
         self.subscribers: list[Callable[[Update], None]] = []
         self.followers: list[Callable[[Update], None]] = []
-        """The subscribers that also get output and replies as they arrive."""
+        """The subscribers that also receive output and replies as they arrive."""
         self.woken: dict[str, bool] = {}
-        """Executions to which others have sent something, to be resumed."""
+        """Executions that received a message and must be resumed."""
         self.ask_about_call: Callable[[str, Mapping[str, Any]], Awaitable[bool]] | None = None
-        """Asks a program about a call, by id and record of the question, before people answer."""
+        """Asks a program about a call, by id and record of the question, before an approver
+        answers."""
         self._closed = False
 
     def close(self, *, store: bool = True) -> None:
-        """Release everything that it holds; a second call does nothing.
+        """Release all held resources. A second call has no effect.
 
         Args:
             store: Close the store too.
@@ -120,7 +122,7 @@ class Host:
 
     @property
     def environments(self) -> Environments:
-        """Those of its executions; made when they are first asked for, by whichever thread."""
+        """The environments of its executions, created on first use from any thread."""
         if self._environments is None:
             with self._making:
                 if self._environments is None:
@@ -134,7 +136,7 @@ class Host:
         return has_own or (found is not None and found.has_any(context.id))
 
     def is_open(self, run: Run, execution: Execution) -> bool:
-        """Return whether an attempt may begin unseen: there are no rules, and nobody was asked."""
+        """Return whether an attempt may begin unchecked: it has no rules and no approval."""
         if run.approved is not None or run.step in execution.linked.ruled:
             return False
         if execution.outer is not None:
@@ -142,7 +144,7 @@ class Host:
         return not self.policies.there()
 
     def may_consult(self) -> bool:
-        """Return whether anybody in this process has to hear of a question, or may answer it."""
+        """Return whether this process reacts to a question, or may answer it."""
         from flowengine.policy_approval import configured
 
         found = self._environments
@@ -173,10 +175,10 @@ class Host:
         self.tell(Update(execution, "environment", data))
 
     def _may_go_on(self, execution: str) -> bool:
-        """Return whether an execution exists and is open; its workspaces are then kept.
+        """Return whether an execution exists and is open. Its workspaces are then kept.
 
-        They are also kept if the store cannot tell, because it is locked or closed. (Workspaces are
-        swept on a separate thread.)
+        They are also kept if the store is locked or closed and therefore cannot be queried. (A
+        separate thread removes workspaces.)
         """
         if self._closed:
             return True
@@ -206,7 +208,7 @@ class Host:
         return self.resources if brought is None else {**self.resources, **brought}
 
     def execution(self, id: str, linked: LinkedFlow, epoch: int) -> Execution:
-        """Return a new object with what the steps of an execution may know."""
+        """Return a new execution object, with the context that its steps can access."""
         compiled = linked.compiled
         version = compiled.get("version", "")
         artifacts = KeptFiles(self.store, id)
@@ -229,7 +231,7 @@ class Host:
 
         Args:
             id: Full id.
-            epoch: Epoch of its lease; 0: read only.
+            epoch: Epoch of its lease. 0: read only.
         """
         loaded = self.store.load(id)
         found = self.execution(id, self.flows.by_hash(loaded.record.hash), epoch)
@@ -237,14 +239,14 @@ class Host:
         return found
 
     def tell(self, update: Update) -> None:
-        """Notify subscribers; one that fails stops neither the others nor the execution."""
+        """Notify subscribers. A failing subscriber affects no other subscriber and no execution."""
         with unheard():
             for subscriber in list(self.subscribers):
                 with suppress(Exception):
                     subscriber(update)
 
     def follower(self, execution: str, address: str) -> Follower | None:
-        """Return the receiver for what an attempt tells while it runs; None: nobody wants it."""
+        """Return the receiver of an attempt's output and reply parts, if a subscriber wants it."""
         if not self.followers:
             return None
 
@@ -259,7 +261,7 @@ class Host:
         )
 
     def say(self, execution: str, address: str, text: str) -> None:
-        """Show a text that a step prints: to subscribers, otherwise on standard output."""
+        """Show a text that a step prints, to subscribers or otherwise on standard output."""
         if self.subscribers:
             self.tell(Update(execution, "text", {"address": address, "text": text}))
         else:
@@ -269,7 +271,7 @@ class Host:
 def open_store(
     store: str | PathLike[str] | JournalStore | None, durability: Durability
 ) -> JournalStore:
-    """Return a store: the one given, one in a folder, or one in memory."""
+    """Return the given store, one in a directory, or one in memory."""
     if store is None:
         from flowengine.journal.memory.store import MemoryStore
 
@@ -283,10 +285,10 @@ def open_store(
 
 
 def _own_folder(given: str | PathLike[str]) -> str:
-    """Return the folder of a store, which must belong to the user.
+    """Return the directory of a store, which must belong to the user.
 
     Raises:
-        StoreError: It does not, or that cannot be recorded.
+        StoreError: The directory belongs to another user, or ownership cannot be recorded.
     """
     folder, by_name = find_store(given)
     try:
@@ -303,7 +305,7 @@ def _own_folder(given: str | PathLike[str]) -> str:
 
 
 def _folder_of(store: Store) -> str | None:
-    """Return the folder of a store; None for one in memory."""
+    """Return the directory of a store. None for a store in memory."""
     location = getattr(store, "location", None)
     if location in {None, "", "memory", ":memory:"} or remote_store(str(location)):
         return None
@@ -314,8 +316,8 @@ class KeptFiles:
     """The files that the steps of one execution keep.
 
     Args:
-        store: Where they are kept.
-        execution: Whose files they are.
+        store: Stores the files.
+        execution: The execution that owns the files.
     """
 
     __slots__ = ("_execution", "_store")
@@ -334,7 +336,7 @@ class KeptFiles:
         """Return the path of a kept file.
 
         Raises:
-            KeyError: The execution keeps no file of this digest, and was handed none.
+            KeyError: The execution has not kept or been handed a file with this digest.
         """
         from flowengine.errors import NotFound
 

@@ -1,7 +1,7 @@
-"""The rules of one policy file, compiled, as they are asked about calls.
+"""The rules of one policy file, compiled for evaluation on calls.
 
-They are plain data, so that a store can keep them: what compiles them takes longer to load than
-most commands take.
+They are plain data, so that a store can keep them. The compiler takes longer to load than most
+commands take to run.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class HostRules:
             (Calls((str(word), str(glob)), *more), when)
             for (word, glob), *more, when in compiled["rules"]
         ]
-        """Which calls each is about, and the number of its condition."""
+        """The calls that each rule matches, and the number of its condition."""
         self._evaluator = CelEvaluator(compiled["expressions"], name)
 
     def verdict(self, call: Called, names: Mapping[str, Plain]) -> Verdict | None:
-        """Return what the rules say about a call; None: none fits.
+        """Return the verdict of the rules on a call. None: no rule matches.
 
         Args:
             call: The call.
-            names: What conditions see: `args`, without secrets, `calls` and `execution`.
+            names: The variables of conditions: `args`, without secrets, `calls` and `execution`.
         """
         return strictest(
             [in_order(self._fitting(call))],

@@ -1,7 +1,7 @@
-"""What the public API tells, as plain dicts: the documented JSON of the command line.
+"""Data of the public API, as plain dicts: the documented JSON of the command line.
 
-Times are RFC 3339 strings in UTC, ids are strings. Only types need this module; it takes some
-milliseconds to load, so other modules import it for type checking alone.
+Times are RFC 3339 strings in UTC, ids are strings. Only annotations need this module. Other modules
+import it for type checking alone, because loading it takes some milliseconds.
 """
 
 from __future__ import annotations
@@ -16,25 +16,28 @@ if TYPE_CHECKING:
 Status = Literal[
     "recorded", "running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"
 ]
-"""Status of an execution; `succeeded`, `failed` and `cancelled` are final. `interrupted`: it has
-work to do, but no process is running it, for example because its process died. `recorded`: nothing
-of it has begun. `resume` continues both."""
+"""Status of an execution.
+
+`succeeded`, `failed` and `cancelled` are final. `interrupted`: it has work to do, but no process is
+running it, for example because its process died. `recorded`: no step of it has started. `resume`
+continues both.
+"""
 
 
 class FoundInfo(TypedDict):
-    """What an attempt found that it would do."""
+    """The effect that an attempt determined before performing it."""
 
     action: str
-    """What, in a few words."""
+    """The action, in a few words."""
     target: dict[str, Any]
-    """To what."""
+    """The target of the action."""
 
 
 class WaitInfo(TypedDict, total=False):
     """An open or closed wait. Keys that do not apply are absent."""
 
     id: str
-    """Public id; every call accepts an unambiguous prefix of it."""
+    """Public id. Every method accepts an unambiguous prefix of it."""
     execution: str
     flow: str
     kind: str
@@ -42,10 +45,10 @@ class WaitInfo(TypedDict, total=False):
     address: str
     step: str
     chat: bool
-    """It shows an answer of a conversation; what it is answered is the next message."""
+    """Whether it shows a reply of a conversation. The answer to it is the next message."""
     since: str
     due: str
-    """When it ends by time: expiry, timeout, or the awaited time itself."""
+    """When it ends by itself: its expiry, its timeout, or the awaited time."""
     title: str
     body: str
     subject: Any
@@ -54,35 +57,35 @@ class WaitInfo(TypedDict, total=False):
     edit_schema: dict[str, Any]
     """JSON Schema of these fields, to the extent that the flow declares their types."""
     tool: str
-    """Of a call that waits for approval, or of which nobody knows whether it was made: its name;
-    `subject` has the arguments."""
+    """Name of the tool, for a call that waits for approval or whose outcome is unknown. `subject`
+    contains the arguments."""
     version: str
     """Digest of the tool's declaration."""
     digest: str
-    """Digest of what is approved: tool, version, arguments."""
+    """Digest of the approved content: tool, version, arguments."""
     about: dict[str, str]
-    """What led to an agent's call: `user`, the user's newest message; `model`, what the model said
-    with the call. Absent where it is empty."""
+    """The context of an agent's call: `user`, the user's newest message, and `model`, the model's
+    text that accompanied the call. Empty entries are absent."""
     rule: str
-    """Which policy wants it to be asked about."""
+    """The policy that requires the approval."""
     difference: str
-    """What has changed of the tool since the call was approved: a unified diff."""
+    """How the tool has changed since the call was approved, as a unified diff."""
     found: FoundInfo
-    """What the call would do, as it found out right before it did."""
+    """The effect of the call, as determined right before performing it."""
     preview: str
-    """What the call would do, as its tool says: text of others, secrets masked."""
+    """The tool's preview of the effect of the call. Untrusted text, with secrets masked."""
     note: str
-    """Why there is no preview although the tool has one."""
+    """Why the preview that the tool provides is missing."""
     source: str
-    """Digest of the text of the tool when it was asked about."""
+    """Digest of the tool's source text when the approval was requested."""
     required: bool
-    """Whether each call is asked about, whatever was granted."""
+    """Whether each call requires approval, regardless of grants."""
     bound: list[str]
-    """Arguments that the flow fixes; nobody can change them."""
+    """Arguments that the flow fixes. No approver can edit them."""
     returns: dict[str, Any]
-    """JSON Schema of a result that is given with the choice `respond`."""
+    """JSON Schema of a result supplied with the choice `respond`."""
     environment: str
-    """Of an environment that waits for approval: its name."""
+    """Name of an environment that waits for approval."""
     form: dict[str, Any]
     choices: list[dict[str, Any]]
     """`{id, label, counts_as, comment}` each."""
@@ -96,25 +99,25 @@ class WaitInfo(TypedDict, total=False):
     claim: bool
     """Whether it must be claimed before it is decided."""
     claimed_by: str
-    """Who has claimed it; nobody else can decide it then."""
+    """The user who has claimed it. Only this user can decide it."""
     delegate: bool
-    """Whether it may be delegated; absent: yes."""
+    """Whether it may be delegated. Absent: it may."""
     handed: list[dict[str, Any]]
-    """Who claimed, released or delegated it: `{do, by, to, at, via, comment}` each."""
+    """Claims, releases and delegations: `{do, by, to, at, via, comment}` each."""
     ran: str
-    """Of a `question`, whether the attempt acted: `maybe` if it was interrupted; `no` if it has not
-    started because an environment cannot be opened again."""
+    """For a `question`, whether the attempt took effect: `maybe` if it was interrupted, `no` if it
+    never started because an environment could not be reopened."""
     error: ErrorData
-    """Of a `question`: what happened to the environment."""
+    """For a `question`: what happened to the environment."""
     signals: list[dict[str, Any]]
     """`{signal, key}` each: the messages that it accepts."""
     timers: list[dict[str, str]]
     """`{what, due}` each, soonest first: the next `reminder` and `escalation`, and the `expiry`.
-    Only if one execution or one wait is shown."""
+    Present only if a single execution or wait is shown."""
     status: str
     """`pending` or `closed`."""
     decision: dict[str, Any]
-    """`{choice, by, at, via, comment, form, edits, attachments}` of a closed one."""
+    """`{choice, by, at, via, comment, form, edits, attachments}` of a closed wait."""
 
 
 class AttemptInfo(TypedDict, total=False):
@@ -128,7 +131,7 @@ class AttemptInfo(TypedDict, total=False):
     output: Any
     error: ErrorData
     evidence: Evidence
-    """Evidence of why it failed; absent if there is none."""
+    """Evidence of why it failed. Absent if there is none."""
 
 
 class StepInfo(TypedDict, total=False):
@@ -138,11 +141,11 @@ class StepInfo(TypedDict, total=False):
     step: str
     kind: str
     plumbing: bool
-    """It only holds a generated flow together; absent of other steps."""
+    """Whether it is a connecting step of a generated flow. Absent for other steps."""
     summary: str
-    """What its output means, in a line, if its step kind says so."""
+    """The meaning of its output in one line, if its step kind provides one."""
     status: str
-    """Of a call of a model, also `rejected`, `expired` and `refused`: it was not made."""
+    """For a model's tool call, also `rejected`, `expired` and `refused`: the call was not made."""
     outcome: str | None
     attempts: int
     started_at: str
@@ -151,34 +154,35 @@ class StepInfo(TypedDict, total=False):
     output: Any
     error: ErrorData | None
     tries: list[AttemptInfo]
-    """Each attempt; only if one step was requested."""
+    """Each attempt. Present only if one step was requested."""
     decision: dict[str, Any]
-    """Of an approval: what was decided, by whom, when and through which channel."""
+    """For an approval: the decision, its user, its time and its channel."""
     earlier_decisions: list[dict[str, Any]]
-    """The same of those before it: votes, the approval of a call that a crash left uncertain."""
+    """Earlier decisions in the same format: votes, and the approval of a call whose outcome became
+    unknown in a crash."""
 
 
 class BudgetInfo(TypedDict, total=False):
-    """What a running flow may use, and what it has used. Keys that do not apply are absent."""
+    """The budget of a running flow, and the amounts used. Keys that do not apply are absent."""
 
     address: str
-    """Address of the step that runs the flow; empty: the execution's own."""
+    """Address of the step that runs the flow. Empty: the flow of the execution itself."""
     flow: str
     then: str
     """`stop` or `ask`."""
     tool_calls: dict[str, int]
-    """`{used, running, limit}`; running calls count as used."""
+    """`{used, running, limit}`. Running calls count as used."""
     tokens: dict[str, int]
-    """`{used, running, estimated, limit}`: what running calls may use at most is part of what is
-    used; estimated is what nobody knows of calls that were cut off."""
+    """`{used, running, estimated, limit}`. `used` includes the maximum that running calls may use.
+    `estimated` is the part for interrupted calls, whose actual use is unknown."""
     cost_usd: dict[str, float]
-    """The same in US dollars."""
+    """The same amounts in US dollars."""
     wall_time: dict[str, str]
     """`{used, limit}`: durations."""
 
 
 class ExecutionInfo(TypedDict, total=False):
-    """An execution as `show` prints it; `list` has only the first group of keys."""
+    """An execution as printed by `show`. `list` prints only the first group of keys."""
 
     execution: str
     flow: str
@@ -193,45 +197,45 @@ class ExecutionInfo(TypedDict, total=False):
     due: str
     """When the next timer is due, while it waits and no process drives it."""
     command: str
-    """The command line that continues it: `resume` if it was interrupted; if it failed (only if one
-    execution is shown) `retry`, or the `fork` that undoes what was not undone."""
+    """The command line that continues it. `resume` if it was interrupted. If it failed (only if a
+    single execution is shown), `retry`, or the `fork` that completes failed compensations."""
     not_undone: list[str]
-    """Addresses of steps whose compensation failed, in the order in which they are undone; absent
-    if there are none."""
+    """Addresses of steps whose compensation failed, in the order of compensation. Absent if there
+    are none."""
 
     durability: str
     budgets: list[BudgetInfo]
-    """Budgets of its flow and of running subflows; absent if there are none."""
+    """Budgets of its flow and of running subflows. Absent if there are none."""
     inputs: dict[str, Any]
     steps: list[StepInfo]
     waits: list[WaitInfo]
     undelivered: list[dict[str, Any]]
-    """Undeliverable messages that it sent to other executions: `{signal, to, key, id, why}`."""
+    """Messages that it could not deliver to other executions: `{signal, to, key, id, why}`."""
     warnings: list[dict[str, Any]]
     """Problems that did not affect the result, also after its end: `{at, about, message}` each. For
-    example an environment that could not be closed."""
+    example, an environment that could not be closed."""
     outputs: dict[str, Any] | None
     error: ErrorData | None
 
 
 class Reason(TypedDict, total=False):
-    """Why a live branch of an execution does not move."""
+    """Why a live branch of an execution makes no progress."""
 
     address: str
     what: str
-    """One sentence: what it waits for."""
+    """The awaited thing or event, in one sentence."""
     since: str
     wakes: str
-    """One sentence: what would wake it."""
+    """The event that would resume it, in one sentence."""
     due: str
     command: str
-    """The command line that wakes it, if there is one."""
+    """The command line that resumes it, if there is one."""
     wait: str
-    """Public id of the wait, if it is one."""
+    """Public id, if it is a wait."""
     timers: list[dict[str, str]]
     """`{what, due}` each: the timers of an approval."""
     lock: str
-    """Key of the lock, if it waits for one that executions share."""
+    """Key of the lock, if it waits for a lock that executions share."""
 
 
 class Side(TypedDict):
@@ -245,9 +249,9 @@ class Side(TypedDict):
     status: Status
     forked_from: str | None
     entries: int
-    """Length of its journal, without what `retry` went back over."""
+    """Length of its journal, without the entries that `retry` discarded."""
     facts: int
-    """Things that happened in it: inputs, ends of attempts, signals, …"""
+    """Number of recorded facts: inputs, ends of attempts, signals, …"""
     outputs: Any
     error: Any
 
@@ -256,15 +260,15 @@ class Parting(TypedDict):
     """The first point where two histories diverge."""
 
     address: str
-    """Address of the step; empty: not about a step."""
+    """Address of the step. Empty: the difference is not about a step."""
     what: str
     """`input`, `end`, `inputs`, `signal NAME`, …"""
     left: dict[str, Any] | None
-    """`{seq, address, status, outcome, input, output, error}` if applicable; None: it did not
+    """`{seq, address, status, outcome, input, output, error}` if applicable. None: it did not
     happen there."""
     right: dict[str, Any] | None
     differ: list[dict[str, Any]]
-    """Places where both differ: `{path, left, right}` each."""
+    """Paths at which the values differ: `{path, left, right}` each."""
 
 
 class StepPair(TypedDict):
@@ -272,7 +276,7 @@ class StepPair(TypedDict):
 
     address: str
     left: dict[str, Any] | None
-    """`{status, outcome, input, output, error}`; None: it did not start there."""
+    """`{status, outcome, input, output, error}`. None: it did not start there."""
     right: dict[str, Any] | None
     differ: list[dict[str, Any]]
 
@@ -284,23 +288,23 @@ class ForkInfo(TypedDict):
     at: str
     """Address of the step."""
     past: int
-    """How many events it took over."""
+    """How many events it copied."""
     same: bool
-    """Whether these are the same in both."""
+    """Whether these events are the same in both."""
 
 
 class Difference(TypedDict):
     """Two executions side by side. In values, ids and times are replaced by `(id)` and `(time)`."""
 
     same: bool
-    """Whether both did the same so far and have the same status."""
+    """Whether both had the same history so far and have the same status."""
     same_flow: bool
     left: Side
     right: Side
     shared: int
-    """How many events are the same in both before the first difference."""
+    """Number of events before the first difference."""
     fork: ForkInfo | None
-    """If one was forked from the other."""
+    """The fork, if one was forked from the other."""
     parting: Parting | None
     steps: list[StepPair]
     inputs: list[dict[str, Any]]
@@ -309,68 +313,74 @@ class Difference(TypedDict):
 
 
 Verdict = Literal["continues", "mapping", "cannot", "held", "current", "ended"]
-"""Whether an execution can continue with another version of its flow: it can; the mapping needs
-more entries; it is impossible; a running process holds it; it already runs that version; it has
-ended."""
+"""Whether an execution can continue with another version of its flow.
+
+- `continues`: it can
+- `mapping`: the mapping needs more entries
+- `cannot`: it is impossible
+- `held`: a running process holds it
+- `current`: it already runs that version
+- `ended`: it has ended
+"""
 
 
 class ObstacleInfo(TypedDict):
-    """Something in an execution that has no counterpart in another version of its flow."""
+    """A part of an execution that has no counterpart in another version of its flow."""
 
     what: str
     """`step`, `state`, `signal`, `input`, `subflow`, or `execution` for the whole execution."""
     name: str
     why: str
     write: dict[str, Any] | None
-    """What to write into the mapping, with `NEW` or `VALUE` where only the author knows; None: no
-    mapping helps."""
+    """The entry to add to the mapping, with the placeholders `NEW` or `VALUE` where the author must
+    choose. None: no mapping helps."""
     fits: list[str]
     """The possible values of `NEW`."""
 
 
 class UpgradeInfo(TypedDict):
-    """What happened to one execution that was to be moved."""
+    """The outcome of moving one execution to another version."""
 
     execution: str
     flow: str
     version: str
-    """The version that it has run until now."""
+    """The version that it has run so far."""
     status: Status
     verdict: Verdict
     moved: bool
     """Whether it was moved now."""
     obstacles: list[ObstacleInfo]
     write: dict[str, Any]
-    """Everything that the mapping needs for it."""
+    """All entries that the mapping needs for it."""
 
 
 class GrantGiven(TypedDict, total=False):
-    """For which later calls of the same tool a yes holds as well."""
+    """The later calls of the same tool that an approval also covers."""
 
     scope: Literal["execution", "flow"]
-    """`execution`: those of this execution, as if it is not said; `flow`: those of all executions
-    of the flow, also of ones to come."""
+    """`execution` (the default): calls of this execution. `flow`: calls of all executions of the
+    flow, including future ones."""
     args: Mapping[str, str]
-    """Argument → a pattern: `*` is anything but `/`, `**` anything, `?` one character. Arguments
-    that are not named have to be the same as in the call that is approved."""
+    """Argument → a pattern: `*` matches anything but `/`, `**` anything, `?` one character.
+    Arguments without a pattern must equal those of the approved call."""
     uses: int
-    """How many later calls. Default: any number."""
+    """Maximum number of later calls. Default: unlimited."""
     lasts: str
-    """A duration: `2h`. Default: as long as the execution, or until it is revoked."""
+    """A duration: `2h`. Default: until the execution ends or the grant is revoked."""
 
 
 class GrantInfo(TypedDict, total=False):
-    """A grant: a yes that answers the questions about later calls. Absent keys do not apply."""
+    """A grant: an approval that also covers later calls. Keys that do not apply are absent."""
 
     id: str
-    """Public id: that of the wait with whose approval it was given."""
+    """Public id: the id of the wait whose approval created it."""
     execution: str
-    """The execution that asked."""
+    """The execution whose call was approved."""
     flow: str
-    """Of a grant for all executions of a flow: its id."""
+    """Id of the flow, for a grant that covers all executions of a flow."""
     tool: str
     args: dict[str, str]
-    """Argument → what it may be: a pattern, or the JSON of the only value."""
+    """Argument → its permitted values: a pattern, or the JSON of the only value."""
     uses: int
     used: int
     until: str
@@ -385,20 +395,20 @@ class Answering(TypedDict, total=False):
     """Optional parts of a decision."""
 
     form: Any
-    """The completed form: a map of its fields; the answer itself if the form is not a map."""
+    """The completed form: a map of its fields, or the answer itself if the form is not a map."""
     edit: Mapping[str, Any]
     """Field of `subject`, or dotted path into it → new value."""
     comment: str
     attach: Sequence[str | PathLike[str]]
     """Paths of files to attach."""
     images: Sequence[str | PathLike[str] | bytes]
-    """With the approval or rejection of a call: paths, bytes or `data:` URLs of images that the
-    model which made the call is shown."""
+    """With the approval or rejection of a call: paths, bytes or `data:` URLs of images to show to
+    the model that made the call."""
     value: Any
     """With the choice `result` of a question, or `respond` of a call: the output of the step."""
     grant: GrantGiven
-    """With the approval of a call: it answers the questions about later calls like it, too."""
+    """With the approval of a call: the later calls that it also covers."""
     by: str
     """The user who decides, as `user:NAME`. Default: the engine's user."""
     resume: bool
-    """Resume the execution; otherwise the decision is only recorded. Default: yes."""
+    """Resume the execution. Otherwise the decision is only recorded. Default: True."""

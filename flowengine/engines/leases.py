@@ -1,4 +1,4 @@
-"""Keeps the leases of an engine, however long its event loop or a step is busy."""
+"""Renewal of an engine's leases, even while its event loop or a step is busy."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Keeper:
     """Renews the engine's leases regularly, from a separate thread if executions are slow.
 
     Args:
-        journals: What the leases are for.
-        ttl: Milliseconds without a sign of life after which others may take over.
+        journals: The journals that the leases protect.
+        ttl: Milliseconds without a heartbeat after which other engines may take over.
 
     Attributes:
-        owner: Who holds the leases: this engine, in this process.
-        on_late: Called from the thread when a sign of life was late, for example because the
-            process had been stopped: some leases may be lost.
+        owner: The lease holder: this engine, in this process.
+        on_late: Called from the thread when a heartbeat was late, for example because the process
+            had been stopped. Some leases may be lost.
     """
 
     def __init__(self, journals: JournalPort, ttl: int) -> None:
@@ -40,12 +40,12 @@ class Keeper:
         self._closed: threading.Event | None = None
 
     def renew(self) -> None:
-        """Give a sign of life, unless the last one is recent enough."""
+        """Send a heartbeat, unless the last one is recent enough."""
         if self._until - steady_now() < self._ttl / 2:
             self._renew()
 
     def keep(self) -> None:
-        """Give signs of life from now on, from a thread with its own connection."""
+        """Send heartbeats from now on, from a thread with its own connection."""
         if self._thread is None:
             import threading
 
@@ -63,7 +63,10 @@ class Keeper:
             execution: Full id.
 
         Returns:
-            Its epoch. `Conflict` names the other holder.
+            Its epoch.
+
+        Raises:
+            Conflict: Another holder has the lease. The message names it.
         """
         self.reserve(execution)
         try:
@@ -75,8 +78,9 @@ class Keeper:
     def reserve(self, execution: str) -> None:
         """Claim an execution within this engine, before its lease is taken or it is created.
 
-        The store grants a lease to its owner again, so a second thread would take it from the
-        first. The first reads what is sent to the execution, so the second does not need the lease.
+        The store grants a lease to the same owner again, so a second thread would take it from the
+        first. The first thread reads the messages to the execution, so the second does not need the
+        lease.
 
         Raises:
             Conflict: Another call of this engine drives it.
@@ -117,7 +121,7 @@ class Keeper:
             self._thread = None
         if self._until:
             self._until = 0
-            with suppress(StoreError):  # then they end with this process
+            with suppress(StoreError):  # the leases then expire after this process exits
                 self._journals.retire(self.owner.id)
 
     def _run(self, closed: threading.Event) -> None:
@@ -126,7 +130,7 @@ class Keeper:
             try:
                 self._renew()
             except StoreError:
-                continue  # it tries again; if that is too late, the next commit is refused
+                continue  # tries again, and if that is too late the next commit is refused
             if late and self.on_late is not None:
                 self.on_late()
 

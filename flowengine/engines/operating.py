@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Operator(Decider):
-    """Changes the course of executions, as people who operate them ask."""
+    """Lets an operator cancel, retry, fork, upgrade and delete executions."""
 
     def cancel(
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
@@ -35,8 +35,10 @@ class Operator(Decider):
             by: The user who cancels it. Default: the engine's user.
 
         Returns:
-            The state of the execution; still open if another process or thread is running it.
-            `Conflict` if it has ended.
+            The state of the execution. Still open if another process or thread is running it.
+
+        Raises:
+            Conflict: It has ended.
         """
         from flowengine.engines.messages.signals import ask_to_cancel
 
@@ -61,15 +63,16 @@ class Operator(Decider):
         by: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> ExecutionResult:
-        """Continue a failed execution from what failed; what succeeded is kept.
+        """Continue a failed execution from the steps that failed, keeping successful steps.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
-            step: Address of a step: retry what failed in it, or the step itself if nothing did.
-                Default: everything that failed.
-            flow: A fixed flow to continue with; the state must fit it, as for `upgrade`.
-            by: The user who cancels it. Default: the engine's user.
-            runtime_resources: As for `run`; an execution that has ended no longer has any.
+            step: Address of a step: retry the failed steps in it, or the step itself if none
+                failed. Default: everything that failed.
+            flow: A fixed flow to continue with. The state must fit it, as for `upgrade`.
+            by: The user who retries it. Default: the engine's user.
+            runtime_resources: As for `run`. They must be passed again, because they are dropped
+                when an execution ends.
 
         Returns:
             The state of the execution afterwards.
@@ -101,13 +104,13 @@ class Operator(Decider):
         labels: Mapping[str, str] | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> ExecutionResult:
-        """Start a new execution from the point where a step of an old one started.
+        """Start a new execution from the point where a step of an existing one started.
 
         Args:
-            execution: Id of the old one, or an unambiguous prefix of it; it is not changed.
+            execution: Id of the existing one, or an unambiguous prefix of it. It is not changed.
             at: Address of the step.
-            set: State to write before it starts.
-            flow: A changed flow; everything before the point must be unchanged.
+            set: State to write before the step starts.
+            flow: A changed flow. Everything before the point must be unchanged.
             id: Id of the new execution.
             labels: Labels to filter lists by.
             runtime_resources: As for `run`.
@@ -151,19 +154,20 @@ class Operator(Decider):
     ) -> list[UpgradeInfo]:
         """Move open executions to another version of their flow, and resume those that can.
 
-        Each is moved as a whole or not at all; one that a running process holds is left alone.
+        Each execution is moved as a whole or not at all. An execution held by a running process is
+        skipped.
 
         Args:
             flow: The version to move them to, or the path of its file.
-            *executions: Ids, or unambiguous prefixes of them. Default: all open ones of the flow
-                that do not run this version already.
-            mapping: What has another name in it: `steps`, `state`, `signals`, `inputs` (old name →
-                new name) and `values` (`inputs` and `state`: new name → value).
+            *executions: Ids, or unambiguous prefixes of them. Default: all open executions of the
+                flow that run another version.
+            mapping: Names that differ in the new version: `steps`, `state`, `signals`, `inputs`
+                (old name → new name) and `values` (`inputs` and `state`: new name → value).
             check: Only report what would happen to each.
             by: The user who moves them. Default: the engine's user.
 
         Returns:
-            What happened to each, oldest first.
+            The outcome for each execution, oldest first.
         """
         from flowengine.engines.interventions.upgrading import Upgrading
 
@@ -193,18 +197,18 @@ class Operator(Decider):
         return upgrading.infos
 
     def prune(self, *, older: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
-        """Delete executions that have ended, with everything that only they refer to.
+        """Delete executions that have ended, with all data that only they refer to.
 
         Args:
-            older: Only those that ended at least this long ago: seconds, or a duration such as
+            older: Only executions that ended at least this long ago: seconds, or a duration such as
                 `30d`.
-            status: Only those with one of these statuses; empty: all.
+            status: Only executions with one of these statuses. Empty: all.
 
         Returns:
             How much was deleted.
 
         Raises:
-            UsageError: `older` is no duration, or a status is not one of an ended execution.
+            UsageError: `older` is not a duration, or a status is not that of an ended execution.
         """
         from flowengine.journal.records import ENDED
 
@@ -215,7 +219,7 @@ class Operator(Decider):
         self._host.flows.forget()
         return pruned
 
-    # Inside
+    # Internals
 
     def _retried(
         self,

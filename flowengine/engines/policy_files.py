@@ -1,9 +1,9 @@
-"""The policy files of this host: read when a call is about to be made, and again when one changes.
+"""The policy files of this host, read before a call and again after a change.
 
-`policies.yaml` is looked for in the configuration folders of the machine and of the user, and in
-the project's `.flowengine` folder. Of all files the strictest answer counts. A project's file can
-be written by anyone who works in the project, agents included: it can ask and deny, but its `allow`
-answers no question.
+`policies.yaml` is looked up in the configuration directories of the machine and of the user, and in
+the project's `.flowengine` directory. The strictest verdict of all files wins. Everyone who works
+in a project can write its policy file, including agents. It can therefore only ask and deny, and
+its `allow` has no effect.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 NAME = "policies.yaml"
 ABSENT_SECONDS = 0.005
-"""How long a look that found no file is believed while no attempt has ended that may have written
-one: quick steps, which only compute, follow each other in a fraction of that. Each run begins with
-a look of its own."""
+"""Seconds for which the absence of files is cached, unless an attempt has ended that may have
+written one. Quick steps, which only compute, follow each other in a fraction of that. Each run
+begins with a fresh check."""
 
 
 _KIND = "policies"
-"""What stands in a store in place of the hash of a flow."""
+"""Stored in place of the hash of a flow."""
 
 
 class _Read(NamedTuple):
     mark: tuple[int, ...]
-    """Tells the content of the file from another."""
+    """Identifies the version of the file's content."""
     policies: HostRules | None
     error: FlowEngineError | None
 
@@ -46,9 +46,9 @@ class PolicyFiles:
     """The policy files of a host.
 
     Args:
-        folders: Where those lie that may allow: no project's.
-        store: Keeps them compiled, as it keeps flows.
-        project: Where one lies that may only restrict.
+        folders: Directories whose files may allow calls. Never a project's directory.
+        store: Caches the compiled files, as it caches flows.
+        project: Directory whose file may only restrict calls.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class PolicyFiles:
         self._absent_until = 0.0
 
     def look_again(self) -> None:
-        """Believe no earlier look: something has run that may have written a file."""
+        """Discard the cached absence of files, as something that has run may have written one."""
         self._absent_until = 0.0
 
     def there(self) -> bool:
-        """Return whether there is one, as of a few milliseconds ago at most."""
+        """Return whether a policy file existed within the last few milliseconds."""
         now = monotonic()
         if now < self._absent_until:
             return False
@@ -77,24 +77,24 @@ class PolicyFiles:
         return False
 
     def check(self) -> None:
-        """Read those that are there.
+        """Read all existing files.
 
         Raises:
-            FlowEngineError: One has errors.
+            FlowEngineError: A file has errors.
         """
         found = [self._policies(path) for path in self._paths]
         are_absent = not any(found)
         self._absent_until = monotonic() + ABSENT_SECONDS if are_absent else 0.0
 
     def verdict(self, call: Called, names: Mapping[str, Plain]) -> Verdict | None:
-        """Return what the host says about a call; None: nothing.
+        """Return the verdict of the host on a call. None: no rule matches.
 
         Args:
             call: The call.
-            names: What conditions see: `args`, without secrets, `calls` and `execution`.
+            names: The variables of conditions: `args`, without secrets, `calls` and `execution`.
 
         Raises:
-            FlowEngineError: A file has errors, so nobody knows what it would say.
+            FlowEngineError: A file has errors, so its verdict is unknown.
         """
         from flowengine.kernel.graph.rules import STRICTNESS
 
@@ -119,13 +119,13 @@ class PolicyFiles:
 
 
 def _mark(path: str) -> tuple[int, ...] | None:
-    """Return what tells the content of a file from another; None: there is no such file."""
+    """Return the version mark of a file's content. None: the file does not exist."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        return (error.errno or 0,)  # it is there, and reading it says why it cannot be
+        return (error.errno or 0,)  # the file exists, and reading it reports the error
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
@@ -137,10 +137,10 @@ def _load(store: FlowPort | None, path: str, mark: tuple[int, ...]) -> _Read:
 
 
 def _kept(store: FlowPort | None, path: str) -> HostRules | None:
-    """Return the rules of a file as a store keeps them; None: not, or of another content.
+    """Return the cached rules of a file. None: not cached, or outdated.
 
-    A store lies in a project, the host's rules do not: what this user has not signed is not
-    believed.
+    A store lies in a project, but the host's rules do not. Entries that this user has not signed
+    are therefore not trusted.
     """
     if store is None:
         return None
@@ -157,7 +157,7 @@ def _kept(store: FlowPort | None, path: str) -> HostRules | None:
             return None
         return HostRules(path, unpack(bytes.fromhex(kept["compiled"])))
     except (FlowEngineError, AttributeError, TypeError, ValueError, LookupError):
-        return None  # it is damaged, or cannot be read: nobody needs it
+        return None  # damaged or unreadable, so the file is compiled again
 
 
 def _compiled(store: FlowPort | None, path: str) -> HostRules:
@@ -168,9 +168,9 @@ def _compiled(store: FlowPort | None, path: str) -> HostRules:
 
     digest = source_digest(path)
     compiled = compile_host_policies(path).compiled
-    # If the file has changed meanwhile, nobody knows which content was compiled.
+    # If the file has changed since, the compiled content is unknown.
     if store is not None and digest is not None and digest == source_digest(path):
-        with suppress(FlowEngineError):  # it only spares time
+        with suppress(FlowEngineError):  # only a cache
             kept = signed(_key(path), {"digest": digest, "compiled": pack(compiled).hex()})
             store.remember_source(_key(path), _KIND, [(path, digest)], pack(kept))
     return HostRules(path, compiled)

@@ -1,4 +1,4 @@
-"""The read-only part of the public engine: nothing is driven, and nothing is written."""
+"""The read-only part of the public engine. It drives no execution and writes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATUSES = (
     *("recorded", "running", "interrupted", "waiting"),
     *("stalled", "succeeded", "failed", "cancelled"),
 )
-"""Those that an execution can have: `flowengine.engines.infos.Status`."""
+"""All statuses of an execution: `flowengine.engines.infos.Status`."""
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Shows executions and waits as they are in a store, and updates as they arrive.
+    """Shows executions and waits as stored, and updates as they arrive.
 
     Args:
         host: Provides the store.
@@ -42,7 +42,7 @@ class Reader:
 
     @property
     def store(self) -> Store:
-        """The store, for what the engine does not offer."""
+        """The store, for operations that the engine does not offer."""
         return self._host.store
 
     def find(self, beginning: str) -> str:
@@ -69,14 +69,14 @@ class Reader:
     def show(
         self, execution: str, *, step: str | None = None, plumbing: bool = False
     ) -> ExecutionInfo:
-        """Return everything about an execution, read from its journal.
+        """Return all details of an execution, read from its journal.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
-            step: Address of a step; then `steps` contains only that step, with its input and each
+            step: Address of a step. `steps` then contains only that step, with its input and each
                 attempt.
-            plumbing: Whether `steps` also contains those that only hold a generated flow together.
-                Otherwise only those among them that have failed or wait for somebody.
+            plumbing: Whether `steps` also contains the connecting steps of a generated flow.
+                Otherwise only connecting steps that have failed or have an open wait are included.
 
         Returns:
             The keys of `ExecutionInfo`.
@@ -104,11 +104,12 @@ class Reader:
     ) -> Iterator[tuple[Observation, StepSpec]]:
         """Replay an execution, and yield what happened to each activation of its steps.
 
-        Subscribers receive the same while an execution runs, as updates of kind `step`.
+        Subscribers receive the same observations while an execution runs, as updates of kind
+        `step`.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
-            until: Number of the first event that is left out; default: all are replayed.
+            until: Number of the first event to leave out. Default: replay all events.
 
         Yields:
             The observation, and the step in the flow that the execution ran at that time.
@@ -134,12 +135,12 @@ class Reader:
         limit: int = 50,
         after: str | None = None,
     ) -> ExecutionPage:
-        """Return a page of executions, newest first; a page costs the same however many there are.
+        """Return a page of executions, newest first. The cost does not depend on their number.
 
         Args:
             flow: Id of the flow.
             status: Status of the executions.
-            labels: Labels that they must all have.
+            labels: Labels that each execution must have.
             since: Created at this time or later, in milliseconds since 1970.
             limit: Size of the page.
             after: `next` of the page before.
@@ -156,8 +157,8 @@ class Reader:
     def due(self) -> list[str]:
         """Return the ids of the executions that `resume` can continue now.
 
-        A timer is due, a message or decision has arrived, or the process that ran them died. Those
-        that a running process holds are left out.
+        Their timer is due, a message or decision has arrived, or the process that ran them has
+        died. Executions held by a running process are left out.
         """
         from flowengine.engines.inspection.unattended import due
 
@@ -182,10 +183,10 @@ class Reader:
         Args:
             flow: Id of the flow.
             execution: Id of an execution, or an unambiguous prefix of it.
-            assignee: `user:NAME`: those that the user may answer, by name or group.
+            assignee: `user:NAME`: waits that the user may answer, by name or group.
             batch: The `batch` of the waits.
             status: `pending`, `closed` or `all`.
-            kinds: See `WaitInfo.kind`; empty: all.
+            kinds: See `WaitInfo.kind`. Empty: all.
             since: Opened at this time or later, in milliseconds since 1970.
             before: Opened at this time or earlier.
             limit: Size of the page.
@@ -224,7 +225,7 @@ class Reader:
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
-            since: Number of the first entry wanted.
+            since: Number of the first entry to return.
             follow: Continue with new entries until the execution has ended.
 
         Returns:
@@ -235,14 +236,14 @@ class Reader:
         return entries(self._host, self.find(execution), since, follow=follow)
 
     def why(self, execution: str, *, waits: bool = True) -> list[Reason]:
-        """Return for each live branch what it waits for, since when, and what would wake it.
+        """Return, for each live branch, its reason to wait, since when, and what resumes it.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
             waits: Include the open waits, which the result also lists.
 
         Returns:
-            One reason for each.
+            One reason for each live branch.
         """
         from flowengine.engines.inspection.reasons import reasons
 
@@ -251,9 +252,9 @@ class Reader:
             return reasons(self._host, self._read(id), waits=waits)
 
     def diff(self, left: str, right: str) -> Difference:
-        """Compare two executions: where their histories diverge, and what differs from there on.
+        """Compare two executions: where their histories diverge, and how they differ from there on.
 
-        Histories are aligned by address and attempt; ids and times count as the same.
+        Histories are aligned by address and attempt. Differences in ids and times are ignored.
 
         Args:
             left: Id of one, or an unambiguous prefix of it.
@@ -268,28 +269,28 @@ class Reader:
         with _sound(f"{left} or {right}"):
             return diff(self._host, left, right)
 
-    # Being told
+    # Subscriptions
 
     def subscribe(
         self, callback: Callable[[Update], None], *, output: bool = False, gather: float = 0
     ) -> Subscription:
-        """Call a function with every update of executions driven here.
+        """Call a function with every update of the executions driven here.
 
-        It is called after the update is on disk. Its exceptions are dropped.
+        It is called after the update is on disk. Its exceptions are ignored.
 
         Args:
-            callback: Called with an `Update`. Without `output` it is called where the update comes
-                from, so it must be quick.
-            output: Also report output of programs and replies of models as they arrive. The
-                callback then has a thread of its own. If it is slow, no execution waits for its
-                sake: it misses parts of replies, and is told how many. Only programs wait for one
-                that is far behind, as they do for a full pipe.
-            gather: With `output`, seconds for which pieces of a reply are put together after one
-                was handed over, for who shows them; default: each comes by itself.
+            callback: Called with an `Update`. Without `output` it is called on the thread that
+                produces the update, so it must be quick.
+            output: Also report program output and model replies as they arrive. The callback then
+                runs on a separate thread, and a slow callback does not delay any execution: it
+                misses parts of replies and receives their number. Only a printing program blocks if
+                the callback falls far behind, as on a full pipe.
+            gather: With `output`, seconds during which the pieces of a reply are merged after one
+                was delivered, for displays. Default: each piece is delivered separately.
 
         Returns:
-            A function that ends the subscription, with `output` once the updates so far are
-            delivered, or after 5 seconds; `patience` is another number of them.
+            A function that ends the subscription. With `output` it waits until all updates so far
+            are delivered, for at most 5 seconds or the seconds given as `patience`.
         """
         return Subscription(self._host, callback, output=output, gather=gather)
 
@@ -299,17 +300,17 @@ class Reader:
         """Iterate over updates as they arrive.
 
         Args:
-            execution: Full id of one execution: then the iterator ends when it finishes or has to
-                wait. Default: all executions driven here, endlessly.
-            output: Also yield output of programs and replies of models as they arrive. Who takes
-                them slowly misses some, and is told how many.
+            execution: Full id of one execution. The iterator then ends when the execution finishes
+                or has to wait. Default: all executions driven here, endlessly.
+            output: Also yield program output and model replies as they arrive. A slow consumer
+                misses some of them and receives their number.
 
         Returns:
             An iterator over updates.
         """
         return updates.updates(self._host, execution, output=output)
 
-    # Inside
+    # Internals
 
     def _read(self, execution: str) -> Execution:
         """Return an execution as stored, read only."""
@@ -317,5 +318,5 @@ class Reader:
 
 
 def _sound(execution: str) -> Sound:
-    """Return a context in which what fails is damage of what is stored of an execution."""
+    """Return a context manager that reports errors inside it as damage of the stored execution."""
     return Sound(f"what is stored of execution {execution}")

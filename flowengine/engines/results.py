@@ -1,4 +1,4 @@
-"""What the public API returns, as named tuples: callers read it field by field."""
+"""Results of the public API, as named tuples, so that callers read them field by field."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ExecutionResult(NamedTuple):
     outputs: dict[str, Any] | None
     """The outputs that the flow declares, once it has succeeded."""
     waits: list[WaitInfo]
-    """The open waits; empty once it has ended."""
+    """The open waits. Empty once the execution has ended."""
     error: ErrorData | None
     due: int | None = None
-    """When the next timer is due, in milliseconds since 1970; the execution has to be resumed
-    then."""
+    """When the next timer is due, in milliseconds since 1970. The execution must then be
+    resumed."""
 
     @property
     def ended(self) -> bool:
@@ -42,7 +42,7 @@ class ExecutionPage(NamedTuple):
 
     items: list[ExecutionInfo]
     next: str | None
-    """Pass it as `after` to get the next page; None: this was the last."""
+    """Pass it as `after` to get the next page. None: this was the last page."""
 
 
 class WaitPage(NamedTuple):
@@ -50,7 +50,7 @@ class WaitPage(NamedTuple):
 
     items: list[WaitInfo]
     next: str | None
-    """Pass it as `after` to get the next page; None: this was the last."""
+    """Pass it as `after` to get the next page. None: this was the last page."""
 
 
 class Decision(NamedTuple):
@@ -65,9 +65,9 @@ class Decision(NamedTuple):
     via: str
     comment: str | None
     first: bool
-    """False: the same decision had been made before, and nothing was recorded now."""
+    """False: the same decision had been made before, and nothing was recorded."""
     result: ExecutionResult | None
-    """The state of the execution after resuming it; None if it was not resumed here."""
+    """The state of the execution after resuming it. None if it was not resumed here."""
 
 
 class Sent(NamedTuple):
@@ -76,15 +76,15 @@ class Sent(NamedTuple):
     execution: str
     id: str
     result: ExecutionResult | None
-    """The state of the execution after resuming it; None if it was not resumed here."""
+    """The state of the execution after resuming it. None if it was not resumed here."""
     began: bool = False
     """Whether the signal started the execution."""
     first: bool = True
-    """False if the same message had been sent before; then nothing was stored."""
+    """False: the same message had been sent before, and nothing was stored."""
 
 
 class Update(NamedTuple):
-    """A notification for subscribers, sent after it is on disk; nothing depends on it."""
+    """A notification for subscribers, sent after it is on disk. Execution never depends on it."""
 
     execution: str
     kind: Literal[
@@ -92,12 +92,18 @@ class Update(NamedTuple):
         "undelivered", "environment", "end",
     ]  # fmt: skip
     data: Any
-    """`event`: the journal entry as in `Engine.events`; `wait`: a `WaitInfo` that opened, changed
-    or closed; `text`: `{address, text}` that a step prints; `output`: `{address, stream, text}`,
-    lines of a step's program; `part`: `{address, part, text?, ...}`, of a reply that arrives;
-    `missed`: `{count}`, how many of those a slow subscriber did not get; `warning`: `{text,
-    address, left, ended}`, of a step that left something running; `notify`: `{wait, why, to}`;
-    `environment`: `{name, state, error?}`, of one that was opened in the background: it is `ready`,
-    or `failed`; `end`: the `ExecutionResult`."""
+    """The data, by kind:
+
+    - `event`: the journal entry, as in `Engine.events`
+    - `wait`: a `WaitInfo` that opened, changed or closed
+    - `text`: `{address, text}`, printed by a step
+    - `output`: `{address, stream, text}`, lines printed by a step's program
+    - `part`: `{address, part, text?, ...}`, part of a reply as it arrives
+    - `missed`: `{count}`, the number of parts that a slow subscriber missed
+    - `warning`: `{text, address, left, ended}`, about a step that left something running
+    - `notify`: `{wait, why, to}`
+    - `environment`: `{name, state, error?}`, `ready` or `failed` after opening in the background
+    - `end`: the `ExecutionResult`
+    """
     step: Observation | None = None
     """`step`: what happened to an activation."""

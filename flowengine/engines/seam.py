@@ -1,8 +1,8 @@
-"""The seam: everything that the engines take from the outside world, as a few small interfaces.
+"""The interfaces through which the engines access the outside world.
 
-Time and ids are here; the store is `flowengine.journal.store`, with a port for each promise; the
-runner of steps is `flowengine.engines.attempts.runner`. Production has one implementation of each,
-the simulator another.
+Time and ids are here. The store is in `flowengine.journal.store`, with a port for each guarantee,
+and the runner of steps is in `flowengine.engines.attempts.runner`. Production and the simulator
+each have one implementation of every interface.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ids(Protocol):
 
 
 class ToolAuthority(Protocol):
-    """Decides whether a call may be made; `flowengine.tool_environment` has one for callbacks."""
+    """Decides whether a call may be made. `flowengine.tool_environment` has one for callbacks."""
 
     async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
         """Return the decision about a call."""

@@ -1,1 +1,1 @@
-"""What survives: events, snapshots, waits, artifacts."""
+"""Durable storage of executions: events, snapshots, waits and artifacts."""

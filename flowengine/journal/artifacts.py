@@ -1,16 +1,16 @@
-"""Files kept by their content, in a folder next to the database.
+"""Content-addressed files, in a directory next to the database.
 
-A file is named after the SHA-256 of its bytes, `artifacts/ab/cdef…`, and never changes. Which
-executions refer to it is in the database. The order of things makes it safe against a crash and
-against `prune` at any moment:
+A file is named after the SHA-256 of its bytes, `artifacts/ab/cdef…`, and never changes. The
+database records which executions refer to it. The order of the following steps makes it safe
+against a crash and a concurrent `prune`:
 
 1. The bytes are written to `artifacts/new/` and synced.
 2. The reference is committed.
-3. The file is moved to its name, over a file of the same bytes if there is one.
+3. The file is moved to its name, replacing an identical file if there is one.
 
-`prune` removes files without a reference, and holds the write lock of the database meanwhile.
-Whoever commits a reference before that is seen; whoever does so after it moves the file after it. A
-crash between 2 and 3 leaves a reference that no event mentions.
+`prune` removes files without a reference while holding the write lock of the database. It sees all
+references committed before. A process that commits a reference afterwards also moves its file
+afterwards. A crash between 2 and 3 leaves a reference that no event mentions.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from flowengine.journal.records import Artifact
 
 _CHUNK = 1 << 20
 _LONGEST_NAME = 255
-"""Bytes that common file systems take for one name."""
+"""Maximum bytes of a file name in common file systems."""
 _ABANDONED_AFTER = 24 * 3600
-"""Seconds after which a file in `new/` is what a crash left."""
+"""Seconds after which a file in `new/` counts as abandoned by a crash."""
 
 
 class Artifacts:
-    """The folder.
+    """The directory of artifacts.
 
     Args:
-        folder: Made when the first file comes.
-        synced: Whether a file must survive a power cut when it has been kept.
+        folder: Created with the first file.
+        synced: Whether a kept file must survive a power cut.
     """
 
     def __init__(self, folder: str, *, synced: bool) -> None:
@@ -51,17 +51,18 @@ class Artifacts:
     def incoming(
         self, content: bytes | PathLike[str], name: str
     ) -> Iterator[tuple[Artifact, Callable[[], None]]]:
-        """Write a file under a temporary name; it is removed at the end unless it was kept.
+        """Write a file under a temporary name, removed at the end unless the file was kept.
 
         Args:
             content: The bytes, or the path of a file to copy.
-            name: What people call it.
+            name: Its display name.
 
         Yields:
-            What it is, and a function that keeps it; call that after its reference is committed.
+            The artifact, and a function that keeps it. Call the function after the reference is
+            committed.
 
         Raises:
-            StoreError: The folder cannot be written.
+            StoreError: The directory is not writable.
         """
         new = self._folder / "new"
         temporary = new / os.urandom(8).hex()
@@ -83,16 +84,16 @@ class Artifacts:
                 temporary.unlink()
 
     def find(self, digest: str) -> Path:
-        """Return where an artifact is.
+        """Return the path of an artifact.
 
         Args:
-            digest: SHA-256 as 64 hex digits in lower case.
+            digest: SHA-256 as 64 lowercase hexadecimal digits.
 
         Returns:
             The path of an existing file.
 
         Raises:
-            NotFound: It is not there.
+            NotFound: The file does not exist.
         """
         if len(digest) == 64 and not digest.strip("0123456789abcdef"):
             path = self._path(digest)
@@ -101,22 +102,22 @@ class Artifacts:
         raise NotFound(f"there is no artifact {digest!r} in {self._folder}")
 
     def shelves(self) -> list[Path]:
-        """Return the subfolders that hold artifacts, each to be swept by itself."""
+        """Return the subdirectories with artifacts, each to be swept separately."""
         return sorted(self._folder.glob("[0-9a-f][0-9a-f]"))
 
     def sweep(self, shelf: Path, is_referred: Callable[[str], bool]) -> list[int]:
-        """Remove from a subfolder what nothing refers to.
+        """Remove unreferenced files from a subdirectory.
 
         Args:
             shelf: One of `shelves`.
-            is_referred: Whether an execution refers to a digest. Nobody may commit a reference
-                meanwhile.
+            is_referred: Returns whether an execution refers to a digest. No reference may be
+                committed during the call.
 
         Returns:
-            The size of each file removed.
+            The size of each removed file.
 
         Raises:
-            StoreError: The folder cannot be written.
+            StoreError: The directory is not writable.
         """
         try:
             loose = [path for path in shelf.iterdir() if not is_referred(shelf.name + path.name)]
@@ -131,10 +132,10 @@ class Artifacts:
         return sizes
 
     def remove_abandoned(self) -> None:
-        """Remove what processes that died were writing."""
+        """Remove the unfinished files of processes that died."""
         oldest = time.time() - _ABANDONED_AFTER
         for path in self._folder.glob("new/*"):
-            with suppress(FileNotFoundError):  # others put and prune meanwhile
+            with suppress(FileNotFoundError):  # other processes put and prune concurrently
                 if path.stat().st_mtime < oldest:
                     path.unlink()
 
@@ -171,19 +172,20 @@ class Artifacts:
 
 
 def not_referred(sha256: str, execution: str) -> NotFound:
-    """Return the error that tells an execution that an artifact is not its own."""
+    """Return the error for an execution that does not refer to an artifact."""
     return NotFound(f"execution {execution} has no artifact {sha256!r}")
 
 
 def clean_name(name: str) -> str:
-    """Return a name that is safe as a file's name in any folder.
+    """Return a name that is safe as a file name in any directory.
 
     Args:
-        name: From anywhere.
+        name: An untrusted name.
 
     Returns:
-        The part after the last slash or backslash, without control characters, spaces or dots at
-        its ends, and at most 255 bytes long with its suffix kept; `file` if nothing is left.
+        The part after the last slash or backslash, without control characters, without spaces or
+        dots at its ends, and at most 255 bytes long with its suffix kept. `file` if nothing is
+        left.
     """
     last = name.replace("\\", "/").rpartition("/")[2]
     printable = "".join(
@@ -198,12 +200,12 @@ def clean_name(name: str) -> str:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file that only its owner may read."""
+    """Open a file that only its owner can read."""
     return os.open(path, flags, 0o600)
 
 
 def _chunks(content: bytes | PathLike[str]) -> Iterator[bytes]:
-    """Yield the content, a file's in parts."""
+    """Yield the content. A file is read in parts."""
     if isinstance(content, bytes):
         yield content
         return

@@ -1,4 +1,4 @@
-"""How a store creates an execution that nobody drives yet."""
+"""Creation of an execution that is not driven yet."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def begin(store: JournalStore, beginning: Beginning, files: Sequence[tuple[bytes, str]]) -> None:
-    """Do what `InboxPort.begin` promises, for a store that has journals.
+    """Implement `InboxPort.begin` for a store with journals.
 
-    A process that dies between two of the writes leaves an execution without events; the next call
+    If a process dies between two of the writes, the execution has no events. The next call
     completes it.
     """
     id, new, keys, event, claims = beginning

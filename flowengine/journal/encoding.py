@@ -1,15 +1,15 @@
-"""How events and snapshots become bytes, and what may come out of bytes again.
+"""Encoding of events and snapshots as bytes, and safe decoding.
 
-What is stored beside the journal may have places instead of texts: which bytes of which event of
-the same execution a text is (`pack_placed`).
+Data stored beside the journal may contain places instead of texts. A place gives the position of a
+text in an event of the same execution (`pack_placed`).
 
-Stored data is data only: None, bool, int of 64 bits, float, str, bytes, list, and dict whose keys
-are text (or, in snapshots, ints). Reading creates nothing else, whatever the bytes are, imports
-nothing and calls nothing. An event is one msgpack value; a snapshot is one byte that says how the
-rest is coded, then one msgpack value.
+Stored data consists only of None, bool, 64-bit int, float, str, bytes, list, and dict with text
+keys (in snapshots also int keys). Reading untrusted bytes creates nothing else, imports nothing and
+calls nothing. An event is one msgpack value. A snapshot is one byte for the encoding, followed by
+one msgpack value.
 
-Every event and snapshot in a store has a checksum that also covers its place, so that a flipped bit
-or a misplaced page is reported as damage and not replayed.
+Every event and snapshot in a store has a checksum that also covers its position. A flipped bit or a
+misplaced page is therefore reported as damage and not replayed.
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ __all__ = [
 ]
 
 _ZLIB = b"\x78"
-"""How zlib begins (RFC 1950)."""
+"""The first byte of zlib data (RFC 1950)."""
 _WORTH_IT = 256
-"""Bytes from which on deflating saves some."""
+"""Number of bytes from which compression saves space."""
 MAX_SIZE = 256 * 1024 * 1024
-"""Bytes of one value, packed or inflated: a quarter of what SQLite takes in one row."""
+"""Maximum bytes of one value, packed or inflated: a quarter of the maximum size of a row in
+SQLite."""
 MAX_DEPTH = 1024
-"""Lists and dicts in one another: as many as msgpack's unpacker takes."""
+"""Maximum nesting of lists and dicts, the limit of msgpack's unpacker."""
 
 _PLAIN = b"\x00"
 
 _EVENT = 1024
-"""Bytes that an event has room for in addition to its value."""
+"""Bytes reserved in an event in addition to its value."""
 
 _PLACE = 1
 """The extension type of a place."""
 SHORTEST = 128
-"""Characters of a text that may be replaced by a place."""
+"""Minimum length of a text that may be replaced by a place."""
 _SHARE = 8
-"""A place saves nothing in an event that is more than so many times larger than the text: all of
-the event is read for it."""
+"""Maximum ratio of event size to text size for a place. It saves nothing in larger events, because
+the whole event is read."""
 
 _SUCCEEDED = b"\x85\xa4type\xa9succeeded\xa2at"
 
@@ -76,31 +77,32 @@ _copied = partial(msgpack.unpackb, ext_hook=_refuse_extension, max_ext_len=0)
 
 
 class Place(NamedTuple):
-    """Where a text is in the journal."""
+    """The position of a text in the journal."""
 
     event: int
     start: int
-    """The first byte."""
+    """The offset of the first byte."""
     length: int
-    """In bytes."""
+    """The length in bytes."""
 
 
 def pack(value: Any, before: bytes = b"") -> bytes:
-    """Return plain data as bytes; the same data in the same order always gives the same bytes.
+    """Return plain data as bytes. Equal data in the same order always yields the same bytes.
 
     Args:
         value: An event, or any other plain data.
-        before: What to put before it.
+        before: Bytes to put before it.
 
     Returns:
         One msgpack value.
 
     Raises:
-        InputError: It holds something that is not plain data, or is too large or too deep.
+        InputError: It contains something that is not plain data, or is too large or nested too
+            deeply.
     """
     try:
-        # The packer goes one deeper than the unpacker: a list around the value, taken off again,
-        # keeps it from writing what could not be read.
+        # The packer accepts one more level than the unpacker. Packing the value inside a list,
+        # which is removed again, prevents writing unreadable data.
         listed: bytes = _packer.pack([value])
     except (TypeError, ValueError, OverflowError) as error:
         where, what = _find_unstorable(value) or ("", str(error))
@@ -119,13 +121,13 @@ def pack(value: Any, before: bytes = b"") -> bytes:
 
 
 def pack_copied(value: Any) -> tuple[Any, bytes, bool] | None:
-    """Return a copy of a value, its bytes, and whether it holds bytes that are not empty.
+    """Return a copy of a value, its bytes, and whether it contains non-empty bytes.
 
-    The copy is what `unpack` gives; it may hold what is not plain data: keys of bytes, floats that
-    are not finite, more depth. None: it needs a closer look.
+    The copy is the result of `unpack`. It may contain data that is not plain: bytes as keys, floats
+    that are not finite, deeper nesting. None: it must be checked part by part.
 
     Args:
-        value: Anything.
+        value: Any value.
     """
     try:
         packed: bytes = _packer.pack(value)
@@ -140,14 +142,14 @@ def pack_copied(value: Any) -> tuple[Any, bytes, bool] | None:
 
 
 def pack_result(at: int, unit: int, attempt: int, packed: bytes) -> bytes:
-    """Return the event `succeeded` as bytes, of whose value they are known.
+    """Return the event `succeeded` as bytes, given the bytes of its value.
 
-    The same bytes as `pack` gives of `type`, `at`, `unit`, `attempt` and `value`, in this order.
+    The result equals that of `pack` for `type`, `at`, `unit`, `attempt` and `value`, in this order.
 
     Args:
         at: When it happened (ms).
-        unit: Whose result it is.
-        attempt: Of which attempt.
+        unit: The unit of the result.
+        attempt: The attempt of the result.
         packed: The bytes of the value.
     """
     number = _packer.pack
@@ -164,14 +166,14 @@ def unpack(packed: bytes, extension: Callable[[int, bytes], Any] | None = None) 
     """Return the plain data that `pack` encoded.
 
     Args:
-        packed: Any bytes at all; they are not trusted.
-        extension: Reads what is of an extension type; None: nothing may be.
+        packed: Any bytes, not trusted.
+        extension: Decodes values of an extension type. None: such values are refused.
 
     Returns:
         Plain data.
 
     Raises:
-        StoreError: They are not one value of the closed set of types, or beyond a limit.
+        StoreError: They are not one value of the permitted types, or exceed a limit.
     """
     if len(packed) > MAX_SIZE:
         raise StoreError(_unreadable(f"{len(packed)} bytes are over the limit of {MAX_SIZE}"))
@@ -180,8 +182,9 @@ def unpack(packed: bytes, extension: Callable[[int, bytes], Any] | None = None) 
             packed,
             raw=False,
             use_list=True,
-            strict_map_key=False,  # the keys of a state are ints in part
-            timestamp=2,  # never written; this way it is an int, not an object
+            strict_map_key=False,  # some keys of a state are ints
+            # Never written, and this setting decodes it as an int instead of an object.
+            timestamp=2,
             ext_hook=extension or _refuse_extension,
         )
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
@@ -189,7 +192,7 @@ def unpack(packed: bytes, extension: Callable[[int, bytes], Any] | None = None) 
 
 
 def text_places(events: Iterable[tuple[int, bytes]]) -> dict[str, Place]:
-    """Return where long texts are in events.
+    """Return the places of long texts in events.
 
     Args:
         events: (number, packed event) of each.
@@ -208,7 +211,7 @@ def text_places(events: Iterable[tuple[int, bytes]]) -> dict[str, Place]:
 def long_texts(value: Any) -> Iterator[str]:
     """Yield the texts in plain data that may be replaced by places."""
     open_parts: list[Any] = [[value]]
-    for part in open_parts:  # it grows meanwhile
+    for part in open_parts:  # the list grows during iteration
         for one in part.values() if type(part) is dict else part:
             kind = type(one)
             if kind is str:
@@ -223,7 +226,7 @@ def pack_placed(value: Any, places: Callable[[], Mapping[str, Place]]) -> bytes:
 
     Args:
         value: Plain data.
-        places: Returns the places of texts; asked once there is a long one.
+        places: Returns the places of texts. Called only if there is a long text.
     """
     found: Mapping[str, Place] | None = None
 
@@ -235,7 +238,7 @@ def pack_placed(value: Any, places: Callable[[], Mapping[str, Place]]) -> bytes:
         return value if place is None else msgpack.ExtType(_PLACE, _packer.pack([*place]))
 
     def placed(part: Any) -> Any:
-        """Return a dict or a list with places: a copy only where it has some, most have none."""
+        """Return a dict or a list with places, copied only if it contains any."""
         copied = part
         for key, one in part.items() if type(part) is dict else enumerate(part):
             kind = type(one)
@@ -260,8 +263,8 @@ def unpack_placed(packed: bytes, text: Callable[[bytes], Any]) -> Any:
     """Return the plain data that `pack_placed` encoded.
 
     Args:
-        packed: Any bytes at all; they are not trusted.
-        text: Returns what stands at a place, which it gets as `unpack_place` reads it.
+        packed: Any bytes, not trusted.
+        text: Returns the text at a place. Receives the place as bytes for `unpack_place`.
 
     Raises:
         StoreError: They are not plain data with places, or exceed a limit.
@@ -276,7 +279,7 @@ def unpack_placed(packed: bytes, text: Callable[[bytes], Any]) -> Any:
 
 
 def unpack_place(data: bytes) -> Place:
-    """Return a place in what `pack_placed` encoded; raise `ValueError` if it is none."""
+    """Return a place encoded by `pack_placed`. Raise `ValueError` if it is not a place."""
     place = msgpack.unpackb(data, ext_hook=_refuse_extension)
     if type(place) is not list or [type(one) for one in place] != [int, int, int]:
         raise ValueError("a place is three numbers")
@@ -284,11 +287,11 @@ def unpack_place(data: bytes) -> Place:
 
 
 def text_at(place: Place, event: bytes) -> str:
-    """Return the text at a place; raise `ValueError` if there is none.
+    """Return the text at a place. Raise `ValueError` if the place is not valid.
 
     Args:
-        place: Where.
-        event: The packed event that has it.
+        place: The place.
+        event: The packed event that contains the text.
     """
     encoded = event[place.start : place.start + place.length]
     if place.start < 0 or len(encoded) != place.length:
@@ -299,14 +302,14 @@ def text_at(place: Place, event: bytes) -> str:
 def pack_snapshot(state: Any) -> bytes:
     """Return an execution's state as bytes.
 
-    Snapshots are not deflated: all of them together take less room than the journal, and to
-    deflate one takes ten times as long as to pack and to write it.
+    Snapshots are not compressed. All of them together take less space than the journal, and
+    compressing one takes ten times as long as packing and writing it.
 
     Args:
         state: Plain data.
 
     Returns:
-        A byte for the coding and the coded value.
+        A byte for the encoding and the encoded value.
     """
     return pack(state, _PLAIN)
 
@@ -315,7 +318,7 @@ def unpack_snapshot(snapshot: bytes) -> Any:
     """Return the state that `pack_snapshot` encoded.
 
     Args:
-        snapshot: Any bytes at all; they are not trusted.
+        snapshot: Any bytes, not trusted.
 
     Returns:
         Plain data.
@@ -330,10 +333,10 @@ def unpack_snapshot(snapshot: bytes) -> Any:
 
 
 def deflated(packed: bytes) -> bytes:
-    """Return packed data in fewer bytes, if it is long enough for that.
+    """Return packed data, compressed if it is long enough.
 
-    For what people read and write, such as a question and its answer: there is little of it, and it
-    is text. What `packed_again` returns is the same.
+    Used for data that users read and write, such as a question and its answer, which is short text.
+    `packed_again` restores the original.
 
     Args:
         packed: As `pack` returns it.
@@ -347,29 +350,30 @@ def deflated(packed: bytes) -> bytes:
 
 
 def packed_again(stored: bytes) -> bytes:
-    """Return what `deflated` was given.
+    """Return the original input of `deflated`.
 
     Args:
-        stored: Any bytes at all; they are not trusted.
+        stored: Any bytes, not trusted.
 
     Raises:
         StoreError: They are damaged, or exceed the limit.
     """
-    # A packed value of several bytes begins with the type of a map, list or text, never with this.
+    # A packed value of several bytes begins with the type of a map, list or text, never with this
+    # byte.
     return inflate(stored) if len(stored) > 1 and stored[:1] == _ZLIB else stored
 
 
 def inflate(body: bytes) -> bytes:
-    """Return the inflated bytes, but never more than the limit.
+    """Return the decompressed bytes, up to a limit.
 
     Args:
-        body: Any bytes at all; they are not trusted.
+        body: Any bytes, not trusted.
 
     Returns:
-        What was deflated.
+        The decompressed bytes.
 
     Raises:
-        StoreError: They are not deflated, or exceed the limit.
+        StoreError: They are not compressed, or exceed the limit.
     """
     import zlib
 
@@ -388,7 +392,7 @@ def _unreadable(reason: str) -> str:
 
 
 def _find_unstorable(value: Any) -> tuple[str, str] | None:
-    """Return (path, what it is) of the first part of a value that cannot be packed."""
+    """Return the path and the description of the first part of a value that cannot be packed."""
     open_parts: list[tuple[str, Any, int]] = [("", value, 0)]
     while open_parts:
         path, part, depth = open_parts.pop()
@@ -409,7 +413,7 @@ def _find_unstorable(value: Any) -> tuple[str, str] | None:
 
 
 def _why_unstorable(scalar: Any) -> str:
-    """Return what is wrong with a scalar, or an empty text."""
+    """Return why a scalar cannot be packed, or an empty text."""
     if type(scalar) is int and not -(2**63) <= scalar < 2**64:
         return f"an int of {scalar.bit_length()} bits"
     if type(scalar) is str and not scalar.isascii():

@@ -1,4 +1,4 @@
-"""What a filter means, row by row, and how pages are joined to one another."""
+"""Evaluation of filters row by row, and positions of pages in a list."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Place = tuple[int, int]
 
 
 def fits_execution(record: ExecutionRecord, filter: ExecutionFilter) -> bool:
-    """Return whether an execution is one of those asked for.
+    """Return whether an execution matches a filter.
 
     Args:
         record: The execution.
-        filter: What is asked for.
+        filter: The filter.
     """
     return (
         filter.flow in {None, record.flow}
@@ -28,10 +28,11 @@ def fits_execution(record: ExecutionRecord, filter: ExecutionFilter) -> bool:
 
 
 def fits_wait(wait: Wait, filter: WaitFilter) -> bool:
-    """Return whether a wait is one of those asked for.
+    """Return whether a wait matches a filter.
 
     Args:
-        filter: What is asked for.
+        wait: The wait.
+        filter: The filter.
     """
     return (
         filter.state in {"all", "pending" if wait.open else "closed"}
@@ -46,32 +47,33 @@ def fits_wait(wait: Wait, filter: WaitFilter) -> bool:
 
 
 def may_answer(wait: Wait, assignees: Sequence[str] | None) -> bool:
-    """Return whether a wait is for one of the assignees, or for anyone.
+    """Return whether one of the assignees, or any user, may answer a wait.
 
     Args:
-        assignees: None means everybody.
+        wait: The wait.
+        assignees: None: all users.
     """
     wanted = wait.record.get("assignees")
     return assignees is None or not wanted or not set(wanted).isdisjoint(assignees)
 
 
 def page_end(place: Place) -> str:
-    """Return where a page ended, as text that callers hand back.
+    """Return the end of a page, as text for `after`.
 
     Args:
-        place: Of its last row.
+        place: The position of its last row.
     """
     return f"{place[0]}.{place[1]}"
 
 
 def read_page_end(after: str) -> Place:
-    """Return the place of the last row of the page before.
+    """Return the position of the last row of the previous page.
 
     Args:
         after: A value of `page_end`.
 
     Returns:
-        The place.
+        The position.
 
     Raises:
         UsageError: It is not such a value.

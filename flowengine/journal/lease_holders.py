@@ -1,8 +1,8 @@
-"""Who holds an execution, and whether that process is still alive.
+"""Lease holders, and detection of dead ones.
 
-All processes that share a store are on one machine (SQLite's write-ahead log needs shared memory).
-So a killed holder is recognized at once by its pid and start time, and leases are timed by a clock
-that nobody sets: the time since boot. A wrong date neither ends nor prolongs a lease.
+All processes that share a store run on one machine, because SQLite's write-ahead log needs shared
+memory. A killed holder is therefore detected at once by its pid and start time. Leases are timed by
+a clock that cannot be set, the time since boot, so a wrong date does not end or prolong a lease.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from flowengine.sdk.process_identity import is_dead
 __all__ = ["IsDead", "is_dead", "steady_now", "this_process"]
 
 IsDead = Callable[[Owner], bool]
-"""Returns True if the process of an owner is certainly dead; False if that cannot be known."""
+"""Returns True if the process of an owner is certainly dead, False if it may be alive."""
 
 
 def steady_now() -> int:
-    """Return milliseconds since the machine started, sleep included; the same in all processes."""
+    """Return milliseconds since boot, including sleep. Equal in all processes."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 

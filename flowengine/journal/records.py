@@ -1,6 +1,6 @@
-"""What goes into a store, and what comes out of it."""
+"""Records passed to and returned by a store."""
 
-# Annotations are not postponed here: NamedTuple would compile each from its text, which makes
+# Annotations are not postponed here. NamedTuple would compile each from its text, which would make
 # importing this module, a part of every start, half as slow again.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -11,31 +11,32 @@ Plain = Any
 Status = Literal["running", "waiting", "stalled", "succeeded", "failed", "cancelled"]
 
 ENDED = ("succeeded", "failed", "cancelled")
-"""Statuses of executions that are over; only these can be pruned, and they take no messages."""
+"""Final statuses of executions. Only these can be pruned, and they accept no messages."""
 
 
 class Entry(NamedTuple):
     """One event of a journal."""
 
     seq: int
-    """Place in the journal: 0, 1, 2, … without gaps."""
+    """Position in the journal: 0, 1, 2, … without gaps."""
     at: int
     payload: bytes
     """The packed event."""
 
 
 class Owner(NamedTuple):
-    """A holder of leases: one engine object in one process."""
+    """A lease holder: one engine object in one process."""
 
     id: str
-    """New for each engine object."""
+    """Unique for each engine object."""
     pid: int
     started: int
-    """When the process started, in the kernel's ticks, so that a reused pid is not taken for it."""
+    """When the process started, in the kernel's ticks, to distinguish it from a later process with
+    the same pid."""
     host: str
-    """Name of the machine, for people."""
+    """Name of the machine, for display."""
     boot: str
-    """Which boot and process namespace `pid` and `started` belong to."""
+    """Identifies the boot and process namespace that `pid` and `started` belong to."""
 
 
 class NewExecution(NamedTuple):
@@ -43,28 +44,28 @@ class NewExecution(NamedTuple):
 
     flow: str
     version: str | None
-    """The flow's own `version`, for people."""
+    """The flow's own `version`, for display."""
     hash: str
-    """Hash of the compiled flow, which `put_flow` has stored."""
+    """Hash of the compiled flow, stored by `put_flow`."""
     created_at: int
     labels: Mapping[str, str] = {}
     started_by: str = ""
     parent: str | None = None
     """Execution whose step started this one."""
     forked_from: str | None = None
-    """Execution and place that this one was forked from, as text for people."""
+    """Execution and step that this one was forked from, as text for display."""
     owner: str | None = None
-    """`Owner.id` that gets the first lease, with epoch 1; None: nobody holds it."""
+    """`Owner.id` of the holder of the first lease, with epoch 1. None: no holder."""
     files_of: str | None = None
-    """Execution whose artifacts this one refers to, too."""
+    """Execution whose artifacts this one also refers to."""
 
 
 class Head(NamedTuple):
-    """What lists show of an execution. Given with an append only when it changes."""
+    """An execution's entry in lists. Part of an append only if it changes."""
 
     status: str
     at: int
-    """When it became so."""
+    """When it changed to this status."""
     due: int | None = None
     """When the earliest open timer is due."""
     outputs: bytes | None = None
@@ -85,34 +86,39 @@ class Outgoing(NamedTuple):
     """A message from one execution to others."""
 
     number: int
-    """Place in the order in which the store got them; 0 before it has."""
+    """Position in the order of storage. 0: not stored yet."""
     sender: str
-    """Full id of the execution that sends it."""
+    """Full id of the sending execution."""
     to: str
-    """`all`: the one that has its key; otherwise the id of an execution."""
+    """`all`: the execution that has the key. Otherwise the id of an execution."""
     at: int
     event: bytes
-    """The packed event for whom it is for."""
+    """The packed event for the receiver."""
     why: str | None = None
-    """Why nobody could take it."""
+    """Why it is undeliverable."""
 
 
 class Claim(NamedTuple):
-    """What an execution wants of a lock that executions share.
+    """An operation of an execution on a shared lock.
 
-    Claims of one lock are granted in the order in which they came, to at most `permits` at once;
-    who is granted one finds `granted` in the inbox. They end when they are released, or when the
-    execution has ended - not when its process dies. An existing claim is unchanged.
+    Claims of a lock are granted in order, to at most `permits` units at once. The receiver of a
+    grant finds `granted` in its inbox. A claim ends when it is released or its execution has ended,
+    but not when its process dies. An existing claim is unchanged.
     """
 
     lock: str
     unit: int
-    """Who in the execution claims it."""
+    """The unit that claims it."""
     permits: int = 1
     then: Literal["queue", "reject", "cancel", "give"] = "queue"
-    """`queue`: wait for it. `reject`: if it is not free, the append is refused. `cancel`: send
-    `cancel` to as many of the oldest that have claimed it as are too many, then wait; a claim that
-    is there already asks nobody to end. `give`: give it back."""
+    """The operation.
+
+    - `queue`: wait for the lock.
+    - `reject`: refuse the append if the lock is not free.
+    - `cancel`: send `cancel` to the oldest claims in excess of the permits, then wait. An existing
+      claim sends nothing.
+    - `give`: release the lock.
+    """
     granted: bytes = b""
     cancel: bytes = b""
 
@@ -124,25 +130,25 @@ class Claimed(NamedTuple):
     unit: int
     at: int
     held: bool
-    """Whether it is granted."""
+    """Whether the lock is granted to it."""
 
 
 class ListPart(NamedTuple):
-    """Items of a list that a snapshot leaves out, as it only grows."""
+    """Items of an append-only list that a snapshot leaves out."""
 
     name: str
     first: int
-    """The place of the first item in its list."""
+    """The index of the first item in its list."""
     items: bytes
-    """The packed items; empty: the list is no more."""
+    """The packed items. Empty: the list no longer exists."""
 
 
 class Append(NamedTuple):
-    """What one execution adds to its journal and index, all or nothing."""
+    """The changes of one execution to its journal and index, written all or nothing."""
 
     execution: str
     epoch: int
-    """Of the lease. 1 for a new execution that has an owner, 0 for one without."""
+    """Epoch of the lease. 1 for a new execution that has an owner, 0 for one without."""
     seq: int
     """Number of the first of `events`."""
     events: Sequence[tuple[int, bytes]] = ()
@@ -152,49 +158,49 @@ class Append(NamedTuple):
     opened: Sequence[Mapping[str, Plain]] = ()
     """Records of waits that opened or changed, as `OpenWait.record` of the kernel.
 
-    `kind` and `since` of a wait stay as they were first. One that was closed is a new wait under
-    the same id, without votes: its execution went back (`retry`).
+    `kind` and `since` of a wait keep their first values. A wait that was closed opens again under
+    the same id, without votes, after a `retry` of its execution.
     """
     closed: Sequence[ClosedWait] = ()
     keys: Sequence[tuple[str, str]] = ()
     """(signal, key) pairs under which this execution can be found from now to its end."""
     taken: Sequence[int] = ()
-    """Numbers of inbox messages that `events` hold."""
+    """Numbers of inbox messages contained in `events`."""
     sent: Sequence[Outgoing] = ()
-    """What the execution sends to others; it is in the outbox from now on."""
+    """Messages to other executions, in the outbox from now on."""
     claims: Sequence[Claim] = ()
     """In the order in which they were made and released."""
     snapshot: tuple[int, bytes] | None = None
-    """(number of events it includes, packed state); replaces the one before."""
+    """(number of events it includes, packed state). Replaces the previous one."""
     release: bool = False
-    """Give the lease back in the same transaction."""
+    """Release the lease in the same transaction."""
     moved: tuple[str, str] | None = None
     """(hash, version) of the flow that it runs from now on."""
     forms: Sequence[str] = ()
-    """Hashes of flows that its journal needs in addition to the one that it runs; they are kept
-    with it."""
+    """Hashes of the flows that its journal needs in addition to its current one. They are kept with
+    it."""
     lists: Sequence[ListPart] = ()
-    """Parts of the lists that `snapshot` leaves out. `first` is the number of items that are there
-    already, or 0: then the part replaces all of them."""
+    """Parts of the lists that `snapshot` leaves out. `first` is the number of items already stored,
+    or 0 if the part replaces all of them."""
     files: Sequence[tuple[str, str | None]] = ()
-    """(digest, execution) of artifacts that it refers to from now on, if that execution does; None:
-    if any does."""
+    """(digest, execution) of artifacts that it refers to from now on, if that execution refers to
+    them. None: if any execution does."""
 
     @property
     def at(self) -> int:
-        """When it happened (ms): with its last event, or when its head changed."""
+        """When it happened (ms): the time of its last event, or of the change of its head."""
         if self.events:
             return self.events[-1][0]
         return 0 if self.head is None else self.head.at
 
     @property
     def is_one_event(self) -> bool:
-        """Whether it is one event and touches nothing that lists show: a step in a chain."""
+        """Whether it is a single event that changes nothing in lists, as for a step in a chain."""
         return len(self.events) == 1 and not any(self[4:])
 
 
 class ExecutionRecord(NamedTuple):
-    """An execution as lists show it."""
+    """An execution as shown in lists."""
 
     id: str
     flow: str
@@ -207,7 +213,7 @@ class ExecutionRecord(NamedTuple):
     forked_from: str | None
     status: str
     changed_at: int
-    """When it got its status."""
+    """When it changed to its status."""
     due: int | None
     ended_at: int | None
     outputs: bytes | None
@@ -215,7 +221,7 @@ class ExecutionRecord(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """All that is needed to go on with an execution."""
+    """The data needed to continue an execution."""
 
     record: ExecutionRecord
     snapshot: tuple[int, bytes] | None
@@ -223,14 +229,14 @@ class Loaded(NamedTuple):
     tail: list[Entry]
     """The events after the snapshot, or all of them."""
     lists: Sequence[ListPart] = ()
-    """The lists that belong to the snapshot: all their parts, in order."""
+    """The lists of the snapshot: all their parts, in order."""
 
 
 class Message(NamedTuple):
-    """Something sent to an execution that its journal does not hold yet."""
+    """A message to an execution that is not journaled yet."""
 
     number: int
-    """Place in the order in which the store got messages, over all executions."""
+    """Position in the order of storage, over all executions."""
     execution: str
     at: int
     event: bytes
@@ -238,28 +244,28 @@ class Message(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What became of `send` and `send_keyed`."""
+    """The result of `send` and `send_keyed`."""
 
     number: int
     execution: str
     first: bool
-    """False if a message of this id was there before; then nothing was stored."""
+    """False if a message with this id existed already. Nothing was stored then."""
     began: bool = False
     """Whether it started the execution."""
     event: bytes = b""
-    """What is stored: the packed event of the message that was first."""
+    """The packed event of the stored message, which was the first."""
 
 
 class Beginning(NamedTuple):
-    """An execution that a message starts if no open one takes it."""
+    """An execution that a message starts if no open one receives it."""
 
     id: str
     new: NewExecution
-    """Nobody holds it: `owner` is None."""
+    """Without a lease holder: `owner` is None."""
     keys: Sequence[tuple[str, str]]
-    """As `Append.keys`; that of the message is among them."""
+    """As `Append.keys`, including the key of the message."""
     event: bytes
-    """Its first event, packed: it is in the inbox in the place of the message."""
+    """Its first event, packed, which is stored in the inbox instead of the message."""
     claims: Sequence[Claim] = ()
     """As `Append.claims`."""
 
@@ -269,28 +275,28 @@ class Start(NamedTuple):
 
     flow: str
     hash: str
-    """Hash of the compiled flow, which `put_flow` has stored."""
+    """Hash of the compiled flow, stored by `put_flow`."""
 
 
 class NewGrant(NamedTuple):
-    """A grant that comes with a vote: a yes to calls of later executions of the flow, too."""
+    """A grant contained in a vote: an approval that also covers calls of later executions."""
 
     tool: str
     version: str
-    """Of what is called; see `kernel.waiting.call_questions`."""
+    """Version of the call's definition. See `kernel.waiting.call_questions`."""
     body: bytes
-    """Packed: for which calls it holds."""
+    """The calls that it covers, packed."""
     uses: int | None = None
-    """How many questions it may answer; None: any number."""
+    """Maximum number of questions that it answers. None: unlimited."""
     until: int | None = None
-    """It answers none from then on."""
+    """When it expires."""
 
 
 class FlowGrant(NamedTuple):
     """A grant for all executions of a flow."""
 
     id: str
-    """That of the wait with whose decision it was given."""
+    """Id of the wait whose decision created it."""
     flow: str
     tool: str
     version: str
@@ -304,35 +310,36 @@ class FlowGrant(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """One person's answer to a wait."""
+    """One user's answer to a wait."""
 
     by: str
     at: int
     approves: bool
-    """Whether the choice counts as `approve`; anything else closes the wait at once."""
+    """Whether the choice counts as `approve`. Any other choice closes the wait at once."""
     event: bytes
     """The packed `decided` event."""
     gives: NewGrant | None = None
-    """The grant that is kept if the vote settles the wait with a yes."""
+    """The grant to keep if the vote settles the wait with an approval."""
     uses: str | None = None
-    """Id of the grant that the vote comes from: it is accepted only if that can be used, once."""
+    """Id of the grant that the vote comes from. The vote is accepted only if the grant is usable,
+    and uses it once."""
 
 
 class Wait(NamedTuple):
-    """A wait as lists show it."""
+    """A wait as shown in lists."""
 
     id: str
     execution: str
     flow: str
     number: int
     record: dict[str, Plain]
-    """As the kernel gave it last."""
+    """The latest record of the kernel."""
     decision: bytes | None
     """The `decided` event that settled it, perhaps not yet journaled."""
     votes: list[bytes]
-    """All `decided` events recorded for it, oldest first; empty in lists."""
+    """All `decided` events recorded for it, oldest first. Empty in lists."""
     how: str | None
-    """How it was closed, once the journal says so: see `ClosedWait.how`."""
+    """How it was closed, once journaled: see `ClosedWait.how`."""
     closed_at: int | None
     result: bytes | None
 
@@ -343,31 +350,31 @@ class Wait(NamedTuple):
 
     @property
     def journaled(self) -> dict[str, Plain]:
-        """Who has voted, as in its record → their vote.
+        """User → vote, for the votes in its record.
 
-        After a fork, or when its execution went back, `votes` holds none of these.
+        After a fork or a retry of its execution, `votes` contains none of these.
         """
         return {vote["by"]: vote for vote in self.record.get("votes") or ()}
 
 
 class Standing(NamedTuple):
-    """What holds after `decide`."""
+    """The result of `decide`."""
 
     accepted: bool
-    """Whether this vote was recorded. If not, `event` or the closed `wait` shows why, or the grant
-    that it comes from cannot be used any more."""
+    """Whether this vote was recorded. Otherwise `event` or the closed `wait` shows why, or its
+    grant is not usable any more."""
     settled: bool
-    """Whether the wait is settled now, by this vote or before it."""
+    """Whether the wait is settled now, by this vote or an earlier one."""
     event: bytes | None
     """The recorded decision that counts: this one, the one that settled the wait, or an earlier one
-    by the same person; None if the wait was closed without a decision, or if only its record shows
-    that earlier one."""
+    by the same user. None if the wait was closed without a decision, or if only its record contains
+    the earlier one."""
     wait: Wait
     """The wait after the call, with all votes."""
 
 
 class ExecutionFilter(NamedTuple):
-    """Which executions; None means any. All that is given must hold."""
+    """A filter for executions. None matches any value. All conditions must hold."""
 
     flow: str | None = None
     status: str | None = None
@@ -379,17 +386,17 @@ class ExecutionFilter(NamedTuple):
 
 
 class WaitFilter(NamedTuple):
-    """Which waits; None means any. All that is given must hold."""
+    """A filter for waits. None matches any value. All conditions must hold."""
 
     state: Literal["pending", "closed", "all"] = "pending"
     """`pending`: not closed, and no settling decision recorded."""
     kinds: Sequence[str] = ()
-    """Kinds of waits, such as `approval` and `question`; empty: all."""
+    """Kinds of waits, such as `approval` and `question`. Empty: all."""
     flow: str | None = None
     execution: str | None = None
     batch: str | None = None
     assignees: Sequence[str] | None = None
-    """Waits that one of these may answer, and those that anyone may."""
+    """Waits that one of these assignees, or any user, may answer."""
     since: int | None = None
     """Opened at this time or later."""
     before: int | None = None
@@ -401,7 +408,7 @@ class ExecutionPage(NamedTuple):
 
     items: list[ExecutionRecord]
     next: str | None
-    """Give it as `after` to get the next page; None: this was the last."""
+    """Pass it as `after` to get the next page. None: this was the last page."""
 
 
 class WaitPage(NamedTuple):
@@ -409,11 +416,11 @@ class WaitPage(NamedTuple):
 
     items: list[Wait]
     next: str | None
-    """Give it as `after` to get the next page; None: this was the last."""
+    """Pass it as `after` to get the next page. None: this was the last page."""
 
 
 class Artifact(NamedTuple):
-    """A file that is kept next to the journal, by its content."""
+    """A content-addressed file kept next to the journal."""
 
     name: str
     size: int
@@ -421,9 +428,9 @@ class Artifact(NamedTuple):
 
 
 class Pruned(NamedTuple):
-    """What `prune` removed."""
+    """The result of `prune`."""
 
     executions: int
     artifacts: int
     bytes: int
-    """Of the artifacts."""
+    """Bytes of the artifacts."""

@@ -1,4 +1,4 @@
-"""What stores say when they refuse something, in the same words."""
+"""Errors that all stores raise with the same messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from flowengine.journal.records import ENDED, FlowGrant
 
 
 def not_free(lock: str, holder: str, standing: object) -> Conflict:
-    """Return the conflict that says who holds a lock.
+    """Return the conflict for a lock that is not free.
 
     Args:
         lock: Its name.
         holder: Id of the execution that has claimed it first.
-        standing: The record of that.
+        standing: The record of that execution.
     """
     kind, _, key = lock.partition(":")
     if kind.startswith("concurrency"):
@@ -28,11 +28,11 @@ def not_free(lock: str, holder: str, standing: object) -> Conflict:
 
 
 def ended(execution: str, status: str, standing: object) -> Conflict:
-    """Return the conflict that says how an execution has ended.
+    """Return the conflict for an execution that has ended.
 
     Args:
         execution: Its id.
-        status: How it ended.
+        status: Its final status.
         standing: Its record.
     """
     how = "was cancelled" if status == "cancelled" else f"has {status}"
@@ -40,20 +40,20 @@ def ended(execution: str, status: str, standing: object) -> Conflict:
 
 
 def no_grant(id: str) -> NotFound:
-    """Return the error that there is no grant of this id."""
+    """Return the error for an unknown grant."""
     return NotFound(f"there is no grant {id}", hint="list them: flowengine grants list")
 
 
 def revoked_already(grant: FlowGrant) -> Conflict:
-    """Return the conflict that says who has revoked a grant."""
+    """Return the conflict for a grant that was revoked before."""
     return Conflict(f"the grant {grant.id} was revoked by {grant.revoked_by}", standing=grant)
 
 
 def check_statuses(statuses: Sequence[str]) -> None:
-    """Refuse to prune what is still open.
+    """Refuse to prune open executions.
 
     Args:
-        statuses: Given to `prune`.
+        statuses: The statuses passed to `prune`.
 
     Raises:
         UsageError: One of them is not the status of an execution that has ended.

@@ -1,8 +1,8 @@
-"""The shapes of stored records, and how one of another shape is reported.
+"""The shapes of stored records, and errors for records of other shapes.
 
-A checksum shows that bytes are unchanged, not that a program like this one wrote them. Small
-records are checked when they are read. A state is too large for that: whatever fails while it is
-used is reported as damage (`Sound`).
+A checksum shows that bytes are unchanged, but not that a compatible program wrote them. Small
+records are checked when they are read. A state is too large for that: every error while using it is
+reported as damage (`Sound`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from flowengine.journal.records import Message
 
 Shape = dict[str, type | tuple[type, ...]]
-"""Field → the types that its value may have; a name that ends in `?` may be missing."""
+"""Field → the types that its value may have. A name that ends in `?` is optional."""
 
 DAMAGE_HINT = "the disk or another program changed it; restore a backup of the store"
-"""What to do about a damaged record."""
+"""The hint for a damaged record."""
 
 FORMAT_HINT = "go on with the version of flowengine that wrote it, or start the execution anew"
 EXPLAINED = (FlowEngineError, OSError)
-"""Errors that say themselves what happened."""
+"""Errors with a complete message."""
 _NONE = type(None)
 _TEXT = {str}
 _OUTCOME: Shape = {"unit": int, "attempt": int}
@@ -95,11 +95,11 @@ EVENTS: dict[str, Shape] = {
     },
     "warning": {"about": str, "message": str},
 }  # fmt: skip
-"""Type of an event → its shape; every event has `type` and `at` besides."""
+"""Type of an event → its shape. Every event also has `type` and `at`."""
 
 
 class Sound:
-    """A context in which stored data is worked with: what fails in it is damage of that data.
+    """A context in which stored data is used: errors inside it are damage of that data.
 
     Args:
         what: The record, for the message.
@@ -126,11 +126,11 @@ class Sound:
 
 
 def damage(what: str, error: Exception) -> StoreError:
-    """Return the error about a record that cannot be worked with.
+    """Return the error about a damaged record.
 
     Args:
         what: The record.
-        error: What came of trying.
+        error: The exception that using it raised.
     """
     return _damage(what, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
@@ -144,11 +144,14 @@ def _damage(what: str, why: str) -> StoreError:
 
 
 def unpack_event(packed: bytes, what: str) -> Any:
-    """Return an event, checked.
+    """Return a checked event.
 
     Args:
         packed: Its bytes.
-        what: Names it in messages; all of these functions raise a `StoreError` that does.
+        what: Its name in messages.
+
+    Raises:
+        StoreError: The record is damaged. So do all functions below.
     """
     event = _unpack(packed, what)
     kind = event.get("type") if isinstance(event, dict) else None
@@ -164,7 +167,7 @@ def unpack_event(packed: bytes, what: str) -> Any:
 
 
 def unpack_flow(packed: bytes, hash: str) -> Any:
-    """Return a compiled flow, its outer shape checked; as `unpack_event`."""
+    """Return a compiled flow with its outer shape checked. Raises like `unpack_event`."""
     flow = _unpack(packed, f"flow {hash}")
     _check(flow, _FLOW, f"flow {hash}")
     if not all(type(step) is dict and type(step.get("id")) is str for step in flow["steps"]):
@@ -175,19 +178,19 @@ def unpack_flow(packed: bytes, hash: str) -> Any:
 
 
 def unpack_message(message: Message) -> Any:
-    """Return the event of a message, checked; as `unpack_event`."""
+    """Return the checked event of a message. Raises like `unpack_event`."""
     return unpack_event(message.event, f"a message to execution {message.execution}")
 
 
 def unpack_wait(packed: bytes, what: str) -> dict[str, Any]:
-    """Return the record of a wait, checked; as `unpack_event`."""
+    """Return the checked record of a wait. Raises like `unpack_event`."""
     record: dict[str, Any] = _unpack(packed, what)
     check_wait(record, what)
     return record
 
 
 def check_wait(record: Any, what: str) -> None:
-    """Check the record of a wait; as `unpack_event`."""
+    """Check the record of a wait. Raises like `unpack_event`."""
     _check(record, _WAIT, what)
     if record["kind"] not in WAITS:
         _refuse(what, f"there is no kind of wait {record['kind']!r}")
@@ -200,11 +203,12 @@ def check_wait(record: Any, what: str) -> None:
 
 
 def check_state(state: Any, new: Mapping[str, Any], what: str) -> None:
-    """Check the outermost shape of a state; as `unpack_event`.
+    """Check the outer shape of a state. Raises like `unpack_event`.
 
     Args:
-        new: One at its beginning.
-        what: Names it in messages.
+        state: The state.
+        new: An initial state.
+        what: Its name in messages.
     """
     _check(state, {"format": int}, what)
     with Sound(what):
@@ -221,7 +225,7 @@ def check_state(state: Any, new: Mapping[str, Any], what: str) -> None:
 
 
 def unpack_labels(packed: bytes, what: str) -> dict[str, str]:
-    """Return the labels of an execution, checked; as `unpack_event`."""
+    """Return the checked labels of an execution. Raises like `unpack_event`."""
     labels: Any = _unpack(packed, what)
     if not isinstance(labels, dict) or not all(
         type(part) is str for label in labels.items() for part in label
@@ -232,7 +236,7 @@ def unpack_labels(packed: bytes, what: str) -> dict[str, str]:
 
 
 def unpack_outputs(packed: bytes | None, what: str) -> Any:
-    """Return the outputs of an execution that has some, checked; as `unpack_event`."""
+    """Return the checked outputs of an execution, if any. Raises like `unpack_event`."""
     if packed is None:
         return None
     outputs = _unpack(packed, what)
@@ -241,7 +245,7 @@ def unpack_outputs(packed: bytes | None, what: str) -> Any:
 
 
 def unpack_error(packed: bytes | None, what: str) -> Any:
-    """Return the error of an execution that has one, checked; as `unpack_event`."""
+    """Return the checked error of an execution, if any. Raises like `unpack_event`."""
     if packed is None:
         return None
     error = _unpack(packed, what)
@@ -263,7 +267,7 @@ def _check_error(error: Any, what: str) -> None:
 
 
 def _check(value: Any, shape: Shape, what: str) -> None:
-    """Check that a value is a mapping with the fields of a shape; it may have others too."""
+    """Check that a value is a mapping with the fields of a shape. Other fields are permitted."""
     if type(value) is not dict or not {*map(type, value)} <= _TEXT:
         _refuse(what, "it is not a mapping of names")
     for field, kinds in shape.items():

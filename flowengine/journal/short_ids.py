@@ -1,4 +1,4 @@
-"""The short forms in which people type ids."""
+"""Short forms of ids for display and input."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterable, Sequence
 from flowengine.errors import NotFound, UsageError
 
 SHORT_WAIT = 4
-"""Fewest digits of a wait's id that are shown."""
+"""Minimum number of digits of a wait's id to show."""
 SHORT_EXECUTION = 12
-"""Fewest characters of an execution's id that are shown: 10 of its time and two that are random, so
-that executions started in the same second can be distinguished, now and later."""
+"""Minimum number of characters of an execution's id to show: 10 of its time and two random ones,
+which distinguish executions started in the same second."""
 
 
 def shortest(full: str, others: Iterable[str], least: int) -> str:
-    """Return the beginning of `full` that none of `others` shares.
+    """Return the shortest prefix of `full` that none of `others` has.
 
     Args:
         full: The id to shorten.
-        others: The ids that it must differ from; its two neighbours in order are enough.
-        least: Fewest characters to show.
+        others: The ids that it must differ from. Its two neighbors in order are enough.
+        least: Minimum number of characters.
 
     Returns:
-        At least `least` characters; all of `full` if another id starts with it.
+        At least `least` characters. All of `full` if another id starts with it.
     """
     length = least
     for other in others:
@@ -39,21 +39,21 @@ _COMMANDS = {EXECUTION: "flowengine show", WAIT: "flowengine approvals show"}
 def the_one(
     beginning: str, found: Sequence[str], noun: str, store: str, hint: str | None = None
 ) -> str:
-    """Return the one id that somebody means by its beginning.
+    """Return the only id with a prefix.
 
     Args:
-        beginning: What was given.
-        found: The ids with this prefix, in order; the first few are enough.
-        noun: What the ids name, for errors.
-        store: Where it was looked for, for errors.
-        hint: For the error if there is none.
+        beginning: The given prefix.
+        found: The ids with this prefix, in order. The first few are enough.
+        noun: Describes the ids, for errors.
+        store: The searched location, for errors.
+        hint: For the error if no id matches.
 
     Returns:
-        The id: the only one, or the one that was given in full.
+        The only id, or the id that was given in full.
 
     Raises:
         NotFound: No id has this prefix.
-        UsageError: Several do.
+        UsageError: Several ids have this prefix.
     """
     if beginning in found or (beginning and len(found) == 1):
         return found[0]
@@ -66,20 +66,20 @@ def the_one(
 
 
 def the_one_of(noun: str, beginning: str, ids: Callable[[str], Sequence[str]], store: str) -> str:
-    """Return the one execution or wait that somebody means; an id of the other kind is told.
+    """Return the only execution or wait with a prefix. Errors mention ids of the other kind.
 
     Args:
         noun: `EXECUTION` or `WAIT`.
-        beginning: What was given.
-        ids: Returns the ids of a kind that begin so.
-        store: Where it was looked for, for errors.
+        beginning: The given prefix.
+        ids: Returns the ids of a kind with the prefix.
+        store: The searched location, for errors.
 
     Returns:
         As `the_one`.
 
     Raises:
         NotFound: No id of this kind has this prefix.
-        UsageError: Several do, or it is not text.
+        UsageError: Several ids have this prefix, or it is not text.
     """
     if not isinstance(beginning, str):
         hint = f"give the id as text, not {beginning!r}"

@@ -1,1 +1,1 @@
-"""Attempts of steps: what runs them, what they may use, how they fail, what they leave."""
+"""Attempts of steps: running them, their context, their failures and their results."""

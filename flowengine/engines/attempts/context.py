@@ -1,4 +1,4 @@
-"""What an attempt may use: its place, its files and programs, its environments, the log."""
+"""The context of an attempt: directories, files, programs, environments and the log."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ _Result = TypeVar("_Result")
 
 
 class AttemptContext:
-    """What an attempt may use: see `flowengine.sdk.StepContext`.
+    """The context of an attempt. See `flowengine.sdk.StepContext`.
 
     Args:
-        execution: As the step sees it.
+        execution: The execution, as visible to the step.
         run: The kernel's command.
-        secrets: Those of the flow.
+        secrets: Secrets of the flow.
         timed: Whether the step has a timeout.
-        output: Takes what it prints.
-        patience: How long to wait for a function once the attempt is withdrawn; None: not.
-        for_model: Whether a model is told what comes of it.
+        output: Receives the printed output.
+        patience: Returns how long to wait for a function once the attempt is withdrawn. None: do
+            not wait.
+        for_model: Whether the result is sent to a model.
     """
 
     __slots__ = (
@@ -83,26 +84,26 @@ class AttemptContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for all attempts."""
+        """The same key for all attempts."""
         if self.run.key is not None:
             return self.run.key
         return idempotency_key(self.execution.id, self.run.address)
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        """What its environments, and the caller, have given it, by name."""
+        """Resources provided by its environments and by the caller, by name."""
         managed = {name: opened.resource for name, opened in self.environments.items()}
         return {**self.execution.resources, **managed}
 
     @property
     def approval(self) -> Mapping[str, Any] | None:
-        """What is kept of the yes to this call; None: nobody was asked."""
+        """The recorded approval of this call. None: no approval was required."""
         approved: Mapping[str, Any] | None = self.run.approved
         return approved
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """The state that its kind reads, as it was when the attempt began."""
+        """The state that its kind reads, as of the start of the attempt."""
         from flowengine.sdk.read_only import ReadOnlyDict
 
         return ReadOnlyDict(self.run.state or {})
@@ -114,7 +115,7 @@ class AttemptContext:
 
     @property
     def granted(self) -> Mapping[str, float] | None:
-        """What it may use of the budgets around it; None: nothing bounds it."""
+        """The amounts that it may use of the enclosing budgets. None: unlimited."""
         return None if self.run.granted is None else as_said(self.run.granted)
 
     @property
@@ -151,7 +152,7 @@ class AttemptContext:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Writes to the log, without secrets."""
+        """A logger that masks secrets."""
         from flowengine.step_log import StepLog
 
         return StepLog(self.execution.id, self.run.address, self.mask)
@@ -161,27 +162,27 @@ class AttemptContext:
         self.execution.say(self.run.address, self.mask(text))
 
     def printed(self, stream: str, text: str) -> None:
-        """Take what was printed."""
+        """Receive printed text."""
         if self.output is not None:
             self.output.take(stream, text)
 
     def part(self, part: str, text: str | None = None, **data: Plain) -> None:
-        """Pass on a part of a reply."""
+        """Forward a part of a reply."""
         parts = None if self.output is None else self.output.parts
         if parts is not None:
             parts.take(part, text, data)
 
     @property
     def followed(self) -> bool:
-        """Whether somebody is told of output and parts as they come."""
+        """Whether a subscriber receives output and parts as they arrive."""
         return self.output is not None and self.output.followed
 
     def mask(self, value: Plain) -> Plain:
-        """Return a value without secrets."""
+        """Return a value with secrets masked."""
         return self._secrets.mask(value)
 
     def environment(self, name: str) -> Environment:
-        """Return an environment: one of its own, or one that is registered."""
+        """Return an environment: one opened for the attempt, or a registered one."""
         if name in self.environments:
             return self.environments[name]
         try:
@@ -196,12 +197,12 @@ class AttemptContext:
         return await on_thread(function, self._outlast if settles else None)
 
     def _outlast(self) -> float:
-        """Tell a function that its attempt is withdrawn, and return how long to wait for it."""
+        """Signal the withdrawal to a function, and return how long to wait for it."""
         self.withdraw()
         return 0.0 if self._patience is None else self._patience()
 
     async def judge(self, started: Started) -> None:
-        """Tell what the attempt has left running, or fail for it."""
+        """Report processes and sockets that the attempt has left open, or raise an error."""
         if not started:
             return
         import asyncio
@@ -217,5 +218,5 @@ class AttemptContext:
         )
 
     def withdraw(self) -> None:
-        """Tell a function that looks that its attempt is withdrawn."""
+        """Signal the withdrawal to functions that check `cancelled`."""
         self.cancelled.set()

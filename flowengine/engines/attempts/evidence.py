@@ -1,7 +1,7 @@
-"""What shows why an attempt failed: where it was raised, and the end of what it printed.
+"""Evidence of a failed attempt: where its error was raised, and the end of its output.
 
-It is journaled with the failure, for people. No flow sees it: what handlers may need is the error's
-own `data`. Secrets are masked before anything is cut, so that no half of one is left.
+It is journaled with the failure, for operators. Flows do not see it: error handlers use the error's
+own `data`. Secrets are masked before anything is cut, so that no part of a secret remains.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
 
 TAIL = 4000
-"""Characters kept of the end of what an attempt printed."""
+"""Characters to keep of the end of an attempt's output."""
 STREAMS = ("stdout", "stderr")
 _FRAMES = 10
 _LINE = 300
@@ -33,10 +33,10 @@ Mask = Callable[["Plain"], "Plain"]
 
 
 def evidence_of(error: BaseException, mask: Mask) -> Evidence:
-    """Return the evidence that an exception holds; empty if it holds none.
+    """Return the evidence that an exception contains, or empty evidence.
 
     Args:
-        error: What an attempt raised.
+        error: The exception that an attempt raised.
         mask: Replaces the values of secrets.
     """
     found: Evidence = {}
@@ -52,7 +52,7 @@ def evidence_of(error: BaseException, mask: Mask) -> Evidence:
 
 
 def tail(text: str, mask: Mask) -> str:
-    """Return the end of a text, from the beginning of a line if it has any."""
+    """Return the end of a text, starting at a line break if there is one."""
     masked = str(mask(text))
     if len(masked) <= TAIL:
         return masked
@@ -68,14 +68,15 @@ def cut(text: str, longest: int, mask: Mask) -> str:
 
 
 def places(error: BaseException, mask: Mask) -> list[str]:
-    """Return where an exception was raised, innermost last: the user's code, and the last place.
+    """Return where an exception was raised, innermost last: the user's code and the last place.
 
     Args:
-        error: What was raised.
+        error: The exception.
         mask: Replaces the values of secrets.
 
     Returns:
-        `FILE:LINE in FUNCTION: CODE` each. Without code of the user, the places of others.
+        `FILE:LINE in FUNCTION: CODE` each. If no code of the user is involved, the places in other
+        code.
     """
     found = _frames(error)
     theirs = [frame for frame in found if _is_users(frame.filename)]
@@ -88,7 +89,7 @@ def places(error: BaseException, mask: Mask) -> list[str]:
 
 
 def _frames(error: BaseException) -> list[FrameSummary]:
-    """Return the frames of an exception that are not the engine's."""
+    """Return the frames of an exception outside the engine."""
     import traceback
 
     walked = list(traceback.walk_tb(error.__traceback__))
@@ -102,7 +103,7 @@ def _frames(error: BaseException) -> list[FrameSummary]:
 
 
 def _is_users(file: str) -> bool:
-    """Return whether a file is neither of Python nor of an installed package."""
+    """Return whether a file belongs to the user, not to Python or an installed package."""
     return not file.startswith(_installed())
 
 
@@ -115,7 +116,7 @@ def _installed() -> tuple[str, ...]:
 
 
 def _chain(error: BaseException, mask: Mask) -> list[str]:
-    """Return the places of an exception, and those in the user's code of what led to it."""
+    """Return the places of an exception, and those of its causes that involve the user's code."""
     lines = [] if _is_told(error) else places(error, mask)
     seen = {id(error)}
     while len(seen) <= _CHAIN:
@@ -132,7 +133,7 @@ def _chain(error: BaseException, mask: Mask) -> list[str]:
 
 
 def _is_told(error: BaseException) -> bool:
-    """Return whether a step kind has raised it on purpose: no place in the user's code has."""
+    """Return whether a step kind raised it deliberately, outside the user's code."""
     return isinstance(error, StepError | FlowEngineError) and not any(
         _is_users(frame.filename) for frame in _frames(error)
     )

@@ -1,4 +1,4 @@
-"""Turns whatever a step raises into the error that a flow sees."""
+"""Conversion of exceptions raised by steps into the errors that a flow sees."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def failure_of(error: BaseException, mask: Mask) -> ErrorData:
     """Return an exception as the error of an attempt, secrets masked.
 
     Errors of the language keep their type and data. Any other exception has its `module.Class` as
-    type (those built into Python only their name), says itself whether it is `retryable`, and has
-    the places in the author's code as data.
+    type (built-in exceptions only their name), can define `retryable`, and has the places in the
+    author's code as data.
 
     Args:
-        error: What was raised.
+        error: The exception.
         mask: Replaces the values of secrets.
 
     Returns:
@@ -38,12 +38,12 @@ def failure_of(error: BaseException, mask: Mask) -> ErrorData:
 
 
 def not_undone(error: ErrorData | None) -> list[str]:
-    """Return the addresses of the steps whose compensation failed, if the error is about that."""
+    """Return the addresses of steps whose compensation failed, if the error reports that."""
     return [address.removesuffix(_COMPENSATION) for address in failed_compensations(error)]
 
 
 def is_over_call_limit(error: ErrorData) -> bool:
-    """Return whether a call was not made because its tool's `limits.calls` were used up."""
+    """Return whether a call was not made because it exceeded its tool's `limits.calls`."""
     data = error.get("data")
     return (
         error["type"] == "LimitExceeded" and isinstance(data, dict) and data.get("limit") == "calls"
@@ -51,9 +51,9 @@ def is_over_call_limit(error: ErrorData) -> bool:
 
 
 def failed_compensations(error: ErrorData | None) -> list[str]:
-    """Return the addresses of the compensations that failed, if the error is about that.
+    """Return the addresses of the compensations that failed, if the error reports that.
 
-    It may be the error of items of a map, or the cause of another one.
+    The error may belong to items of a map, or be the cause of another error.
     """
     if not isinstance(error, dict):
         return []
@@ -69,7 +69,7 @@ def failed_compensations(error: ErrorData | None) -> list[str]:
 
 
 def _listed(error: ErrorData, key: str) -> list[dict[str, Any]]:
-    """Return the maps in a list of an error's data; a tool may have given it any other shape."""
+    """Return the maps in a list of an error's data, which may have any shape if set by a tool."""
     data: Any = error.get("data")
     listed = data.get(key) if isinstance(data, dict) else None
     return (

@@ -1,14 +1,14 @@
-"""Notices what a step starts by itself, and leaves running when it ends.
+"""Detection of processes and sockets that a step leaves open when it ends.
 
-Python tells of each process that is about to be started and of each socket that is bound (audit
-events), in the thread and the context of whoever does so: it is known whose it is, also of steps
-that run at the same time, and steps that start nothing cost nothing. The kernel lists children by
-the thread that started them; those that are there after a start, and were not before, came of it.
+Python raises an audit event for each process that is about to be started and each socket that is
+bound, in the thread and context of the code that does so. This identifies the owner even if steps
+run concurrently, and costs nothing for steps that start nothing. The operating system lists child
+processes by the thread that started them. Children that appear after a start belong to that start.
 
-Those whose parent has ended are found by a variable in their environment that names this process.
+Processes whose parent has ended are found by an environment variable that names this process.
 
-Not seen: what a function starts on threads that it made itself. Programs (`run`) are marked, each
-with its attempt: see `flowengine.sdk.process_tree`.
+Functions that start something on their own threads are not detected. Programs (`run`) are marked,
+each with its attempt: see `flowengine.sdk.process_tree`.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _Value = TypeVar("_Value")
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 _EVENTS = _STARTS | {"socket.bind"}
 _VARIABLE = "FLOWENGINE_PROCESS"
-"""Variable in the environment of this process, and of what it starts: which process it is."""
+"""Environment variable of this process and its children that identifies this process."""
 
 
 class LeftRunning(StepError):
-    """A step left a process or a listening socket behind, and the settings are strict."""
+    """A step left a process or a listening socket open, and the settings are strict."""
 
     type = "LeftRunning"
 
 
 class Left(NamedTuple):
-    """Something that is still there after the step that started it."""
+    """A process or socket that outlives the step that started it."""
 
     what: str
     """`process` or `socket`."""
     name: str
-    """Name of the program, or the address that is listened on."""
+    """Name of the program, or the address that the socket listens on."""
     pid: int
 
     def __str__(self) -> str:
@@ -62,12 +62,12 @@ class Left(NamedTuple):
 
 
 class Started:
-    """Notices what an attempt starts: `with Started() as started`. It costs next to nothing."""
+    """Detects everything an attempt starts: `with Started() as started`. Almost free."""
 
     since: int | None = None
     """When it first started a process, in ticks since boot."""
     threads: frozenset[int] = frozenset()
-    """Those on which it did so."""
+    """The threads on which it did so."""
     children: frozenset[int] = frozenset()
     sockets: tuple[weakref.ref[socket.socket], ...] = ()
 
@@ -84,7 +84,7 @@ class Started:
         return self.since is not None or bool(self.sockets)
 
     def left(self) -> tuple[list[Process], list[socket.socket]]:
-        """Return the processes and the listening sockets that are there still."""
+        """Return the processes and listening sockets that still exist."""
         for thread in self.threads:
             _settle(thread, self)
         found = self._processes(with_orphans=not _running) if self.since is not None else []
@@ -92,11 +92,11 @@ class Started:
         return found, [each for each in made if _listens(each)]
 
     def _processes(self, *, with_orphans: bool) -> list[Process]:
-        """Return the processes that are no environment's and no program's of another step.
+        """Return the leftover processes, except those of environments and of other steps' programs.
 
         Args:
-            with_orphans: Whether those count whose parent has ended: it must be certain that no
-                other step has started them.
+            with_orphans: Whether to include processes whose parent has ended. No other step may
+                have started any.
         """
         from flowengine.sdk.process_tree import MARK, VARIABLE, has_other, outside, processes
 
@@ -107,7 +107,7 @@ class Started:
 
 
 def noticing(function: Callable[..., _Value], *arguments: Any) -> tuple[_Value, Started | None]:
-    """Call a function, and return what it gives and what it started, if it started anything."""
+    """Call a function, and return its result and everything it started, if anything."""
     _listen()
     started = Started()
     token = _current.set(started)
@@ -121,14 +121,14 @@ def noticing(function: Callable[..., _Value], *arguments: Any) -> tuple[_Value, 
 
 _current: ContextVar[Started | None] = ContextVar("started", default=None)
 _forked: dict[int, tuple[Started, frozenset[int]]] = {}
-"""Thread → whose last start is not settled yet, and the children that the thread had before it."""
+"""Thread → the owner of its last unsettled start, and the thread's children before it."""
 _running: dict[Started, None] = {}
-"""Attempts that run and have started a process."""
+"""Running attempts that have started a process."""
 
 
 @contextmanager
 def unnoticed() -> Iterator[None]:
-    """Start something of which it is known otherwise whose it is."""
+    """Exclude processes that are attributed by other means."""
     token = _current.set(None)
     try:
         yield
@@ -137,7 +137,7 @@ def unnoticed() -> Iterator[None]:
 
 
 class Attempt(Protocol):
-    """Who is told."""
+    """The attempt to report to."""
 
     @property
     def execution(self) -> ExecutionContext:
@@ -145,25 +145,26 @@ class Attempt(Protocol):
 
     @property
     def address(self) -> str:
-        """Of the step."""
+        """Address of the step."""
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Of the attempt."""
+        """Log of the attempt."""
 
 
 def judge(
     started: Started, attempt: Attempt, close: Callable[[socket.socket], object] | None = None
 ) -> None:
-    """Tell what a step has left running; where that is an error, end it.
+    """Report the leftovers of a step. If they are an error, end them.
 
     Args:
-        started: What it has started.
-        attempt: Of the step.
-        close: Closes a socket that a loop may look at; default: none does.
+        started: Everything that the step has started.
+        attempt: The attempt of the step.
+        close: Closes a socket that an event loop may be watching. Default: no event loop watches
+            any.
 
     Raises:
-        LeftRunning: It is an error.
+        LeftRunning: Leaving something running is an error.
     """
     from flowengine.sdk.process_tree import Family
 
@@ -181,15 +182,15 @@ def judge(
 
 
 def tell_left(left: Iterable[Left], attempt: Attempt, *, ended: bool) -> None:
-    """Tell what a step has left running.
+    """Report the leftovers of a step.
 
     Args:
-        left: What it is; something.
-        attempt: Of the step.
-        ended: Whether it was ended.
+        left: The leftovers, at least one.
+        attempt: The attempt of the step.
+        ended: Whether they were ended.
 
     Raises:
-        LeftRunning: The settings say that it is an error.
+        LeftRunning: The settings treat it as an error.
     """
     parts: Any = [each._asdict() for each in left]
     text = f"still running after the step ended: {', '.join(map(str, left))}"
@@ -202,7 +203,7 @@ def tell_left(left: Iterable[Left], attempt: Attempt, *, ended: bool) -> None:
 
 
 def process_left(pid: int) -> Left:
-    """Return a process as something that is left."""
+    """Return a process as a leftover."""
     with suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
         return Left("process", file.read().strip(), pid)
     return Left("process", "?", pid)
@@ -210,7 +211,7 @@ def process_left(pid: int) -> Left:
 
 @cache
 def _listen() -> str:
-    """Be told of all that this process starts, from now on; return what marks it."""
+    """Observe everything that this process starts from now on, and return its mark."""
     from flowengine.sdk.process_identity import as_text, this_process
 
     mark = os.environ[_VARIABLE] = as_text(this_process())
@@ -225,17 +226,17 @@ def _on_audit_event(
     events: frozenset[str] = _EVENTS,
     is_ending: Callable[[], bool] = sys.is_finalizing,
 ) -> None:
-    """Take an audit event; must not raise, and be quick: it sees all of the process.
+    """Handle an audit event. Must not raise, and must be quick, as it sees every event.
 
-    A hook cannot be removed, and is called until the very end of the interpreter. By then the
-    names of this module are gone, so what it needs to notice that is bound to it here.
+    A hook cannot be removed and is called until the interpreter exits. The names of this module no
+    longer exist by then, so the function binds the names required for that check.
     """
     if event not in events or is_ending():
         return
     started = _current.get()
     if event == "socket.bind":
         if started is not None:
-            with suppress(TypeError):  # no object of Python's own class
+            with suppress(TypeError):  # not an object of Python's own class
                 started.sockets += (weakref.ref(args[0]),)
         return
     thread = threading.get_native_id()
@@ -243,7 +244,8 @@ def _on_audit_event(
         _settle(thread, None)
     if started is not None:
         if started.since is None:
-            os.environ[_VARIABLE] = _listen()  # whoever changed the environment may have lost it
+            # Code that replaced the environment may have removed it.
+            os.environ[_VARIABLE] = _listen()
             now = time.clock_gettime(time.CLOCK_BOOTTIME)
             started.since = int(now * os.sysconf("SC_CLK_TCK"))
             _running[started] = None
@@ -252,7 +254,7 @@ def _on_audit_event(
 
 
 def _settle(thread: int, of: Started | None) -> None:
-    """Find out which children came of the last start on a thread."""
+    """Determine the children created by the last start on a thread."""
     last = _forked.get(thread)
     if last is not None and of in {None, last[0]}:
         _forked.pop(thread, None)

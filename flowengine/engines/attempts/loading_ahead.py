@@ -1,4 +1,4 @@
-"""Loads what steps will need while others are still at work."""
+"""Preloading for steps while earlier steps are still running."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def load_ahead(steps: Sequence[StepSpec], labels: Mapping[str, str]) -> None:
-    """Let the kinds of steps load what the steps will need, on a thread.
+    """Let step kinds preload the requirements of steps, on a separate thread.
 
     Args:
-        steps: Those that are marked.
-        labels: Of the execution.
+        steps: The steps marked for preloading.
+        labels: Labels of the execution.
     """
 
     def load() -> None:
         for step in steps:
-            with suppress(Exception):  # what is wrong is told when the step runs
+            with suppress(Exception):  # errors are reported when the step runs
                 registry.kind_class(step["kind"]).ahead(step.get("task", {}), labels)
 
-    run = copy_context().run  # what a program has set for this run counts there too
+    run = copy_context().run  # context variables set by the program apply there too
     threading.Thread(target=run, args=(load,), name="flowengine-ahead", daemon=True).start()

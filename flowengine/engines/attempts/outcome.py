@@ -1,4 +1,4 @@
-"""What becomes of an attempt: a value or an error, and the event that says so."""
+"""The outcome of an attempt: a value or an error, and the event that records it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flowengine.sdk import ExecutionContext, Need
 
 ASKING = frozenset({"NeedsApproval", "ToolChanged"})
-"""Errors of attempts that have done nothing, because people may have to be asked first."""
+"""Errors of attempts without side effects, which may require an approval first."""
 Ran = Literal["no", "maybe"]
 
 
@@ -23,9 +23,9 @@ class AttemptFailed(Exception):
     """An attempt failed.
 
     Args:
-        error: What the `failed` event says, without `step` and `attempt`.
-        ran: Where an environment of it is gone, whether it acted: see the event `lost`.
-        evidence: What shows why, for people.
+        error: The content of the `failed` event, without `step` and `attempt`.
+        ran: If one of its environments is lost, whether it took effect: see the event `lost`.
+        evidence: Evidence of the failure, for operators.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class AttemptFailed(Exception):
 
 QuickCall = Callable[["ExecutionContext", Run], "Kept"]
 Patience = Callable[[], float]
-"""How many seconds to wait for the function of an attempt that is withdrawn."""
+"""Returns the seconds to wait for the function of a withdrawn attempt."""
 
 
 def succeeded(run: Run, value: Any, now: int) -> Event:
-    """Return the event of an attempt that ended well."""
+    """Return the event of a successful attempt."""
     return {
         "type": "succeeded",
         "at": now,
@@ -54,7 +54,7 @@ def succeeded(run: Run, value: Any, now: int) -> Event:
 
 
 def measured(run: Run, needs: Mapping[str, Need], now: int) -> Event:
-    """Return the event that tells what an attempt may use, before it begins."""
+    """Return the event with the amounts that an attempt may use, before it begins."""
     return {
         "type": "measured",
         "at": now,
@@ -65,7 +65,7 @@ def measured(run: Run, needs: Mapping[str, Need], now: int) -> Event:
 
 
 def failed(run: Run, failure: AttemptFailed, now: int) -> Event:
-    """Return the event of an attempt that failed, or whose environment is gone."""
+    """Return the event of an attempt that failed or lost its environment."""
     event: dict[str, Any] = {
         "type": "failed",
         "at": now,

@@ -1,7 +1,7 @@
-"""Parts of a reply that an attempt passes on while it arrives; nothing of them is kept.
+"""Parts of a reply that an attempt forwards as they arrive, without storing them.
 
-Texts are masked as streams, one for each kind and subject: the text of a reply and the arguments of
-each call are texts of their own, however their pieces alternate.
+Texts are masked as streams, one for each kind and subject. The text of a reply and the arguments of
+each call are separate streams, even if their pieces alternate.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from flowengine.secrets import Secrets
 
 Tell = Callable[[Mapping[str, "Plain"]], None]
-"""Takes a part: `{part, text?, …}`."""
+"""Receives a part: `{part, text?, …}`."""
 
 
 class Parts:
-    """The parts that one attempt passes on.
+    """The parts that one attempt forwards.
 
     Args:
-        secrets: Those of the flow.
-        tell: Takes each part, without secrets.
+        secrets: Secrets of the flow.
+        tell: Receives each part, with secrets masked.
     """
 
     __slots__ = ("_lock", "_secrets", "_tell", "_texts")
@@ -38,15 +38,15 @@ class Parts:
         self._lock = threading.Lock()
 
     def take(self, part: str, text: str | None, data: Mapping[str, Plain]) -> None:
-        """Take a part.
+        """Receive a part.
 
         Args:
             part: Its kind.
-            text: The next piece of a text; None: it has none.
-            data: What the text belongs to; of a part without a text, what it is.
+            text: The next piece of a text. None: the part has no text.
+            data: The subject of the text. For a part without text, its content.
 
         Raises:
-            ValidationError: It is no plain data.
+            ValidationError: The data is not plain data.
         """
         with self._lock:
             shown: dict[str, Any] = {"part": part} | self._secrets.mask(keep(dict(data)).value)
@@ -65,7 +65,7 @@ class Parts:
             self._tell(shown)
 
     def _pass_rest_on(self) -> None:
-        """Pass on what was held back, because it might have been the beginning of a secret."""
+        """Forward the text that was held back because it might have started a secret."""
         for subject, stream in self._texts.values():
             rest = stream.close()
             if rest:

@@ -1,7 +1,7 @@
-"""What an attempt prints: its end is kept for the case that it fails, and followers get the lines.
+"""Printed output of an attempt: its end is kept as evidence, followers receive the lines.
 
-Text comes from the loop and from the threads of functions. Nothing leaves here unmasked: lines are
-handed on when they are whole, and the kept end is masked before it is cut.
+Text comes from the event loop and from the threads of functions. All output is masked: lines are
+forwarded when complete, and the kept end is masked before it is cut.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Evidence
 
 KEPT = 16 * 1024
-"""Characters of each stream that are held in memory."""
+"""Characters of each stream to keep in memory."""
 LONGEST = 64 * 1024
-"""Characters of a line that is shown without its end."""
+"""Length of a line above which it is shown before its end arrives."""
 
 PRINTING: ContextVar[Printed | None] = ContextVar("flowengine_printing", default=None)
-"""What takes the output of the function that runs in this context."""
+"""Receives the output of the function that runs in this context."""
 
 Follow = Callable[[str, str], None]
-"""Takes `stdout` or `stderr`, and whole lines."""
+"""Receives `stdout` or `stderr`, and complete lines."""
 
 
 class Follower(NamedTuple):
-    """Who follows an attempt."""
+    """A receiver of an attempt's output."""
 
     lines: Follow
     part: Tell
 
 
 class Printed:
-    """What one attempt prints.
+    """The printed output of one attempt.
 
     Args:
         mask: Replaces the values of secrets.
-        follow: Takes the lines as they come; None: nobody follows.
-        parts: Takes parts of a reply; None: nobody follows.
+        follow: Receives the lines as they arrive. None: without a follower.
+        parts: Receives parts of a reply. None: without a follower.
     """
 
     __slots__ = ("_ends", "_follow", "_lines", "_lock", "_mask", "parts")
@@ -56,7 +56,7 @@ class Printed:
         self._mask = mask
         self._follow = follow
         self.parts = parts
-        """Takes parts of a reply; None: nobody follows, or the attempt is over."""
+        """Receives parts of a reply. None: without a follower, or the attempt is over."""
         self._ends = dict.fromkeys(STREAMS, "")
         self._lines = dict.fromkeys(STREAMS, "")
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class Printed:
         """
         with self._lock:
             end = self._ends[stream] + text
-            if len(end) > 2 * KEPT:  # a secret of which only a part is there yet stays at the end
+            if len(end) > 2 * KEPT:  # an incomplete secret stays at the end
                 end = str(self._mask(end))[-KEPT:]
             self._ends[stream] = end
             if self._follow is None:
@@ -86,11 +86,11 @@ class Printed:
 
     @property
     def followed(self) -> bool:
-        """Whether its lines are shown as they come."""
+        """Whether its lines are shown as they arrive."""
         return self._follow is not None
 
     def close(self) -> None:
-        """Hand on the lines that were not ended."""
+        """Forward lines without a line break at their end."""
         with self._lock:
             self.parts = None
             follow, self._follow = self._follow, None
@@ -102,7 +102,7 @@ class Printed:
                         follow(stream, str(self._mask(rest)))
 
     def evidence(self) -> Evidence:
-        """Return the end of each stream that has any."""
+        """Return the end of each non-empty stream."""
         with self._lock:
             ends = {name: tail(text, self._mask) for name, text in self._ends.items()}
         return {name: text for name, text in ends.items() if text.strip()}  # type: ignore[return-value]
@@ -110,7 +110,7 @@ class Printed:
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Mark what is written here as the engine's own output, not the step's."""
+    """Mark output in this block as the engine's own, not the step's."""
     token = PRINTING.set(None)
     try:
         yield
@@ -120,9 +120,9 @@ def unheard() -> Iterator[None]:
 
 @contextmanager
 def heard() -> Iterator[None]:
-    """Note what functions of steps print with Python's own streams, whichever steps print.
+    """Capture what functions of steps print to Python's own streams.
 
-    Lines that are followed are left to who follows; all else is written as ever.
+    Lines with a follower are only forwarded to it. All other output is written as usual.
     """
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(_Heard(sys.stdout, "stdout")))
@@ -131,12 +131,12 @@ def heard() -> Iterator[None]:
 
 
 def is_heard() -> bool:
-    """Return whether what functions print is noted: if not, nothing needs to be made ready."""
+    """Return whether printed output is captured. If not, no preparation is needed."""
     return type(sys.stdout) is _Heard
 
 
 class _Heard:
-    """A stream that notes what steps write to it."""
+    """A stream that captures the output of steps."""
 
     def __init__(self, stream: TextIO, name: str) -> None:
         self._stream = stream
@@ -148,7 +148,7 @@ class _Heard:
             printed.take(self._name, text)
             if printed.followed:
                 return len(text)
-        with suppress(OSError):  # nobody reads it, which is no fault of the step
+        with suppress(OSError):  # the reader is gone, which is not the step's fault
             self._stream.write(text)
         return len(text)
 

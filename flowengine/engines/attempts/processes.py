@@ -1,6 +1,6 @@
-"""Runs programs, and ends them with all that they started.
+"""Programs of steps: running them, and ending all processes that they start.
 
-Output is read to the end and never held in memory beyond a bound: what is larger goes to a file.
+Output is read completely but held in memory only up to a limit. Larger output goes to a file.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from flowengine.sdk.coroutines import uncut
 from flowengine.sdk.process_tree import MARK, ROUNDS, Family
 
 KEPT = 64 * 1024
-"""Bytes kept of each output stream."""
+"""Bytes of each output stream to keep."""
 MOST = 64 * 1024 * 1024
-"""Bytes of an output stream that go to a file; what a program writes beyond is dropped."""
+"""Bytes of an output stream to write to a file. Output beyond that is dropped."""
 GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -36,12 +36,12 @@ class ProcessRunner:
     """Starts the processes of one attempt.
 
     Args:
-        artifacts: Where output goes that is too large to be kept in the result.
-        mark: Names the attempt's activation among all of this machine.
+        artifacts: Stores output that is too large for the result.
+        mark: Identifies the attempt's activation on this machine.
         mask: Replaces secrets in the output.
-        grace: Seconds that processes have to end by themselves when they are told to.
-        left: Told what a program has left running, when that has been ended.
-        printed: Told what programs print as it comes: `stdout` or `stderr`, and a text.
+        grace: Seconds that processes have to exit after SIGTERM.
+        left: Called with the processes that a program left running, after they were ended.
+        printed: Called with printed text as it arrives: `stdout` or `stderr`, and the text.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ProcessRunner:
         cwd: str,
         stdin: bytes | None = None,
     ) -> Completed:
-        """Run a program to its end; see `flowengine.sdk.Processes`."""
+        """Run a program until it exits. See `flowengine.sdk.Processes`."""
         on_text = [None if self._printed is None else partial(self._printed, n) for n in _STREAMS]
         with _input(stdin) as source, _Capture(on_text[0]) as out, _Capture(on_text[1]) as err:
             process = _start(argv, {**env, MARK: self._mark}, cwd, source, out.pipe, err.pipe)
@@ -78,7 +78,7 @@ class ProcessRunner:
                 await out.connect()
                 await err.connect()
                 await _ended(process)
-                # What it left running ends with it: it could hold the pipes open for ever.
+                # Leftover processes are ended too, because they could hold the pipes open forever.
                 left = await _end_left(family, self._grace)
                 await asyncio.wait([out.closed, err.closed], timeout=self._grace)
             except BaseException:
@@ -95,9 +95,9 @@ class ProcessRunner:
         return Completed(exit_code, stdout, stderr, stdout_file, stderr_file)
 
     def _keep(self, output: _Capture, name: str) -> tuple[str, File | None]:
-        """Return what is kept of an output stream, and all of it as a file if that is more."""
+        """Return the kept part of an output stream, and a file with all of it if it was cut."""
         text = output.text()
-        if output.dropped:  # said before masking, which looks for halves of secrets there
+        if output.dropped:  # added before masking, which looks for partial secrets there
             text += f"\n... {output.dropped} bytes left out ...\n"
         text = str(self._mask(text))
         data = text.encode()
@@ -122,7 +122,7 @@ def _start(
     stdout: IO[bytes],
     stderr: IO[bytes],
 ) -> subprocess.Popen[bytes]:
-    with unnoticed():  # its mark tells whose it is
+    with unnoticed():  # identified by its mark
         return subprocess.Popen(
             argv,
             env=env,
@@ -135,7 +135,7 @@ def _start(
 
 
 class _Capture(asyncio.Protocol):
-    """Reads an output stream to its end: a little in memory, more in a file."""
+    """Reads an output stream to its end: a limited part into memory, more into a file."""
 
     def __init__(self, on_text: Callable[[str], None] | None) -> None:
         self._on_text = on_text
@@ -160,13 +160,13 @@ class _Capture(asyncio.Protocol):
         self._file.close()
 
     async def connect(self) -> None:
-        """Begin to read; the writing end is the program's alone from now on."""
+        """Begin to read. From now on, only the program holds the writing end."""
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.connect_read_pipe(lambda: self, self._source)
         self.pipe.close()
 
     def data_received(self, data: bytes) -> None:
-        """Keep what was read."""
+        """Store the received data."""
         if self._file.closed:
             return
         wanted = data[: max(0, MOST - self._size)]
@@ -177,19 +177,19 @@ class _Capture(asyncio.Protocol):
             self._on_text(self._decoder.decode(data))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """All writing ends are closed."""
+        """Handle that all writing ends are closed."""
         if not self.closed.done():
             self.closed.set_result(None)
 
     def text(self) -> str:
-        """Return all that was read and not dropped."""
+        """Return everything that was read and not dropped."""
         self._file.seek(0)
         return self._file.read().decode(errors="replace")
 
 
 @contextlib.contextmanager
 def _input(data: bytes | None) -> Iterator[IO[bytes] | int]:
-    """Give a program its input as a file: it may read it when, and as far as, it likes."""
+    """Provide a program's input as a file, which it can read at any time and in part."""
     if data is None:
         yield subprocess.DEVNULL
         return
@@ -200,7 +200,7 @@ def _input(data: bytes | None) -> Iterator[IO[bytes] | int]:
 
 
 async def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait until a process has ended."""
+    """Wait until a process has exited."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     handle = os.pidfd_open(process.pid)
@@ -213,17 +213,17 @@ async def _ended(process: subprocess.Popen[bytes]) -> None:
 
 
 async def _end_left(family: Family, grace: float) -> list[Left]:
-    """End what a program that has ended left running, and return what it was."""
+    """End the processes that an exited program left running, and return them."""
     if not await asyncio.to_thread(family.members):
         return []
-    await asyncio.sleep(_ROUND)  # what only wrote its last words is nothing left
+    await asyncio.sleep(_ROUND)  # processes that are just exiting do not count
     left = [process_left(pid) for pid in await asyncio.to_thread(family.members)]
     await _end_processes(family, grace)
     return left
 
 
 async def _end_processes(family: Family, grace: float) -> None:
-    """Tell processes to end, and kill those that are still there after the grace period."""
+    """Send SIGTERM to processes, and kill those still running after the grace period."""
     if not await asyncio.to_thread(family.signal, signal.SIGTERM):
         return
     loop = asyncio.get_running_loop()

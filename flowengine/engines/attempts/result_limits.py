@@ -1,4 +1,4 @@
-"""How large the result of a call may be."""
+"""Limits on the size of call results."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def check_size(value: Plain, most: int, context: StepContext) -> None:
-    """Refuse a result that is larger than its tool may give; it is kept as a file.
+    """Refuse a result that exceeds its tool's limit. The result is kept as a file.
 
     Args:
         value: The result, secrets masked.
-        most: Bytes: of text in UTF-8, of anything else as JSON.
+        most: Maximum number of bytes: for text in UTF-8, for anything else as JSON.
         context: The attempt that has ended.
 
     Raises:
-        LimitExceeded: Its data names the file.
+        LimitExceeded: The result is too large. The error's data names the file.
     """
     data, name = _content(value)
     if len(data) <= most:

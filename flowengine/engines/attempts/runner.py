@@ -1,7 +1,7 @@
-"""Runs one attempt of a step: finds its kind, resolves secrets, checks arguments and result.
+"""The runner of attempts: finds the step kind, resolves secrets, checks arguments and result.
 
-One `Runner` serves all executions of one compiled flow in a process. What can be found out once
-for a step is found out once, and not before its first run (`flowengine.engines.attempts.tasks`).
+One `Runner` serves all executions of one compiled flow in a process. Everything that depends only
+on the step is computed once, at its first run (`flowengine.engines.attempts.tasks`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Runner:
         flow: The flow in plain form.
 
     Attributes:
-        quick: Returns what runs an attempt of a step, by its number, at once; None if it has to be
-            awaited. The call takes the execution and the command, needs no event loop, costs a few
-            microseconds, and raises `AttemptFailed` as `attempt` does.
-        pure: The same if the effect of the step is `pure`, else None. Nobody can tell whether or
-            how often such an attempt ran, except by its result.
+        quick: Returns, for a step number, a function that runs an attempt synchronously, or None if
+            the attempt must be awaited. The function takes the execution and the command, needs no
+            event loop, costs a few microseconds, and raises `AttemptFailed` as `attempt` does.
+        pure: The same if the effect of the step is `pure`, otherwise None. Repeating or omitting
+            such an attempt has no observable effect except its result.
     """
 
     def __init__(self, flow: CompiledFlow) -> None:
@@ -59,45 +59,52 @@ class Runner:
     ) -> Kept:
         """Run one attempt to its end.
 
-        Cancel the task to withdraw the attempt: processes are ended, requests given up; a function
-        that runs on a thread cannot be stopped, it runs on. Its result is dropped if it does not
-        come within `patience`.
+        Cancel the task to withdraw the attempt. Processes are ended and requests aborted. A
+        function on a thread cannot be stopped and keeps running. Its result is dropped if it does
+        not arrive within `patience`.
 
         Args:
+            execution: The execution, as visible to the step.
             run: The kernel's command.
-            environments: Has what the step asks for.
-            printed: Takes what it prints; see `printed`.
-            patience: How long to wait for a function once the attempt is withdrawn; None: not.
+            environments: Provides the environments that the step requires.
+            printed: Receives the output. See `printed`.
+            patience: How long to wait for a function once the attempt is withdrawn. None: do not
+                wait.
 
         Returns:
-            The value of the `succeeded` event: plain data, no secret in it; and its packed form.
+            The value of the `succeeded` event, as plain data without secrets, and its packed form.
         """
         return await self._task(run.step).attempt(execution, run, environments, printed, patience)
 
     async def needs(
         self, execution: ExecutionContext, run: Run, printed: Printed | None = None
     ) -> Mapping[str, Need]:
-        """Return what an attempt may use of the budgets around it; see `StepKind.needs`.
+        """Return the amounts that an attempt may use of the enclosing budgets.
+
+        See `StepKind.needs`.
 
         Raises:
-            AttemptFailed: It cannot be worked out.
+            AttemptFailed: The amounts cannot be computed.
         """
         return await self._task(run.step).needs(execution, run, printed)
 
     def source(self, step: int) -> str | None:
-        """Return the text of what a step calls, if its kind knows one; see `StepKind.source`."""
+        """Return the source text of the called tool, if its kind provides one.
+
+        See `StepKind.source`.
+        """
         from flowengine import registry
 
         spec = self._flow["steps"][step]
         return registry.kind(spec["kind"]).source(spec.get("task", {}))
 
     def preview(self, step: int, args: dict[str, Plain], context: PreviewContext) -> object:
-        """Return what a tool says that a call of it would do; see `StepKind.preview`.
+        """Return a tool's preview of the effect of a call. See `StepKind.preview`.
 
         Args:
-            step: The step that calls.
+            step: The calling step.
             args: Its arguments, secrets masked.
-            context: What the tool may look at.
+            context: The context available to the tool.
         """
         from flowengine import registry
         from flowengine.python_modules import import_function
@@ -110,15 +117,15 @@ class Runner:
         return registry.kind(spec["kind"]).preview(spec.get("task", {}), args, context)
 
     def mask(self, step: int, value: Plain) -> Plain:
-        """Return a value without the secrets of the flow of a step."""
+        """Return a value with the secrets of a step's flow masked."""
         return self._task(step).secrets.mask(value)
 
     def printed(self, step: int, follower: Follower | None) -> Printed:
-        """Return what takes the output of an attempt.
+        """Return the receiver of an attempt's output.
 
         Args:
             step: Number of the step in the flow.
-            follower: Takes lines and parts as they come; None: nobody follows.
+            follower: Receives lines and parts as they arrive. None: without a follower.
         """
         secrets = self._task(step).secrets
         if follower is None:
@@ -128,7 +135,7 @@ class Runner:
         return Printed(secrets.mask, follower.lines, Parts(secrets, follower.part))
 
     def secrets(self, step: int) -> Mapping[str, Plain]:
-        """Return where the secrets of a step's flow come from."""
+        """Return the sources of the secrets of a step's flow."""
         return self._task(step).secrets.references
 
     def _quick(self, step: int) -> QuickCall | None:

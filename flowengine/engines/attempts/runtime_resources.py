@@ -1,4 +1,4 @@
-"""What a caller gives one execution beside its inputs: objects, and environments of its own."""
+"""Objects and environments that a caller provides for one execution, besides its inputs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _OBJECT = {
     "scope": "execution",
     "generation": 1,
 }
-"""An object of the caller, where lists show it among environments."""
+"""An object of the caller, as shown in lists of environments."""
 
 SCOPES = ("execution", "session")
-"""Scopes that an environment can have which no step declares."""
+"""Possible scopes of an environment that no step declares."""
 
 
 class ResourceMissing(StepError):
-    """An execution began with an object of the program that started it, which is not here."""
+    """An object that the starting program provided for the execution is missing here."""
 
     type = "ResourceMissing"
 
 
 def missing(execution: ExecutionContext) -> ResourceMissing:
-    """Return the error of a step whose execution lacks objects of the caller in this process."""
+    """Return the error of a step whose execution misses objects of the caller in this process."""
     names = ", ".join(f"'{name}'" for name in execution.missing)
     example = ", ".join(f"{name!r}: …" for name in execution.missing)
     return ResourceMissing(
@@ -50,12 +50,12 @@ def check_names(
     """Refuse objects of the caller that have the name of an environment.
 
     Args:
-        flow: What is to be run.
+        flow: The flow to run.
         resources: The caller's objects by name.
         given: Environments that the execution was given, by name.
 
     Raises:
-        UsageError: One has; nothing was started.
+        UsageError: A name is in use. Nothing was started.
     """
     for name in resources:
         if not isinstance(name, str):
@@ -80,19 +80,19 @@ def check_names(
 def check_environments(
     flow: CompiledFlow, resources: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Check the environments that a caller gives an execution; nothing is opened.
+    """Check the environments that a caller provides for an execution, without opening any.
 
     Args:
-        flow: What is to be run.
+        flow: The flow to run.
         resources: The caller's objects by name.
-        specs: As they were given.
+        specs: The specs, as provided.
 
     Returns:
-        Name → what is kept with the execution of it.
+        Name → the record of the environment to store with the execution.
 
     Raises:
-        UsageError: A name is taken, or a scope or an approval is not possible.
-        SpecInvalid: A spec has faults.
+        UsageError: A name is in use, or a scope or an approval is not possible.
+        SpecInvalid: A spec has errors.
     """
     from flowengine.execution_environment.specs.spec import check_spec
 
@@ -126,7 +126,7 @@ def check_environments(
 
 
 def _declared(flow: CompiledFlow) -> Iterator[tuple[str, str]]:
-    """Yield the names of environments that steps get, each with the id of the step."""
+    """Yield the names of environments of steps, each with the id of the step."""
     for step in flow["steps"]:
         if step.get("environments"):
             for name in step["input"][1]["environments"][1]:

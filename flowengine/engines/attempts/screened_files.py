@@ -1,4 +1,4 @@
-"""The files of an execution for the steps of a flow with secrets: what holds one is not kept."""
+"""File storage for the steps of a flow with secrets, which refuses or masks files with secrets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class ScreenedFiles:
-    """Looks at a file before it is kept; an `Artifacts`.
+    """Checks each file for secrets before storing it. Implements `Artifacts`.
 
     Args:
-        files: Where files are kept.
-        secrets: Those of the flow.
+        files: Stores the files.
+        secrets: Secrets of the flow.
     """
 
     __slots__ = ("_files", "_secrets")
@@ -28,16 +28,17 @@ class ScreenedFiles:
         self._secrets = secrets
 
     def put(self, source: bytes | PathLike[str], name: str) -> File:
-        """Keep bytes or a copy of a file, its secrets masked if the flow says so.
+        """Keep bytes or a copy of a file, its secrets masked if the flow declares that.
 
         Args:
-            source: The bytes, or where the file is.
+            source: The bytes, or the path of the file.
+            name: The name of the file.
 
         Returns:
             The file as data.
 
         Raises:
-            ValidationError: It holds a secret that is not declared with `in_files: mask`.
+            ValidationError: It contains a secret that is not declared with `in_files: mask`.
         """
         with scratch_folder() as folder:
             copy = folder / "masked"
@@ -49,5 +50,5 @@ class ScreenedFiles:
             return self._files.put(copy if masked else source, name)
 
     def path(self, sha256: str) -> str:
-        """Return where a kept file can be read."""
+        """Return the path of a kept file."""
         return self._files.path(sha256)

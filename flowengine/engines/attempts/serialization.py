@@ -1,8 +1,8 @@
-"""Turns what step kinds and functions give into plain data, and copies plain data for them.
+"""Conversion of results of step kinds and functions into plain data, and copies of plain data.
 
-A result of plain dicts and lists takes one pass of msgpack: the bytes that the journal will hold,
-and read back the copy that the state keeps. Whatever msgpack refuses, or takes and JSON would not,
-is looked at part by part, which also finds the words for the error.
+A result of plain dicts and lists takes a single pass of msgpack. The packed bytes go to the
+journal, and unpacking them yields the copy for the state. A value that msgpack refuses, or accepts
+although JSON would not, is checked part by part. This check also produces the error message.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _DEEP = 200
 _CONTAINERS = frozenset({dict, list})
 _TEXT = frozenset({str})
 _NESTING = bytes((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
-"""First bytes of packed dicts and lists; they may as well be part of a text."""
+"""First bytes of packed dicts and lists. They can also occur inside text."""
 _NAN, _MINUS_NAN, _NO_BYTES = b"\xcb\x7f", b"\xcb\xff", b"\xc4\x00"
-"""How packed floats begin that are not finite, and some very large ones; and `b""`."""
+"""Prefixes of packed floats that are not finite, and of some very large ones, and packed `b""`."""
 _FLAT = bytes(set(range(256)).difference(_NESTING))
 
 
 class Kept(NamedTuple):
-    """A value as the state keeps it."""
+    """A value as stored in the state."""
 
     value: Plain
     packed: bytes | None = None
-    """Its form in the journal, if that is known already."""
+    """Its packed form for the journal, if already known."""
 
 
 def copy(value: Plain) -> Plain:
-    """Copy plain data: what belongs to the state must not change under it."""
+    """Copy plain data, so that the state's copy cannot change."""
     return _copied(value) if type(value) in _CONTAINERS else value
 
 
 def _copied(value: Plain) -> Plain:
-    """Copy a dict or a list; what is neither cannot change, and is shared."""
+    """Copy a dict or a list. Other values are immutable and shared."""
     if type(value) is dict:
         copied = value.copy()
         for key, item in value.items():
@@ -49,7 +49,7 @@ def _copied(value: Plain) -> Plain:
 
 
 def keep(value: Any) -> Kept:
-    """Return a value as plain data, as `to_plain` does, with its form in the journal."""
+    """Return a value as plain data, as `to_plain` does, with its packed form."""
     if type(value) in _CONTAINERS:
         fast = pack_copied(value)
         if fast is not None and _is_storable(*fast):
@@ -58,21 +58,22 @@ def keep(value: Any) -> Kept:
 
 
 def _is_storable(value: Plain, packed: bytes, has_bytes: bool) -> bool:
-    """Return whether what msgpack has read back is plain data.
+    """Return whether data unpacked by msgpack is plain data.
 
-    To look for one byte takes no time. Two in a row are only looked for where the rarer one is.
+    Searching for a single byte takes no time. Pairs of bytes are only searched for if the rarer
+    byte occurs.
     """
     if 0x7F in packed and _NAN in packed:
         return False
     if 0xFF in packed and _MINUS_NAN in packed:
         return False
-    if has_bytes or (0xC4 in packed and _NO_BYTES in packed):  # a key may be one of them
+    if has_bytes or (0xC4 in packed and _NO_BYTES in packed):  # a key may be bytes
         return _is_plain(value)
     return len(packed.translate(None, _FLAT)) <= _DEEP or _is_plain(value)
 
 
 def _is_plain(value: Plain) -> bool:
-    """Return whether all keys are text, and dicts and lists not nested too deep in one another."""
+    """Return whether all keys are text, and dicts and lists are not nested too deeply."""
     level = [value]
     for _ in range(_DEEP + 1):
         dicts = [part for part in level if type(part) is dict]
@@ -88,18 +89,18 @@ def _is_plain(value: Plain) -> bool:
 def to_plain(value: Any, depth: int = 0) -> Plain:
     """Return a value as plain data: JSON with finite numbers of 64 bits, and bytes.
 
-    Tuples become lists; dataclasses and pydantic models maps; dates and times ISO 8601 texts; paths
-    and UUIDs texts; enumerations their values.
+    Tuples become lists, dataclasses and pydantic models become maps, and enumerations become their
+    values. Dates and times become ISO 8601 texts, paths and UUIDs become texts.
 
     Args:
-        value: Anything.
-        depth: How deep it stands in what it is a part of.
+        value: Any value.
+        depth: Its nesting depth in the enclosing value.
 
     Returns:
-        Plain data that shares nothing changeable with the value.
+        Plain data that shares nothing mutable with the value.
 
     Raises:
-        ValidationError: It holds something that has no such form.
+        ValidationError: It contains something without a plain form.
     """
     kind = type(value)
     if kind is bool or kind is bytes or value is None:
@@ -124,7 +125,7 @@ def to_plain(value: Any, depth: int = 0) -> Plain:
 
 
 def place_of_fault(value: Any) -> str:
-    """Return where in a value, which `to_plain` has refused, the fault is: `.rows[3].box`."""
+    """Return the path of the part of a value that `to_plain` has refused: `.rows[3].box`."""
     place = ""
     for _ in range(_DEEP):
         parts: Any = ()
@@ -136,7 +137,7 @@ def place_of_fault(value: Any) -> str:
         if found is None:
             return place
         place, value = place + found[0], found[1]
-    return ""  # it holds itself
+    return ""  # it contains itself
 
 
 def _is_refused(value: Any) -> bool:
@@ -164,7 +165,7 @@ def _key(key: Any) -> str:
 
 
 def _simpler(value: Any) -> Any:
-    """Return a value of a richer type in the form that JSON has for it."""
+    """Return a value of a richer type in its JSON form."""
     import dataclasses
     import datetime
     import enum

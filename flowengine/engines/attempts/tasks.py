@@ -1,4 +1,4 @@
-"""The tasks of a flow, made ready once: what runs an attempt, and checks what goes in and out."""
+"""The tasks of a flow, prepared once: run attempts, and check arguments and results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Task:
 
     Args:
         step: The step.
-        secrets: Those of its flow.
+        secrets: Secrets of its flow.
     """
 
     def __init__(self, step: StepSpec, secrets: Secrets) -> None:
@@ -57,11 +57,12 @@ class Task:
         self._environments = step.get("environments", False)
         self._adapter = step.get("adapter")
         self._source: Any = self._adapter and self._adapter["task"].get("source")
-        """Who writes what a model is told of a call; None: nobody else."""
-        # An adapter shortens what it makes of a result by itself.
+        """The source of untrusted text in results and errors shown to a model. None: there is
+        none."""
+        # An adapter limits the size of its results by itself.
         limits: Mapping[str, int] = step.get("limits", {}) if self._adapter is None else {}
         self._largest = limits.get("output")
-        """Bytes of a result; None: as many as there are."""
+        """Maximum size of a result in bytes. None: unlimited."""
         given = step.get("input")
         if self._environments:
             given = given[1]["input"]  # type: ignore[index] # those have one
@@ -69,17 +70,17 @@ class Task:
         self._masks = bool(secrets.names)
         """Whether the flow has secrets."""
         self._is_fixed = "args" not in step and (given is None or given[0] == "const")
-        """All attempts are given the same."""
+        """Whether all attempts have the same input."""
         self._kind: StepKind | None = None
         self._args: Validator | None = None
         self._returns: Validator | None = None
         self._configuration: Validator | None = None
         self._configured_keys: frozenset[str] = frozenset()
         self._fixed_fits = False
-        """Whether what the flow itself gives for the keys of the kind has been checked."""
+        """Whether the flow's own values for the keys of the kind have been checked."""
 
     def quick_call(self) -> QuickCall | None:
-        """Return what runs the step at once, or None."""
+        """Return a function that runs the step synchronously, or None."""
         if self._has_secrets or self._environments:
             return None
         try:
@@ -123,7 +124,7 @@ class Task:
         printed: Printed | None = None,
         patience: Patience | None = None,
     ) -> Kept:
-        """Run one attempt to its end; as in `Runner`."""
+        """Run one attempt to its end, as in `Runner`."""
         seen = self._screened(execution) if self._masks else execution
         for_model = self._adapter is not None
         context = AttemptContext(seen, run, self.secrets, self._timed, printed, patience, for_model)
@@ -142,7 +143,7 @@ class Task:
     async def needs(
         self, execution: ExecutionContext, run: Run, printed: Printed | None = None
     ) -> Mapping[str, Need]:
-        """Return what an attempt may use, before it begins; as in `Runner`."""
+        """Return the amounts that an attempt may use, before it begins, as in `Runner`."""
         context = AttemptContext(execution, run, self.secrets, self._timed, printed)
         with self._running(context):
             kind = self._ready()
@@ -150,7 +151,7 @@ class Task:
 
     @contextmanager
     def _running(self, context: AttemptContext) -> Iterator[None]:
-        """Turn what is raised inside into `AttemptFailed`, unless the attempt is withdrawn."""
+        """Convert exceptions into `AttemptFailed`, unless the attempt is withdrawn."""
         printed = context.output
         try:
             yield
@@ -166,17 +167,17 @@ class Task:
                 printed.close()
 
     def _screened(self, execution: ExecutionContext) -> ExecutionContext:
-        """Return an execution whose files are looked at for the secrets of the flow."""
+        """Return an execution whose files are checked for the secrets of the flow."""
         from flowengine.engines.attempts.screened_files import ScreenedFiles
 
         return execution._replace(artifacts=ScreenedFiles(execution.artifacts, self.secrets))
 
     async def _takes_given(self, kind: StepKind, context: AttemptContext) -> bool:
-        """Return whether the step has environments that its execution was given."""
+        """Return whether the step uses environments that its execution was given."""
         return bool(context.execution.environments) and await self._takes_all(kind, context)
 
     async def _takes_all(self, kind: StepKind, context: AttemptContext) -> bool:
-        """Return whether the step uses all resources that there are."""
+        """Return whether the step uses all available resources."""
         if type(kind).takes_resources is StepKind.takes_resources:
             return False
         return await context.on_thread(lambda: kind.takes_resources(self._constants))
@@ -184,7 +185,7 @@ class Task:
     async def _execute_in(
         self, environments: Environments, kind: StepKind | None, context: AttemptContext
     ) -> Kept:
-        """Run an attempt with its environments, and tell it apart if one of these is gone."""
+        """Run an attempt with its environments, and report the loss of one separately."""
         from flowengine.engines.environments.opened import NotAgain
 
         run = context.run
@@ -195,7 +196,7 @@ class Task:
             raise self._failed(error.why, "no") from error.why
         context.environments = had.environments
         try:
-            if kind is None:  # nothing is to be done but to have them
+            if kind is None:  # the step only opens its environments
                 return Kept(None)
             return await self._execute(kind, context, run.input)
         except EnvironmentLost as error:
@@ -210,7 +211,7 @@ class Task:
             with started:
                 value = await kind.execute(context, self._constants, input)
         except Exception as error:
-            with suppress(LeftRunning):  # why it failed matters more
+            with suppress(LeftRunning):  # the failure of the attempt takes precedence
                 await context.judge(started)
             if self._source is not None and isinstance(error, StepError):
                 from flowengine.sdk.untrusted import mark_error
@@ -221,7 +222,7 @@ class Task:
         return self._result(value, context, input)
 
     def _checked(self, args: Plain, given: Plain) -> Any:
-        """Return the input of an attempt: a copy, with its secrets."""
+        """Return the input of an attempt: a copy, with secrets resolved."""
         input = copy(given)
         if self._has_secrets:
             input = self.secrets.reveal(input)
@@ -232,14 +233,14 @@ class Task:
     def _ready(self) -> StepKind:
         if self._kind is None:
             schema = self._constants.get("schema")
-            # What an adapter makes of a result has a form of its own.
+            # The result of an adapter has a different format.
             returns = self._constants.get("returns") if self._adapter is None else None
             self._args = None if schema is None else shared(schema)
             self._returns = None if returns is None else shared(returns)
             kind = registry.kind(self._kind_name)
             configuration = kind.configuration()
             self._configured_keys = frozenset(configuration.get("properties", ()))
-            # Constants were checked with the file, the configuration of a session is with that.
+            # Constants were checked with the file, the configuration of a session with the session.
             is_fixed = self._configured_keys <= {*kind.constants}
             if not is_fixed and kind.session is None:
                 self._configuration = shared(configuration)
@@ -247,7 +248,7 @@ class Task:
         return self._kind
 
     def _check(self, args: Plain, input: Plain) -> None:
-        """Check the arguments of a call, with those that the flow fixes if the schema has them."""
+        """Check the arguments of a call, including fixed ones that the schema describes."""
         schema = self._args
         if schema is None:
             return
@@ -259,7 +260,7 @@ class Task:
             schema.check(args, "arguments")
 
     def _check_configuration(self, input: Mapping[str, Plain]) -> None:
-        """Check what expressions gave for the keys of a kind; null is as good as left out."""
+        """Check the computed values for the keys of a kind. Null counts as left out."""
         if self._configuration is not None:
             known = self._configured_keys
             if self._ready().takes_arguments:
@@ -317,7 +318,7 @@ class Task:
 
 
 def _is_withdrawal(error: BaseException) -> bool:
-    """Return whether the engine, or the user, ends the attempt, and not something inside it."""
+    """Return whether the engine or the user ends the attempt, rather than the attempt itself."""
     import asyncio
 
     if not isinstance(error, asyncio.CancelledError):

@@ -1,1 +1,1 @@
-"""Environments of executions: what a step asks for is opened, kept for its scope, and released."""
+"""Environments of executions: opened for steps, kept for their scope, and released."""

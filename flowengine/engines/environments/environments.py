@@ -1,8 +1,9 @@
-"""The environments of executions: had for attempts, kept for scopes, given back on every way out.
+"""The environments of executions: acquired for attempts, kept for scopes, and always released.
 
-What a step asks for is ensured when an attempt begins. The first hold on what belongs to a region,
-an execution or a session is kept until that ends; what belongs to a step ends with the attempt.
-Nothing here is loaded before a flow uses an environment, or a step has to be awaited.
+The environments that a step requests are ensured when an attempt begins. The first hold on an
+environment of a region, execution or session is kept until that scope ends. An environment of a
+step ends with the attempt. Nothing here is loaded before a flow uses an environment, or a step must
+be awaited.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ class Environments:
     """The environments of all executions of an engine.
 
     Args:
-        folder: Returns where the manager writes down what is open, when it is first needed; None:
-            nothing survives the process.
-        wanted: Says whether an execution may still go on.
-        on_not_released: Told of what could not be closed: of which execution, and what.
-        on_opened_ahead: Told of what was to be opened in the background: of which execution, its
-            name, and why it could not be opened; None: it is open.
-        guarded: Folders that no sandbox may see.
+        folder: Returns the directory in which the manager records open environments, on first use.
+            None: no record survives the process.
+        wanted: Returns whether an execution may still continue.
+        on_not_released: Called with the id of an execution and its environments that could not be
+            closed.
+        on_opened_ahead: Called after an environment was opened in the background, with the id of
+            the execution, the name, and the error or None.
+        guarded: Directories that no sandbox may access.
     """
 
     def __init__(
@@ -77,22 +79,24 @@ class Environments:
         self._on_not_released = on_not_released
         self._on_opened_ahead = on_opened_ahead
         self._kept: dict[tuple[Scope, str], dict[str, Handle]] = {}
-        """(scope, owner) → the holds that are kept for it, by id of the opening."""
+        """(scope, owner) → the holds kept for it, by id of the opening."""
         self._owners: dict[str, dict[tuple[Scope, str], None]] = {}
-        """Execution → the scopes of it that have something."""
+        """Execution → its scopes that have environments."""
         self._ending: dict[str, dict[asyncio.Future[None], set[str]]] = {}
-        """Execution → what tells that a region of it is closed → the names of what that had."""
+        """Execution → future of a region that is being closed → the names of the region's
+        environments."""
         self._resting: dict[str, tuple[ExecutionContext, dict[str, Handle]]] = {}
-        """Execution → what stays open while it waits (`on_wait: keep`), by id of the opening."""
+        """Execution → environments that stay open while it waits (`on_wait: keep`), by id of the
+        opening."""
         self._seen: dict[str, dict[str, int]] = {}
         """Execution → id of the spec → the generation that it used last."""
         self._failed_ahead: dict[str, list[Mapping[str, Plain]]] = {}
-        """Execution → what could not be opened before somebody used it."""
+        """Execution → environments that could not be opened ahead of their use."""
         self._requests = Requests(lambda: self.manager, self._region_has)
 
     @property
     def manager(self) -> EnvironmentManager:
-        """The manager, made when it is first asked for, by whichever thread that is."""
+        """The manager, created on first use from any thread."""
         if self._found is None:
             from flowengine.execution_environment import EnvironmentManager
 
@@ -117,22 +121,22 @@ class Environments:
         secrets: Mapping[str, Plain],
         later: Collection[str] = (),
     ) -> Had:
-        """Open what an attempt asks for, all of it or nothing.
+        """Open all environments that an attempt requests, or none of them.
 
         Args:
             context: The execution.
             run: The attempt.
-            secrets: Where the secrets of the flow come from.
-            later: Names of what is only begun to be opened, once the rest is open: the attempt does
-                not get it.
+            secrets: Sources of the flow's secrets.
+            later: Names of environments that are only opened in the background once the others are
+                open. The attempt does not receive them.
 
         Returns:
-            What it has, to be given back by `give_back`.
+            The environments, to be released by `give_back`.
 
         Raises:
-            NotAgain: The execution had it before, and cannot have it again now.
-            EnvironmentFailure: It cannot be had.
-            SecretMissing: It needs a secret that is not there.
+            NotAgain: The execution used an environment before that cannot be reopened now.
+            EnvironmentFailure: An environment cannot be opened.
+            SecretMissing: A required secret is missing.
         """
         uses = run.environments
         if later:
@@ -159,36 +163,37 @@ class Environments:
 
     @property
     def is_used(self) -> bool:
-        """Whether the manager was ever asked for."""
+        """Whether the manager has been used."""
         return self._found is not None
 
     async def consult(
         self, context: ExecutionContext, asked: Consult, wait: str, secrets: Mapping[str, Plain]
     ) -> tuple[str, Answer] | None:
-        """Ask whoever may answer at once whether an environment may be opened.
+        """Consult the programs that may answer whether an environment may be opened.
 
         Args:
             context: The execution.
-            asked: What is asked about.
+            asked: The question.
             wait: Full id of the question.
-            secrets: Where the secrets of the flow come from.
+            secrets: Sources of the flow's secrets.
 
         Returns:
-            Who answered, and the answer; None: it is left to people.
+            The name of the answering program, and the answer. None: the question is left to
+            approvers.
         """
         run = Run(asked.unit, 1, asked.step, "", None, None, None, (asked.region,))
         spec = self._requests.of(context, run, asked.environment, secrets)
         return await self.manager.async_consult(spec, wait, asked.reason, asked.required)
 
     async def give_back(self, execution: str, had: Had) -> None:
-        """Give back what ends with an attempt of an execution."""
+        """Release the environments that end with an attempt of an execution."""
         for handle in reversed(had.holds):
             self._look_at(execution, await self.manager.async_release(handle))
             if handle.scope == STEP:
                 await self.manager.async_release_scope(STEP, handle.owner_id)
 
     async def end_region(self, execution: str, region: int) -> None:
-        """Give back what belongs to a region that has ended; nothing takes its place before."""
+        """Release the environments of a region that has ended, before any replacement is opened."""
         import asyncio
 
         owner = (REGION, region_owner(execution, region))
@@ -206,11 +211,11 @@ class Environments:
                 del self._ending[execution]
 
     def has_any(self, execution: str) -> bool:
-        """Return whether an execution has any environment that is kept for it."""
+        """Return whether any environment is kept for an execution."""
         return execution in self._owners
 
     def opened(self, execution: str, name: str) -> Any:
-        """Return what is open for an execution under a name; None: nothing is."""
+        """Return the open environment of an execution with this name, or None."""
         for owner in self._owners.get(execution, ()):
             for handle in self._kept.get(owner, {}).values():
                 if handle.resource_key == name:
@@ -218,10 +223,10 @@ class Environments:
         return None
 
     async def finish(self, context: ExecutionContext, flow: CompiledFlow) -> None:
-        """Give back all that an execution has, which is over."""
+        """Release all environments of an execution that has ended."""
         owners = [*self._owners.get(context.id, ())]
         await self._end(context.id, list(reversed(owners)))
-        # What an earlier process had, and this one did not use, left its workspaces.
+        # Workspaces of an earlier process may remain even if this one has not used them.
         scopes = {*flow.get("environments", ())}
         scopes |= {given["scope"] for given in context.environments.values()}
         for scope, owner in ((REGION, region_owner(context.id, 0)), (EXECUTION, context.id)):
@@ -233,7 +238,7 @@ class Environments:
         self._failed_ahead.pop(context.id, None)
 
     async def suspend(self, context: ExecutionContext) -> None:
-        """Give back what need not be kept while an execution waits, or is let go."""
+        """Release the environments not needed while an execution waits or is not driven."""
         for scope, owner in reversed(self._owners.get(context.id, {})):
             kept = self._kept.pop((scope, owner), {})
             report = await self.manager.async_suspend_scope(scope, owner)
@@ -245,7 +250,7 @@ class Environments:
                 resting.update(kept)
 
     def close(self) -> None:
-        """Close everything, and tell whose state is lost while its execution waits."""
+        """Close all environments, and warn of lost state of waiting executions."""
         if self._found is not None:
             closed = set(self._found.close().released)
             self._found = None
@@ -259,7 +264,7 @@ class Environments:
             remove_scratch(self._temporary)
             self._temporary = None
 
-    # Inside
+    # Internals
 
     async def _ensure(
         self, context: ExecutionContext, run: Run, secrets: Mapping[str, Plain]
@@ -271,7 +276,7 @@ class Environments:
         return await self._ask(context, run, secrets)
 
     def _forget_released(self, error: EnvironmentFailure) -> None:
-        """Have all declared again if somebody else has released the scope of one, else raise."""
+        """Declare everything again if other code released a scope, otherwise raise the error."""
         if error.type != "UnknownEnvironment":
             raise error
         self._requests.forget_all()
@@ -284,10 +289,10 @@ class Environments:
         use: Mapping[str, Plain],
         secrets: Mapping[str, Plain],
     ) -> None:
-        """Begin to open an environment for whoever uses it first.
+        """Begin to open an environment for its first user.
 
-        Once that has failed, it is left to them: each subflow that shares it would have it tried
-        and told again.
+        After a failure, opening is left to that user. Otherwise each subflow that shares the
+        environment would retry and report it again.
         """
         if use in self._failed_ahead.get(context.id, ()):
             return
@@ -303,7 +308,7 @@ class Environments:
     def _tell_opened(
         self, execution: str, name: str, use: Mapping[str, Plain], opening: Future[None]
     ) -> None:
-        """Tell what came of an opening that nobody waits for, unless its owner has let it go."""
+        """Report the result of a background opening, unless its owner has closed it."""
         error = opening.exception()
         if isinstance(error, EnvironmentClosed):
             return
@@ -313,7 +318,7 @@ class Environments:
         self._on_opened_ahead(execution, name, error)
 
     async def _let_end(self, execution: str, run: Run) -> None:
-        """Wait for regions that are being closed and had what this attempt opens for another."""
+        """Wait for closing regions with environments that this attempt opens for another region."""
         import asyncio
 
         uses = run.environments.values()
@@ -348,7 +353,7 @@ class Environments:
         return any(handle.resource_key == name for handle in kept.values())
 
     def _keep(self, execution: str, handle: Handle) -> bool:
-        """Keep a hold for its scope, if it is the first on this opening."""
+        """Keep a hold for its scope, if it is the first one on this opening."""
         if handle.scope == STEP:
             return False
         owner: tuple[Scope, str] = (handle.scope, handle.owner_id)
@@ -372,7 +377,7 @@ class Environments:
 
 
 def _tell_closed(context: ExecutionContext, handles: Iterable[Handle], why: str) -> None:
-    """Tell which environments ended before their execution, if more than files was in them."""
+    """Warn of environments that ended before their execution and held more than files."""
     from flowengine import registry
     from flowengine.step_log import StepLog
 

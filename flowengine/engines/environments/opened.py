@@ -1,4 +1,4 @@
-"""Environments as one attempt has them: open, or why an execution cannot have one again."""
+"""The environments of one attempt: open ones, or the error that one cannot be reopened."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 _ANEW = "(reopened: variables set before in this environment are gone, files are still there)"
 _ENDING = 5.0
-"""Seconds that a command has to end when its attempt is withdrawn."""
+"""Seconds that a command has to exit when its attempt is withdrawn."""
 _TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
 
 
 class Opened(Environment):
-    """An environment that an attempt has.
+    """An environment that an attempt uses.
 
     Args:
         handle: The hold.
-        fresh: Whether it was opened anew since the execution used it last.
+        fresh: Whether it was reopened since the execution used it last.
     """
 
     def __init__(self, handle: Handle, fresh: bool) -> None:
@@ -37,26 +37,27 @@ class Opened(Environment):
 
     @property
     def generation(self) -> int:
-        """1 for the first opening; higher after each time it was opened anew."""
+        """1 for the first opening, and higher after each reopening."""
         return self.handle.generation
 
     async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:
-        """Run a command in it, as a `run` step says, and return what came of it.
+        """Run a command of a `run` step in it, and return the result.
 
         Args:
-            command: What to run.
+            context: The context of the attempt.
+            command: The command to run.
 
         Returns:
             `{exit_code, stdout, stderr, value, files}`.
 
         Raises:
-            EnvironmentUnavailable: Its kind runs no commands.
+            EnvironmentUnavailable: Its kind cannot run commands.
         """
         from flowengine import registry
         from flowengine.sdk.background import background
 
         provider = registry.provider(self.handle.kind)
-        # What a provider does it does on the loop its resources live on, whatever loop drives this.
+        # Providers run on the loop that owns their resources, whichever loop drives this.
         running = provider.run(self.handle.resource, context, command)
         try:
             result = await background().see_through(running, _ENDING)
@@ -68,20 +69,20 @@ class Opened(Environment):
 
 
 class Had(NamedTuple):
-    """What one attempt has."""
+    """The environments of one attempt."""
 
     environments: dict[str, Opened]
-    """By the names under which the step knows them."""
+    """By the names under which the step uses them."""
     holds: list[Handle]
-    """Those that end with the attempt."""
+    """The holds that end with the attempt."""
 
 
 class NotAgain(Exception):
-    """An environment that an execution had before cannot be had again.
+    """An environment that an execution used before cannot be reopened.
 
     Args:
-        why: What the manager says; its data then say which environment it is, too.
-        which: What the manager knows of it.
+        why: The manager's error. Its data also identify the environment.
+        which: The manager's record of it.
     """
 
     def __init__(self, why: StepError, which: Mapping[str, Any]) -> None:

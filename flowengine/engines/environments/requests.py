@@ -1,4 +1,4 @@
-"""What executions ask the manager for: specs, each with the name and owner that it has there."""
+"""Requests of executions to the manager: specs, each with its name and owner."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Requests:
     """The requests of all executions of an engine.
 
     Args:
-        manager: Returns what is asked.
-        has: Says whether a region, by the id that it has as an owner, has an environment of a name.
+        manager: Returns the manager.
+        has: Returns whether a region, given by its owner id, has an environment with a name.
     """
 
     def __init__(
@@ -42,15 +42,15 @@ class Requests:
         self._manager = manager
         self._has = has
         self._ids: dict[tuple[Scope, str], dict[str, tuple[Plain, str]]] = {}
-        """(scope, owner) → name → what was declared for it, and its id: checking a spec takes
-        twenty times as long as comparing it."""
+        """(scope, owner) → name → the declared use and the spec's id. Checking a spec takes twenty
+        times as long as comparing it."""
 
     def forget(self, scope: Scope, owner: str) -> None:
-        """Forget what was declared for an owner: the manager does, too."""
+        """Forget the declarations of an owner, as the manager does."""
         self._ids.pop((scope, owner), None)
 
     def forget_all(self) -> None:
-        """Forget what was declared; all is declared again when it is asked for."""
+        """Forget all declarations, so that each is declared again on its next use."""
         self._ids.clear()
 
     def of(
@@ -60,13 +60,13 @@ class Requests:
         given: Mapping[str, Plain],
         secrets: Mapping[str, Plain],
     ) -> dict[str, Any] | str:
-        """Return what the manager is asked for: a spec, or the id of one that it knows already."""
+        """Return the request to the manager: a spec, or the id of a known spec."""
         spec = self._named(context, run, given)
         owner, name = (spec["scope"], spec["owner_id"]), spec["resource_key"]
         known = self._ids.get(owner, {}).get(name)
         if known is not None and known[0] == given:
             return known[1]
-        if "secrets" in given:  # a program gave it: `secret:NAME` is a reference there
+        if "secrets" in given:  # provided by a program, where `secret:NAME` is a reference
             own = spec.get("secrets", {})
             spec |= {"secrets": {**secrets, **own}, "folder": context.workdir}
         else:
@@ -87,7 +87,7 @@ class Requests:
     def _named(
         self, context: ExecutionContext, run: Run, given: Mapping[str, Plain]
     ) -> dict[str, Any]:
-        """Return a spec with the name and the owner that it has for an attempt."""
+        """Return a spec with its name and owner for an attempt."""
         spec = dict(given["spec"])
         scope = spec["scope"] = _SCOPES[given["scope"]]
         spec["resource_key"] = name_with_args(spec)
@@ -113,7 +113,7 @@ class Requests:
         return found
 
     def _region_of(self, execution: str, run: Run, spec: Mapping[str, Any]) -> str:
-        """Return the region that has it already, from the inside outwards; else the innermost."""
+        """Return the innermost region that has the environment, or else the innermost region."""
         regions = run.regions or (0,)
         for region in regions:
             if self._has(owner := region_owner(execution, region), spec["resource_key"]):
@@ -121,15 +121,15 @@ class Requests:
         return region_owner(execution, regions[0])
 
     def _note_answer(self, spec: Mapping[str, Any], approved: Mapping[str, Plain]) -> None:
-        """Pass an answer to the manager: it may narrow the policy, or apply to a session.
+        """Pass an answer to the manager. It may narrow the policy, or apply to a session.
 
-        That of a session counts for the other executions that share it here, too.
+        A session answer also applies to the other executions that share the session here.
         """
         if spec["scope"] != SESSION and "policy" not in approved:
             return
         manager = self._manager()
         answer = {"approved": True, "reason": approved["by"], "policy": approved.get("policy")}
-        with suppress(Conflict):  # the first one stands
+        with suppress(Conflict):  # the first answer counts
             manager.answer(manager.declare(spec)["id"], answer)
 
 

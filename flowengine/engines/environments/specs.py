@@ -1,4 +1,4 @@
-"""Specs of environments, made of what a flow file says of them: what a manager is asked for."""
+"""Conversion of environment declarations in flow files into specs for the manager."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flowengine.execution_environment import EnvironmentManager
 
 _LONGEST = 400
-"""Characters of a name with its arguments."""
+"""Maximum length of a name with its arguments."""
 
 
 def spec_of(
@@ -22,17 +22,17 @@ def spec_of(
     folder: str,
     secrets: Mapping[str, Plain],
 ) -> dict[str, Any]:
-    """Return what a manager is asked for by somebody who is no execution.
+    """Return the spec of an environment that is not used by an execution.
 
     Args:
-        manager: The folders that are mounted are declared to it.
-        given: What a use of a declared environment comes to.
-        owner: Whose it is to be.
-        folder: From where relative paths lead.
-        secrets: Where the secrets of the flow come from.
+        manager: The manager, which registers the mounted directories.
+        given: The evaluated use of a declared environment.
+        owner: The future owner.
+        folder: Base directory of relative paths.
+        secrets: Sources of the flow's secrets.
 
     Returns:
-        A spec of the scope `execution`; what people are to be asked, the manager asks.
+        A spec of the scope `execution`. The manager requests the approvals that it requires.
     """
     spec = dict(given["spec"])
     spec |= {"scope": "execution", "owner_id": owner, "resource_key": name_with_args(spec)}
@@ -48,13 +48,13 @@ def spec_of(
 
 
 def filled(spec: Mapping[str, Plain], folder: str, secrets: Mapping[str, Plain]) -> dict[str, Any]:
-    """Return what a spec has beside what a flow file says."""
+    """Return the parts of a spec that do not come from a flow file."""
     config = _literal(spec.get("config", {}))
     return {"secrets": dict(secrets), "config": config, "folder": folder}
 
 
 def name_with_args(spec: Mapping[str, Any]) -> str:
-    """Return the name of an instance: those with other arguments are others."""
+    """Return the name of an instance, which includes its arguments."""
     name = str(spec["resource_key"])
     if not spec.get("args"):
         return name
@@ -63,7 +63,7 @@ def name_with_args(spec: Mapping[str, Any]) -> str:
 
 
 def _literal(value: Plain) -> Plain:
-    """Return data in which no text can be taken for a reference to a secret."""
+    """Return data in which no text can be mistaken for a reference to a secret."""
     if isinstance(value, str) and value.startswith("secret:"):
         return SecretText([value])
     if isinstance(value, dict):

@@ -1,1 +1,1 @@
-"""An execution in memory: its state, its timers and shared locks; its journal, replayed."""
+"""Executions in memory: state, timers, shared locks, and replay of their journals."""

@@ -1,4 +1,4 @@
-"""Calls of tools as people are shown them: which steps make one, of what, with what."""
+"""Tool calls as shown to approvers: the calling step, the tool and its arguments."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 def uncertain_call(
     flow: CompiledFlow, state: State, record: Mapping[str, Plain]
 ) -> dict[str, Plain]:
-    """Return what a question about an attempt that was cut off shows of its call.
+    """Return the tool and arguments to show with a question about an interrupted attempt.
 
     Args:
-        flow: What the execution runs.
-        state: The state, with the question in it.
-        record: That of the question.
+        flow: The flow that the execution runs.
+        state: The state that contains the question.
+        record: The record of the question.
 
     Returns:
-        `tool` and `subject`; nothing of a step that calls no tool.
+        `tool` and `subject`. Empty for a step that calls no tool.
     """
     wait = state["waits"].get(record["id"])
     if wait is None:
@@ -49,12 +49,12 @@ def uncertain_call(
             return {}
         tool = tool_of(step, offer_of(step, given))
         return {"tool": tool, "subject": subject_of(step, attempt.get("args"), given)}
-    except FlowEngineError:  # what brings the kind is not installed
+    except FlowEngineError:  # the package of the kind is not installed
         return {}
 
 
 def is_call(step: StepSpec) -> bool:
-    """Return whether a step calls a tool, declared or inline; else it is a part of the engine."""
+    """Return whether a step calls a tool, declared or inline, and not a part of the engine."""
     kind = step.get("kind", "")
     if "tool" in step:
         return kind != "flow"
@@ -62,7 +62,7 @@ def is_call(step: StepSpec) -> bool:
 
 
 def kind_of(step: StepSpec) -> type[StepKind] | None:
-    """Return the kind of what a step calls; None: it is the engine's own, or calls nothing."""
+    """Return the kind of a step's task. None: a part of the engine, or no task."""
     kind = step.get("kind", OPENING)
     if step.get("action") != "task" or kind in (OPENING, "flow"):
         return None
@@ -70,7 +70,7 @@ def kind_of(step: StepSpec) -> type[StepKind] | None:
 
 
 def environments_of(step: StepSpec) -> Iterable[str]:
-    """Return the names of the environments that a step gets."""
+    """Return the names of the environments that a step uses."""
     if not step.get("environments"):
         return ()
     uses: dict[str, Plain] = step["input"][1]["environments"][1]
@@ -78,7 +78,7 @@ def environments_of(step: StepSpec) -> Iterable[str]:
 
 
 def offer_of(step: StepSpec, given: Plain) -> Mapping[str, str]:
-    """Return what is known of a tool of a server that was offered; else nothing."""
+    """Return the description of a server's tool as offered by the server, if any."""
     if registry.kind_class(step["kind"]).session is None:
         return {}
     offered: Mapping[str, str] = (given.get("offered") if isinstance(given, dict) else None) or {}
@@ -86,10 +86,10 @@ def offer_of(step: StepSpec, given: Plain) -> Mapping[str, str]:
 
 
 def tool_of(step: StepSpec, offered: Mapping[str, str]) -> str:
-    """Return the name of the tool that a step calls; of an inline one what it runs.
+    """Return the name of the tool that a step calls, or the label of an inline task.
 
     Args:
-        offered: What is known of the tool, where the step may call any tool of a server.
+        offered: The description of the tool, if the step may call any tool of a server.
     """
     kind = step["kind"]
     if "tool" in step and "tool" in offered:
@@ -98,16 +98,16 @@ def tool_of(step: StepSpec, offered: Mapping[str, str]) -> str:
 
 
 def names_of(step: StepSpec) -> list[str]:
-    """Return the names of what a step calls that no flow chooses."""
+    """Return the fixed names of a step's call, which no flow chooses."""
     kind = kind_of(step)
     return [] if kind is None else kind.names(step["task"])
 
 
 def subject_of(step: StepSpec, args: Plain, given: Plain) -> dict[str, Plain]:
-    """Return what is given to a call, as people may see it.
+    """Return the input of a call, as shown to approvers.
 
     Args:
-        args: Its arguments, if they are known apart.
+        args: Its arguments, if known separately.
         given: The input of its attempt.
     """
     given = given if isinstance(given, dict) else {}

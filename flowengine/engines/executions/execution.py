@@ -1,7 +1,7 @@
-"""An execution in memory: its state, what it has done that is not on disk yet, what is to follow.
+"""An execution in memory: its state, its uncommitted changes and its pending commands.
 
-No event loop and no clock here. Events are applied one after the other; what they change is
-collected into one `Append`; the commands that follow wait here until that is on disk.
+This module uses no event loop and no clock. Events are applied one after the other. Their changes
+are collected into one `Append`, and the resulting commands wait here until it is on disk.
 """
 
 from __future__ import annotations
@@ -59,27 +59,27 @@ if TYPE_CHECKING:
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "used"})
-"""Events that tell of attempts."""
+"""Types of events about attempts."""
 RESULT_KEYS = ["type", "at", "unit", "attempt", "value"]
 SMALLEST_TAIL = 32_768
-"""Bytes of events that no snapshot is taken for: replaying them takes a few milliseconds."""
+"""Bytes of events below which no snapshot is taken. Replaying them takes a few milliseconds."""
 BYTES_PER_ID = 64
-"""What a number that the kernel gave out counts for: one event may begin ten thousand items, and
-replaying it takes as long as reading as many events."""
+"""Bytes counted for each number that the kernel assigned. A single event may begin ten thousand
+items, and replaying it takes as long as reading as many events."""
 
 
 class Told(NamedTuple):
-    """What subscribers will be told once it is on disk."""
+    """The notifications for subscribers after the commit."""
 
     entries: list[tuple[int, Event, str | None, str | None]]
-    """(number, event, address, why its timer was set) of each event."""
+    """(number, event, address, reason of its timer) of each event."""
     steps: list[Observation]
     waits: list[tuple[dict[str, Any], str | None]]
     """(record, how it was closed) of each wait that opened, changed or closed."""
 
 
 class Preview(NamedTuple):
-    """A preview is still to be computed: the process that asked died before it was."""
+    """A preview that is still missing, because the process that opened the question died."""
 
     wait: int
     unit: int
@@ -87,29 +87,29 @@ class Preview(NamedTuple):
 
 
 class Execution:
-    """One execution at work.
+    """An execution that is being driven.
 
     Attributes:
         id: Full id.
-        context: What steps may know of it.
+        context: The context that its steps can access.
         linked: Its flow, linked.
-        state: The kernel's; changed by `apply` only.
-        epoch: Of the lease under which it is written.
+        state: The kernel's state, changed by `apply` only.
+        epoch: Epoch of the lease under which it is written.
         seq: Number of events that are on disk.
         queue: Events to be applied by the next `take`.
-        commands: What follows from events that have been applied, to be carried out in order once
-            those are on disk.
-        work: Unit → what runs its attempt.
-        printed: Unit → what its attempt has printed.
-        kept: Unit → what its attempt gave, until the event of that is applied.
+        commands: Commands that result from applied events, to be carried out in order once these
+            events are on disk.
+        work: Unit → the task that runs its attempt.
+        printed: Unit → the output of its attempt.
+        kept: Unit → the result of its attempt, until the event with the result is applied.
         waits: Number → record of each open wait.
-        timers: Those that are set.
-        told: What happened since the last commit, for subscribers; None if nobody listens.
-        waited_until: How long it is stayed with while it waits for a lock of another execution, by
-            the clock that nobody sets.
-        error: Why it cannot go on in this process.
-        outer: The attempt that has started it, if what is around that binds it.
-        depth: How many executions are around it in this process.
+        timers: The timers that are set.
+        told: Notifications since the last commit, for subscribers. None without subscribers.
+        waited_until: How long to stay while it waits for a lock of another execution, on the
+            monotonic clock.
+        error: Why it cannot continue in this process.
+        outer: The attempt that started it, if the budgets and policies around that apply.
+        depth: How many executions enclose it in this process.
     """
 
     __slots__ = (
@@ -208,19 +208,19 @@ class Execution:
         self._files: list[HandedFile] = []
 
     def begin(self, new: NewExecution) -> None:
-        """Make it a new execution, which the next `take` creates."""
+        """Initialize a new execution, which the next `take` creates."""
         self._new = new
 
     def begin_with(
         self, new: NewExecution, past: Sequence[Event], state: State, forms: list[str]
     ) -> None:
-        """Make it a new execution that has a past.
+        """Initialize a new execution with a past.
 
         Args:
-            new: What lists show of it.
+            new: Its entry in lists.
             past: Its first events.
             state: The state after them.
-            forms: Hashes of the flows that the past needs besides its own.
+            forms: Hashes of the other flows that the past refers to.
         """
         self._new = new
         self._forms = forms
@@ -232,9 +232,9 @@ class Execution:
         self._enter_workdir()
 
     def load(self, loaded: Loaded) -> None:
-        """Take over what the store holds, in place of what is here.
+        """Replace the content of this object by the stored execution.
 
-        What runs in this process goes on: `work` is kept.
+        Attempts that run in this process continue: `work` is kept.
         """
         with Sound(f"what is stored of execution {self.id}"):
             self._load(loaded)
@@ -256,7 +256,7 @@ class Execution:
         graph = self.linked.graph
         for entry in loaded.tail:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
-            if event["type"] in ("retry", "upgraded"):  # there is a snapshot, or it is damaged
+            if event["type"] in ("retry", "upgraded"):  # a snapshot exists, or it is damaged
                 self._index_of_steps.end()
                 self._replay(loaded)
                 break
@@ -283,7 +283,7 @@ class Execution:
         self._enter_workdir()
 
     def _replay(self, loaded: Loaded) -> None:
-        """Make the state from the whole journal, without a snapshot."""
+        """Compute the state from the whole journal, without a snapshot."""
         from flowengine.engines.executions.replay import state_at, unpacked
 
         assert loaded.snapshot is None, "who goes back or moves writes a snapshot"
@@ -291,7 +291,7 @@ class Execution:
         _, self.state = state_at(self._flows, self.linked.hash, events, len(events))
 
     def _enter_workdir(self) -> None:
-        """Work where the execution was started, and with what it was given, whoever goes on."""
+        """Restore the working directory and the objects with which the execution was started."""
         data = self.state["execution"]
         if data.get("workdir") is not None:
             self.context = self.context._replace(workdir=data["workdir"])
@@ -301,19 +301,19 @@ class Execution:
             self.take_resources(self.context.resources)
 
     def take_resources(self, resources: Mapping[str, Any]) -> None:
-        """Give its steps the caller's objects, and note which of its first ones are not here.
+        """Pass the caller's objects to its steps, and note which of the original ones are missing.
 
         Args:
-            resources: By name.
+            resources: The objects by name.
         """
         names = self.state["execution"].get("resources", ())
         missing = tuple(name for name in names if name not in resources)
         self.context = self.context._replace(resources=resources, missing=missing)
 
     def put_back(self, state: State) -> None:
-        """Go on from another state of this execution than the last one.
+        """Continue from an earlier state of this execution.
 
-        The next `take` writes it as a snapshot, and shows the waits that are open in it.
+        The next `take` writes it as a snapshot and publishes its open waits.
         """
         self.state = state
         self._rewritten = True
@@ -322,7 +322,7 @@ class Execution:
         self._claims = list(claims_in(self.id, self.linked.graph, state))
 
     def _index(self) -> None:
-        """Find the waits and timers of the state; nothing follows from it that is not begun."""
+        """Index the waits and timers of the state, without repeating its commands."""
         self.commands.clear()
         self.waits.clear()
         self.timers.clear_all()
@@ -332,10 +332,10 @@ class Execution:
             self._note(command)
 
     def load_again(self, loaded: Loaded) -> None:
-        """Go back to what the store holds, after a commit that was refused.
+        """Return to the stored state, after a commit was refused.
 
-        Results of attempts are facts and come again; timers fire again; messages are still in the
-        inbox. What was committed but has not begun is still to be carried out.
+        Results of attempts are facts and are applied again. Timers fire again, and messages are
+        still in the inbox. Committed commands that have not begun remain to be carried out.
         """
         results = [event for event in self._batch if event["type"] in RESULTS]
         for event in results:
@@ -345,7 +345,7 @@ class Execution:
         self.queue.extend(results)
 
     def apply(self, event: Event) -> None:
-        """Apply an event; time does not go back, whatever the clock says."""
+        """Apply an event. Its time never precedes that of the last event."""
         state, told = self.state, self.told
         event["at"] = max(event["at"], state["now"])
         event, packed = self._pack(event)
@@ -365,12 +365,12 @@ class Execution:
         except EXPLAINED:
             raise
         except Exception as error:
-            if not self._loaded:  # its state was made here, event by event
+            if not self._loaded:  # this object computed the state event by event
                 raise
             raise damage(f"what is stored of execution {self.id}", error) from error
         if event["type"] in HANDING:
             self._take_in(event)
-        if "reduced" in event:  # what reducers of the user have given now is part of it
+        if "reduced" in event:  # the results of the user's reducers are part of the event
             packed = pack(event)
         self._tail += len(packed)
         if self.linked.grows:
@@ -383,7 +383,7 @@ class Execution:
                 self._note(command)
 
     def _take_in(self, event: Event) -> None:
-        """Note what an event brings besides what the kernel makes of it."""
+        """Note the effects of an event outside the kernel's state."""
         self._files += handed(event)
         if event["type"] == "started":
             self._enter_workdir()
@@ -396,7 +396,7 @@ class Execution:
         observe: list[Observation] | None = None,
         after: Graph | None = None,
     ) -> list[Command]:
-        """Apply an event, and record what is observed."""
+        """Apply an event, and record the observations."""
         index = self._index_of_steps
         index.before(graph, self.state, number, event)
         if index.seen is None:
@@ -408,7 +408,7 @@ class Execution:
         return commands
 
     def _pack(self, event: Event) -> tuple[Event, bytes]:
-        """Return what is journaled of an event, and its bytes; those of a result are known."""
+        """Return the event to journal and its bytes, reusing the packed form of a result."""
         if event["type"] == "succeeded" and (kept := self.kept.pop(event["unit"], None)):
             packed = kept.packed
             if packed is not None and kept.value is event["value"] and [*event] == RESULT_KEYS:
@@ -421,7 +421,7 @@ class Execution:
             return event, pack(event)
 
     def _go_on_under(self, event: Upgraded) -> Graph:
-        """Go on under another form of the flow; the next `take` writes a snapshot."""
+        """Continue with another form of the flow. The next `take` writes a snapshot."""
         before, self.linked = self.linked, self._flows.by_hash(event["after"])
         self.context = self.context._replace(version=event["version"])
         self._moved = event["after"], event["version"]
@@ -435,14 +435,14 @@ class Execution:
         self._left = list(self.commands)
         for event in self._batch:
             if event["type"] == "timer" and not self.timers.clear(event["timer"]):
-                continue  # an event before it has cleared it
+                continue  # cleared by an earlier event
             self.apply(event)
 
     def take(self, *, release: bool) -> Append:
-        """Return all that has happened since the last commit, to be committed.
+        """Return all changes since the last commit, to be committed.
 
         Args:
-            release: Give the lease back with it.
+            release: Also release the lease.
         """
         events, seq = self._events, self.seq
         self._events = []
@@ -482,8 +482,11 @@ class Execution:
         return append
 
     def _due_snapshot(self) -> tuple[tuple[int, bytes] | None, Sequence[ListPart]]:
-        """Return a snapshot and what is new of its lists, if what came since has outgrown it."""
-        ids = self.state["last"] + self.state["inner"]  # how many records there have been
+        """Return a snapshot and the new parts of its lists, if it is due.
+
+        A snapshot is due when the events since the last one have outgrown it.
+        """
+        ids = self.state["last"] + self.state["inner"]  # number of records so far
         tail = self._tail + BYTES_PER_ID * (ids - self._ids)
         if not self._rewritten and (tail < SMALLEST_TAIL or tail < 2 * self._snapshot):
             return None, ()
@@ -496,7 +499,7 @@ class Execution:
         return (self.seq, packed), lists
 
     def takes(self, message: int) -> bool:
-        """Note that the next commit takes a message of the inbox; False if one did before."""
+        """Note that the next commit takes a message of the inbox. False if already taken."""
         if message in self._messages:
             return False
         self._messages.add(message)
@@ -505,24 +508,27 @@ class Execution:
 
     @property
     def leases(self) -> list[tuple[str, int]]:
-        """What to give back when it is let go: its id, and an epoch if the lease is its own."""
+        """The leases to release with it: its id, and its epoch.
+
+        The epoch is 0 if the execution is not created yet.
+        """
         return [(self.id, 0 if self._new is not None else self.epoch)]
 
     @property
     def claims(self) -> bool:
-        """Whether it claims locks, or gives some back, with the next commit."""
+        """Whether the next commit claims or releases locks."""
         return bool(self._claims)
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
+        """Whether it has ended."""
         return self.state["status"] in ENDED
 
     def look_ahead(self) -> None:
-        """Load what steps need of the flows that it is in; of others they may be past.
+        """Preload the flows that it is in. Steps of other flows may already be over.
 
-        While somebody is asked for an approval, what follows it is not loaded: this process may end
-        before.
+        While an approval is open, later steps are not preloaded, because this process may exit
+        first.
         """
         asked = any(record["kind"] == "approval" for record in self.waits.values())
         if not asked and not self.ended:
@@ -531,7 +537,7 @@ class Execution:
             self.linked.look_ahead(labels, bodies if self.seq else None)
 
     def _note(self, command: Command) -> None:
-        """Keep the index of waits and timers, and the rest for when the event is on disk."""
+        """Update the index of waits and timers, and keep other commands for later."""
         if isinstance(command, SetTimer):
             self.timers.set(command)
         elif isinstance(command, ClearTimer):
@@ -563,7 +569,7 @@ class Execution:
             self.commands.append(command)
 
     def _send(self, send: Send) -> None:
-        """Put a message to others into what is committed; it goes on its way after that."""
+        """Add a message for other executions to the commit. It is delivered afterwards."""
         at = self.state["now"]
         event = {
             "type": "message", "at": at, "signal": send.signal, "key": send.key, "data": send.data,
@@ -573,7 +579,7 @@ class Execution:
         self.commands.append(send)
 
     def _stop(self, stop: Stop) -> None:
-        """Withdraw an attempt; one that has not begun simply does not begin."""
+        """Withdraw an attempt, or drop its command if it has not begun."""
         for i, command in enumerate(self.commands):
             if isinstance(command, Run) and command.unit == stop.unit:
                 del self.commands[i]
@@ -581,7 +587,7 @@ class Execution:
         self.commands.append(stop)
 
     def _changed_head(self, release: bool) -> Head | None:
-        """Return what lists show, if that changed; the next due time only when it is let go."""
+        """Return the entry for lists, if it changed. The due time is set only on release."""
         state = self.state
         status = state["status"]
         if status == "running":
@@ -604,17 +610,17 @@ class Execution:
 
 
 def _unpacked(snapshot: bytes) -> State:
-    """Return the state of a snapshot, without looking for garbage: none of it can be any."""
+    """Unpack the state of a snapshot with garbage collection paused, as it creates no garbage."""
     with CollectedLater():
         state: State = unpack_snapshot(snapshot)
     return state
 
 
 def _not_storable(event: Event, error: InputError) -> Event:
-    """Return the event to journal in place of a result that is no plain data.
+    """Return the event to journal in place of a result that is not plain data.
 
     Raises:
-        InputError: The event is something else than the result of an attempt.
+        InputError: The event is not the result of an attempt.
     """
     if event["type"] != "succeeded":
         raise error

@@ -1,8 +1,8 @@
-"""Lists of the state that only grow, such as the messages of a conversation, in snapshots.
+"""Append-only lists of the state, such as the messages of a conversation, in snapshots.
 
-A snapshot leaves them out. What is new of them is written beside it, once: so a snapshot costs in
-proportion to what changed, however long they are. Their texts are mostly in an event already, and
-then only the place of the text is written.
+A snapshot leaves them out. Their new items are written separately, once, so the cost of a snapshot
+is proportional to the changes, regardless of list length. Their texts usually occur in an event
+already. In that case only a reference to the text is written.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import State
 
 LEFT_OUT = "lists"
-"""The key of a packed state that names the lists it leaves out, each with its length."""
+"""Key of a packed state with the lists that it leaves out, each with its length."""
 _GAP = 8
-"""Events that are read although no text of them is wanted, where that saves a query."""
+"""Number of unneeded events to read if that saves a query."""
 
 
 class Read(Protocol):
     """Reads events of an execution."""
 
     def __call__(self, since: int, limit: int) -> list[Entry]:
-        """Return at most so many events from a number on."""
+        """Return at most this many events, starting at a number."""
 
 
 class GrowingLists:
-    """What the store has of the growing lists of one execution.
+    """The stored part of the append-only lists of one execution.
 
     Args:
         read: Reads its events.
@@ -57,9 +57,9 @@ class GrowingLists:
     def __init__(self, read: Read) -> None:
         self._read = read
         self._stored: dict[str, list[Any]] = {}
-        """Each list as it is in the store."""
+        """Each list as stored."""
         self._events: list[tuple[int, bytes]] = []
-        """Those since the last snapshot."""
+        """The events since the last snapshot."""
 
     def add_event(self, number: int, packed: bytes) -> None:
         """Note an event since the last snapshot."""
@@ -68,12 +68,12 @@ class GrowingLists:
     def split(
         self, graph: Graph, state: State, index: StepIndex
     ) -> tuple[dict[str, Any], list[ListPart]]:
-        """Return a state without its growing lists, and what the store does not have of them.
+        """Return a state without its append-only lists, and the parts that are not stored yet.
 
         Args:
             graph: The flow.
             state: Not changed.
-            index: Is stored like one of the lists.
+            index: Stored like one of the lists.
         """
         found = dict(_growing(graph, state))
         parts = [ListPart(name, 0, b"") for name in self._stored if name not in found]
@@ -93,18 +93,18 @@ class GrowingLists:
         return {**_without(state, found), LEFT_OUT: lengths}, parts
 
     def join(self, state: Any, parts: Sequence[ListPart]) -> int | None:
-        """Put the lists that a state leaves out into it again.
+        """Insert the omitted lists into a state.
 
         Args:
-            state: As `split` returned it; changed in place.
-            parts: All parts that the store has.
+            state: As `split` returned it. Changed in place.
+            parts: All stored parts.
 
         Returns:
-            How many records the index of the steps has; None: there is none.
+            The number of records in the index of the steps. None: no index is stored.
         """
         lengths: dict[str, int] = state.pop(LEFT_OUT, {})
         indexed = lengths.pop(INDEX, None)
-        # Of lists that it does not name, parts were left by a snapshot that was damaged.
+        # A damaged snapshot may have left parts of lists that the state does not name.
         of_state = [part for part in parts if part.name in lengths]
         texts = self._texts(of_state)
         for name, of_list in groupby(of_state, key=lambda part: part.name):
@@ -119,7 +119,7 @@ class GrowingLists:
         return indexed
 
     def items(self, parts: Sequence[ListPart]) -> list[Any]:
-        """Return the items of a list that the state does not have.
+        """Return the items of a list that the state leaves out.
 
         Args:
             parts: All its parts.
@@ -127,10 +127,10 @@ class GrowingLists:
         return _items(parts, self._texts(parts))
 
     def events(self, numbers: Sequence[int]) -> Iterator[Entry]:
-        """Yield events, with others that are read along with them.
+        """Yield events, including others that are read along with them.
 
         Args:
-            numbers: Which ones, in order.
+            numbers: Numbers of the events, in order.
         """
         if not numbers:
             return
@@ -143,11 +143,11 @@ class GrowingLists:
         yield from self._read(since, before + 1 - since)
 
     def forget(self) -> None:
-        """Forget what the store has: it is read again."""
+        """Forget the stored parts, so that they are read again."""
         self._stored, self._events = {}, []
 
     def _places(self) -> dict[str, Place]:
-        """Return where long texts of the events since the last snapshot are."""
+        """Return the places of long texts in the events since the last snapshot."""
         return text_places(self._events)
 
     def _texts(self, parts: Sequence[ListPart]) -> dict[bytes, str]:
@@ -162,7 +162,7 @@ class GrowingLists:
 
 
 def grows(graph: Graph) -> bool:
-    """Return whether a flow has lists that only grow."""
+    """Return whether a flow has append-only lists."""
     return any(_appended(flow.state) for flow in graph.flows)
 
 
@@ -171,7 +171,7 @@ def _appended(declared: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _growing(graph: Graph, state: State) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the name and the items of each list that only grows."""
+    """Yield the name and the items of each append-only list."""
     view = View(graph, state)
     for frame in (0, *state.get("frames", ())):
         cells = view.vars_of(frame)
@@ -181,7 +181,7 @@ def _growing(graph: Graph, state: State) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _without(state: State, lists: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """Return a state without lists; what it shares with the state is not changed."""
+    """Return a state without lists, sharing everything else without changing it."""
     found: dict[str, Any] = {**state}
     if not lists:
         return found
@@ -198,7 +198,7 @@ def _without(state: State, lists: Mapping[str, list[Any]]) -> dict[str, Any]:
 
 
 def _cells(state: Mapping[str, Any], name: str) -> tuple[dict[str, list[Any]], str]:
-    """Return the cells among which a key is, and the key, from the name of the key."""
+    """Return the cells that contain a key, and the key, given the name of the list."""
     frame, slash, key = name.partition("/")
     return (state["frames"][int(frame)]["vars"], key) if slash else (state["vars"], name)
 
@@ -215,7 +215,7 @@ def _items(parts: Iterable[ListPart], texts: Mapping[bytes, str]) -> list[Any]:
 def _unpacked(part: ListPart, text: Callable[[bytes], Any]) -> list[Any]:
     try:
         items = unpack_placed(part.items, text)
-    except StoreError as error:  # whoever loads says of which execution
+    except StoreError as error:  # the loader adds the execution
         raise ValueError(f"{part.name} from item {part.first} on: {error.message}") from None
     if type(items) is not list:
         raise ValueError(f"{part.name} from item {part.first} on is not a list")
@@ -223,5 +223,5 @@ def _unpacked(part: ListPart, text: Callable[[bytes], Any]) -> list[Any]:
 
 
 def _begins_with(items: list[Any], stored: list[Any]) -> bool:
-    """Return whether the first items are those that are stored: the same objects, never changed."""
+    """Return whether a list begins with the stored items: the same objects, which never change."""
     return len(stored) <= len(items) and all(map(is_, stored, items))

@@ -1,8 +1,8 @@
-"""Kept files that others hand to an execution: it may read these besides those that it keeps.
+"""Kept files that were handed to an execution, which it may read besides its own.
 
 A file is handed over by naming it - `{path, name, size, sha256}` - in inputs, a message, a decision
-or state that a person writes. What an execution sends names files that it may read itself: the
-text of a model, which may name any, opens none.
+or state written by an operator. An execution that sends a message can only hand over files that it
+may read itself. Text from a model may name any file, but gives access to none.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Event
 
 HANDING = frozenset({"started", "message", "decided", "state"})
-"""Types of events that bring values from outside of an execution."""
+"""Types of events with values from outside an execution."""
 _PARTS = ("inputs", "data", "form", "edits", "value", "values")
 _KEYS = {"path", "name", "size", "sha256"}
 _EXECUTION = "execution:"
 
 
 class HandedFile(NamedTuple):
-    """A file that somebody names."""
+    """A file named by a sender."""
 
     sha256: str
     sender: str | None
-    """The execution that has to be able to read it; None: anybody keeps it."""
+    """The execution that must be able to read it. None: it is enough that any execution keeps
+    it."""
 
 
 def handed(event: Event) -> list[HandedFile]:
     """Return the files that an event names.
 
     Args:
-        event: Of one of the types above.
+        event: An event of one of the types above.
     """
     data: Any = event
     sender = _sender(data)
@@ -41,7 +42,7 @@ def handed(event: Event) -> list[HandedFile]:
 
 
 def _sender(event: Any) -> str | None:
-    """Return the execution that an event comes from; None: from outside."""
+    """Return the execution that sent an event. None: it comes from outside."""
     if event["type"] == "started":
         by = event.get("message", {}).get("sent_by") or ""
         parent = event["execution"].get("parent")

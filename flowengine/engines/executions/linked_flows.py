@@ -1,4 +1,4 @@
-"""Compiled flows, linked with what evaluates their expressions and runs their steps."""
+"""Compiled flows, linked with their evaluator of expressions and their runner of steps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class LinkedFlow:
-    """A compiled flow, ready to run. One serves all of its executions in a process.
+    """A compiled flow, ready to run. One instance serves all executions in a process.
 
     Args:
         compiled: The flow in plain form.
-        hash: What names it in a store.
+        hash: The hash by which a store identifies it.
     """
 
     def __init__(self, compiled: CompiledFlow, hash: str) -> None:
@@ -35,35 +35,35 @@ class LinkedFlow:
 
     @cached_property
     def runner(self) -> Runner:
-        """Return what runs its steps."""
+        """Return the runner of its steps."""
         from flowengine.engines.attempts.runner import Runner
 
         return Runner(self.compiled)
 
     @cached_property
     def ruled(self) -> frozenset[int]:
-        """Return the steps whose rules are looked at right before they run: they name no tool."""
+        """Return the steps that name no tool. Their rules are checked right before they run."""
         steps = enumerate(self.compiled["steps"])
         return frozenset(n for n, step in steps if "policies" in step and "approval" not in step)
 
     @cached_property
     def grows(self) -> bool:
-        """Return whether its state has lists that only grow."""
+        """Return whether its state has append-only lists."""
         from flowengine.engines.executions.growing_lists import grows
 
         return grows(self.graph)
 
     @cached_property
     def indexed(self) -> bool:
-        """Return whether an index is kept of what its steps did; see `step_index`."""
+        """Return whether an index of its steps is kept. See `step_index`."""
         return self.grows and any("teller" in step for step in self.compiled["steps"])
 
     def look_ahead(self, labels: Mapping[str, str], bodies: Set[int] | None = None) -> None:
-        """Let step kinds load on a thread what steps will need.
+        """Let step kinds preload the requirements of steps, on a separate thread.
 
         Args:
-            labels: Of the execution.
-            bodies: Only for steps in these bodies; None: for all.
+            labels: Labels of the execution.
+            bodies: Only for steps in these bodies. None: for all.
         """
         steps = self._ahead
         if bodies is not None:
@@ -79,10 +79,10 @@ class LinkedFlow:
 
 
 class LinkedFlows:
-    """Linked flows by hash, from the store, which keeps them beside the executions.
+    """Linked flows by hash, from the store, which keeps them with the executions.
 
     Args:
-        store: Where compiled flows are.
+        store: Contains the compiled flows.
     """
 
     def __init__(self, store: FlowPort) -> None:
@@ -90,7 +90,7 @@ class LinkedFlows:
         self._flows: dict[str, LinkedFlow] = {}
 
     def by_hash(self, hash: str) -> LinkedFlow:
-        """Return the flow of an execution that exists."""
+        """Return the flow of an existing execution."""
         linked = self._flows.get(hash)
         if linked is None:
             compiled = unpack_flow(self._store.get_flow(hash), hash)
@@ -100,7 +100,7 @@ class LinkedFlows:
         return linked
 
     def of(self, compiled: CompiledFlow, hash: str) -> LinkedFlow:
-        """Return a flow that is to be run, linked; the store keeps it."""
+        """Link a flow that is about to run, and save it in the store."""
         from flowengine.journal.encoding import pack
 
         linked = self._flows.get(hash)
@@ -110,7 +110,7 @@ class LinkedFlows:
         return linked
 
     def forget(self) -> None:
-        """Forget all flows: the store may have deleted some."""
+        """Forget all flows, because the store may have deleted some."""
         self._flows.clear()
 
 
@@ -120,10 +120,10 @@ _MOST_FOUND = 1024
 
 
 def why_not(schema: Any, value: Any) -> str | None:
-    """Return why a value does not fit a schema of a compiled flow, or None if it does."""
+    """Return why a value does not fit a schema of a compiled flow, or None if it fits."""
     if schema is True or schema == {}:
         return None
-    identity = object.__hash__(schema)  # `id` would tell the audit hook of leak detection
+    identity = object.__hash__(schema)  # `id` would trigger the audit hook of leak detection
     found = _FOUND.get(identity)
     if found is None:
         from flowengine.validation import shared
@@ -146,10 +146,10 @@ def why_not(schema: Any, value: Any) -> str | None:
 def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
     """Return the function that a flow names as the reducer of a state key.
 
-    It gets copies and gives plain data; whatever it raises comes out as a `ValueError`.
+    It receives copies and returns plain data. All its exceptions become a `ValueError`.
 
     Args:
-        given: `python`: `module:name`; `folder`: where modules are looked for first.
+        given: `python`: `module:name`. `folder`: the directory to search first for modules.
     """
     from flowengine.engines.attempts.serialization import copy, to_plain
     from flowengine.python_modules import import_function

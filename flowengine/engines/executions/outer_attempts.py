@@ -1,8 +1,8 @@
-"""What holds for the executions that an attempt begins: budgets and policies around it, and depth.
+"""Constraints on executions that an attempt begins: enclosing budgets, policies and depth.
 
-The function of a step or tool may run flows (`Engine`) or agents (`Runner`). Each is an execution
-of its own, on its own engine or the same one, and often on another thread. The execution around it
-is read and written only on the thread that drives it.
+The function of a step or tool may run flows (`Engine`) or agents (`Runner`). Each becomes a
+separate execution, on its own engine or the same one, and often on another thread. The enclosing
+execution is read and written only on the thread that drives it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 
 _DEEPEST: int = DEFAULT_LIMITS["depth"]
-"""How many executions may be around one another, as subflows may."""
+"""Maximum number of nested executions, the same as for subflows."""
 PATIENCE_SECONDS = 30.0
-"""How long to wait for the thread that drives the execution around a run."""
+"""How long to wait for the thread that drives the enclosing execution."""
 
 
 class Withdrawn(FlowEngineError):
-    """The attempt that started a run is over, so the run begins nothing more."""
+    """The attempt that started a run is over, so the run must not begin anything else."""
 
 
 class Driven(Protocol):
-    """An execution at work, as far as it matters here."""
+    """The part of an execution that this module uses."""
 
     context: ExecutionContext
     linked: LinkedFlow
@@ -54,13 +54,13 @@ class Driven(Protocol):
 
 
 class OuterAttempt:
-    """An attempt, for what it starts.
+    """An attempt, as seen by the executions that it starts.
 
     Args:
-        execution: What the attempt belongs to.
+        execution: The execution of the attempt.
         run: The attempt.
-        loop: Drives the execution; None: the thread that calls.
-        look: Has the driver look at the execution again; None: it is about to.
+        loop: The event loop that drives the execution. None: the calling thread drives it.
+        look: Makes the driver process the execution again. None: it is about to.
     """
 
     __slots__ = (
@@ -89,23 +89,23 @@ class OuterAttempt:
         self._room: dict[str, Left] = {}
         self._withdrawn: Withdrawn | None = None
         self.inner = ""
-        """Id of the execution that is bound by what is around the attempt; empty: none."""
+        """Id of the execution that the enclosing budgets and policies apply to. Empty: none."""
 
     @property
     def depth(self) -> int:
-        """How many executions are around what it starts."""
+        """How many executions enclose an execution that it starts."""
         return self._execution.depth + 1
 
     @property
     def execution(self) -> str:
-        """Id of the execution that it belongs to."""
+        """Id of its execution."""
         return self._execution.context.id
 
     def check_depth(self) -> None:
         """Check that it may begin an execution.
 
         Raises:
-            UsageError: Too many are around one another already.
+            UsageError: Too many executions are nested already.
         """
         if self.depth >= _DEEPEST:
             raise UsageError(
@@ -115,7 +115,7 @@ class OuterAttempt:
             )
 
     def binding(self, inner: str) -> OuterAttempt:
-        """Return it for an execution that is bound by what is around it.
+        """Return this attempt, bound to an execution that its budgets and policies apply to.
 
         Args:
             inner: Id of the execution.
@@ -125,7 +125,7 @@ class OuterAttempt:
         return found
 
     def left(self) -> dict[str, int] | None:
-        """Return what the budgets around it have left, by meter; None: there are none.
+        """Return the remaining amounts of the enclosing budgets, by meter. None: without budgets.
 
         Raises:
             Withdrawn: The attempt is over.
@@ -136,9 +136,9 @@ class OuterAttempt:
         )
 
     def count(self, inner: Driven) -> None:
-        """Count what the inner execution has used and reserved by now.
+        """Count the amounts that the inner execution has used and reserved so far.
 
-        It is on disk before the inner execution carries out what follows.
+        The count is on disk before the inner execution carries out its next commands.
         """
         budget = inner.state.get("budget")
         amounts = self._reported if budget is None else total(budget)
@@ -146,14 +146,14 @@ class OuterAttempt:
             self._reported = amounts
             try:
                 self._room = self._there(partial(self._post, amounts, inner.state["now"]))
-            except Withdrawn as error:  # what was reserved stays counted
+            except Withdrawn as error:  # the reserved amount stays counted
                 self._withdrawn = error
 
     def short(self, own: Mapping[str, int]) -> tuple[str, Left] | None:
-        """Return what the budgets around had nothing left of before a call of the inner execution.
+        """Return the enclosing budget that was used up before a call of the inner execution.
 
         Args:
-            own: Meter → what is reserved for the call, and counted.
+            own: Meter → the amount reserved for the call, already counted.
 
         Raises:
             Withdrawn: The attempt is over.
@@ -169,7 +169,7 @@ class OuterAttempt:
         return None
 
     def verdict(self, called: Called, subject: Mapping[str, Plain]) -> Verdict | None:
-        """Return what the policies of the flows around say about a call; they allow nothing.
+        """Return the verdict of the enclosing flows' policies on a call. It is never `allow`.
 
         Args:
             called: The call.
@@ -206,7 +206,7 @@ class OuterAttempt:
         return verdict._replace(rule=f"{self._execution.context.flow}: {verdict.rule}")
 
     def _left(self) -> dict[str, Left] | None:
-        """Return what is left, less what is posted and not applied yet."""
+        """Return the remaining amounts, less those posted and not applied yet."""
         left = left_around(View(self._execution.linked.graph, self._execution.state), self._unit())
         if left is None:
             return None
@@ -223,7 +223,7 @@ class OuterAttempt:
         return left
 
     def _post(self, amounts: Mapping[str, int], now: int) -> dict[str, Left]:
-        """Have it counted what the inner execution uses, and return what was left before that."""
+        """Post the amounts used by the inner execution, and return the amounts left before."""
         left = self._left()
         event: Any = {
             "type": "used", "at": now, "unit": self._run.unit, "attempt": self._run.attempt,
@@ -235,7 +235,7 @@ class OuterAttempt:
         return left or {}
 
     def _unit(self) -> Unit:
-        """Return what the attempt is one of.
+        """Return the unit of the attempt.
 
         Raises:
             Withdrawn: The attempt is over.
@@ -246,10 +246,10 @@ class OuterAttempt:
         return unit
 
     def _there(self, function: Callable[[], _Found]) -> _Found:
-        """Call a function on the thread that drives the execution; what it posts is then on disk.
+        """Call a function on the thread that drives the execution, and wait until it is on disk.
 
         Raises:
-            Withdrawn: Nothing drives it any more.
+            Withdrawn: The execution is no longer driven.
         """
         loop = self._loop
         if loop is None:
@@ -267,26 +267,27 @@ class OuterAttempt:
             except BaseException as error:
                 ended.set_exception(error)
             else:
-                loop.call_soon(ended.set_result, found)  # behind the turn that commits
+                loop.call_soon(ended.set_result, found)  # after the turn that commits
 
-        with suppress(RuntimeError, TimeoutError):  # it is closed, or does not run
+        with suppress(RuntimeError, TimeoutError):  # the loop is closed or not running
             loop.call_soon_threadsafe(call)
             return ended.result(PATIENCE_SECONDS)
         raise Withdrawn(f"nothing drives {self._run.address} any more, which started this run")
 
 
 OUTER: ContextVar[OuterAttempt | tuple[Driven, Run] | None] = ContextVar("outer", default=None)
-"""The attempt in which this code runs; of a quick one, which few look at, what it is made of."""
+"""The attempt in which this code runs. For a quick attempt, the arguments to create it, because it
+is rarely needed."""
 
 
 def outer_attempt() -> OuterAttempt | None:
-    """Return the attempt in which this code runs; None: it is in none."""
+    """Return the attempt in which this code runs, if any."""
     outer = OUTER.get()
     return OuterAttempt(*outer) if isinstance(outer, tuple) else outer
 
 
 def stricter(first: Verdict | None, other: Verdict | None) -> Verdict | None:
-    """Return the stricter one of two answers about a call."""
+    """Return the stricter of two verdicts on a call."""
     from flowengine.kernel.graph.rules import STRICTNESS
 
     found = [verdict for verdict in (first, other) if verdict is not None]
@@ -294,7 +295,7 @@ def stricter(first: Verdict | None, other: Verdict | None) -> Verdict | None:
 
 
 def _fits(rule: RuleSpec, called: Called, agent: str) -> bool:
-    """Return whether a rule is about a call in a run, made by its agent or by the one around it."""
+    """Return whether a rule matches a call in a run, made by its agent or by the enclosing one."""
     from flowengine.kernel.graph.rules import Calls
 
     calls = rule["calls"]

@@ -1,9 +1,9 @@
-"""Reading a whole journal again: for history, for going back, for forks.
+"""Replay of whole journals, for history, retries and forks.
 
-A journal is a line, with one exception: a `retry` goes back. Of the events before it those stand
-that come before `back`, and those it names as `kept`; the others stay in the journal as what was
-tried. Up to an `upgraded` it is read with the form that the flow had before, from there on with the
-one after it.
+A journal is linear, except that a `retry` goes back. Of the earlier events, those before `back` and
+those listed in `kept` remain valid. The others stay in the journal as a record of the failed try.
+Events up to an `upgraded` are read with the previous form of the flow, later ones with the new
+form.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Moment(NamedTuple):
     number: int
     event: Event
     address: str | None
-    """Of what the event is about."""
+    """Address of the event's subject."""
     unit: int | None
-    """The unit whose attempt or wait it is about."""
+    """The unit whose attempt or wait the event is about."""
     state: State
-    """Changed by the next step of the walk."""
+    """The next step of the walk changes it."""
     graph: Graph
     """The form of the flow that the state is in."""
     why: str | None = None
-    """Why the timer was set that has fired."""
+    """The reason of the timer that has fired."""
 
 
 def read(store: HistoryPort, execution: str) -> list[Event]:
@@ -63,7 +63,7 @@ def first_form(journal: Sequence[Event], hash: str) -> str:
 
     Args:
         journal: All its events.
-        hash: Of the flow that it runs now.
+        hash: Hash of the flow that it runs now.
     """
     for event in journal:
         if event["type"] == "upgraded":
@@ -72,7 +72,7 @@ def first_form(journal: Sequence[Event], hash: str) -> str:
 
 
 def forms(journal: Sequence[Event]) -> list[str]:
-    """Return the hashes of the flows that a journal needs besides the last one."""
+    """Return the hashes of the flows that a journal refers to, except the last one."""
     return list(dict.fromkeys(e["before"] for e in journal if e["type"] == "upgraded"))
 
 
@@ -85,10 +85,10 @@ def walk(
     """Walk through a journal, event by event.
 
     Args:
-        flows: The flows that it was written under.
-        hash: Of the flow that the execution runs now.
-        journal: All events from the first on; may grow while it is walked.
-        observe: Gets what happened to each activation.
+        flows: The flows under which it was written.
+        hash: Hash of the flow that the execution runs now.
+        journal: All events from the first on. It may grow during the walk.
+        observe: Receives the observations of each activation.
 
     Yields:
         Each event with the state after it.
@@ -112,15 +112,15 @@ def walk_on(
     events: Sequence[Event],
     observe: list[Observation],
 ) -> Iterator[Moment]:
-    """Walk through the events after a state; as `walk`. None of them changes the past.
+    """Walk through the events after a state, like `walk`. None of them may change the past.
 
     Args:
-        flows: The flows that they were written under.
+        flows: The flows under which they were written.
         graph: The flow in that state.
-        state: Changed.
-        number: Of the first event.
-        events: From there on.
-        observe: Gets what happened to each activation.
+        state: Changed in place.
+        number: Number of the first event.
+        events: The events from there on.
+        observe: Receives the observations of each activation.
     """
     for at, event in enumerate(events, number):
         yield _moment(flows, graph, state, at, event, observe)
@@ -147,10 +147,10 @@ def state_at(
     """Return the flow and the state after the first `count` events.
 
     Args:
-        flows: The flows that the journal was written under.
-        hash: Of the flow that the execution runs now.
+        flows: The flows under which the journal was written.
+        hash: Hash of the flow that the execution runs now.
         journal: All events.
-        count: How many.
+        count: Number of events.
     """
     return replayed(flows, first_form(journal, hash), line(journal, count - 1))
 
@@ -158,16 +158,16 @@ def state_at(
 def state_before_retry(
     flows: LinkedFlows, hash: str, journal: Sequence[Event], number: int
 ) -> tuple[Graph, State]:
-    """Return the flow and the state from which a `retry` goes on, number `number` of a journal."""
+    """Return the flow and the state from which the `retry` with this number continues."""
     return replayed(flows, first_form(journal, hash), line(journal, number)[:-1])
 
 
 def replayed(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> tuple[Graph, State]:
-    """Return the flow and the state after events that apply one after the other.
+    """Return the flow and the state after a linear sequence of events.
 
     Args:
-        flows: The flows that they were written under.
-        hash: Of the flow at their start.
+        flows: The flows under which they were written.
+        hash: Hash of the flow at their start.
         events: As `line` returns them.
     """
     state, graph = new_state(), flows.by_hash(hash).graph
@@ -183,18 +183,18 @@ def apply(
     event: Event,
     observe: list[Observation] | None = None,
 ) -> Graph:
-    """Apply an event, and return the flow that follows it."""
+    """Apply an event, and return the resulting flow."""
     after = flows.by_hash(event["after"]).graph if event["type"] == "upgraded" else None
     advance(graph, state, event, observe, after=after)
     return after or graph
 
 
 def line(journal: Sequence[Event], last: int) -> list[Any]:
-    """Return the events that lead to number `last`, without what was gone back over.
+    """Return the events that lead to number `last`, without those discarded by retries.
 
     Args:
         journal: All events.
-        last: Number of the last one wanted.
+        last: Number of the last event to return.
 
     Returns:
         The events, to be applied one after the other. No `retry` goes back any more.
@@ -209,7 +209,7 @@ def line(journal: Sequence[Event], last: int) -> list[Any]:
 
 
 def _kept(found: Sequence[Any], event: Any) -> Iterator[Any]:
-    """Yield the events that a `retry` applies again, the first with what is held back."""
+    """Yield the events that a `retry` applies again, the first one with its failures held back."""
     hold = event["hold"]
     for kept in event["kept"]:
         number, *others = kept if isinstance(kept, list) else (kept,)
@@ -223,23 +223,23 @@ def _kept(found: Sequence[Any], event: Any) -> Iterator[Any]:
 
 
 def with_holds(event: Any, hold: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return an event that is applied again while more failures are held back."""
+    """Return an event with further failures to hold back when it is applied again."""
     return dict(event) if hold is None else {**event, "holds": added(event.get("holds"), hold)}
 
 
 def _subject(event: Mapping[str, Any]) -> str:
-    """Return the key under which an event names what it is about."""
+    """Return the key with which an event identifies its subject."""
     return next(key for key in ("timer", "wait", "unit") if key in event)
 
 
 def _straight(event: Any) -> dict[str, Any]:
-    """Return a `retry` that goes on from what stands before it."""
+    """Return a `retry` without going back: it continues from the preceding events."""
     gone = ("back", "kept")
     return {key: value for key, value in event.items() if key not in gone}
 
 
 def unit_at(graph: Graph, state: State, address: str) -> int | None:
-    """Return the unit at work at an address, or None."""
+    """Return the active unit at an address, or None."""
     view = View(graph, state)
     for number, unit in state["units"].items():
         if view.address(unit) == address:
@@ -248,13 +248,13 @@ def unit_at(graph: Graph, state: State, address: str) -> int | None:
 
 
 def running(graph: Graph, state: State) -> dict[int, tuple[str, int]]:
-    """Return the units whose attempt runs: number → address and attempt."""
+    """Return the units with a running attempt: number → address and attempt."""
     view, units = View(graph, state), state["units"].items()
     return {n: (view.address(unit), unit["attempt"]) for n, unit in units if unit["phase"] == "run"}
 
 
 def is_held_at(graph: Graph, state: State, address: str) -> bool:
-    """Return whether something is held at an address: it begins when it is let go."""
+    """Return whether a unit or step at an address is held until it is released."""
     view = View(graph, state)
     units = [view.address(unit) for unit in state["units"].values() if "then" in unit]
     acts = [view.step_address(other) for other in state["acts"].values() if "then" in other]

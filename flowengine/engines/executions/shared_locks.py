@@ -1,4 +1,4 @@
-"""Locks that executions share: from commands to what the store is told.
+"""Locks that executions share: conversion of commands into claims of the store.
 
 See docs/language.md: lock, Budgets.
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def claim_of(execution: str, command: Claim | GiveBack, now: int) -> StoredClaim:
-    """Return what the store is told of a claim, with the events that follow from it.
+    """Return a command as a claim for the store, with the events that follow from it.
 
     Args:
         execution: Id of the execution that claims.
-        command: Of the kernel.
+        command: The kernel's command.
         now: The time (ms).
 
     Returns:
@@ -43,13 +43,15 @@ def claim_of(execution: str, command: Claim | GiveBack, now: int) -> StoredClaim
 
 
 def claims_in(execution: str, graph: Graph, state: State) -> Iterator[StoredClaim]:
-    """Yield what an execution has to claim to go on from a state: a retry, or a fork.
+    """Yield the claims that an execution needs to continue from a state, in a retry or a fork.
 
-    What was held there must be free, or nothing goes on; what was waited for is waited for again.
+    Locks held in that state must be free, otherwise it cannot continue. Locks that it waited for
+    are queued for again.
 
     Args:
         execution: Its id.
         graph: Its flow.
+        state: The state.
 
     Yields:
         Claims.
@@ -69,5 +71,5 @@ def claims_in(execution: str, graph: Graph, state: State) -> Iterator[StoredClai
 
 
 def _again(then: str, waits: bool) -> str:
-    """Return how a lock is claimed again."""
+    """Return the mode in which a lock is claimed again."""
     return "queue" if waits else "cancel" if then == "cancel" else "reject"

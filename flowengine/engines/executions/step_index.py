@@ -1,8 +1,8 @@
-"""What was observed of steps, kept beside snapshots: to show a long execution nothing is replayed.
+"""An index of observed steps, stored beside snapshots, to show long executions without replay.
 
-It is kept for executions with steps of generated flows, such as agents: conversations get long, and
-people look at them. Whatever changes the past of an execution ends it; then its journal is replayed
-to show it, as for all others.
+It is kept for executions with steps of generated flows, such as agents, because conversations get
+long and are viewed often. A change to the past of an execution ends its index. The execution is
+then shown by replaying its journal, like all others.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import State
 
 NAME = ":steps"
-"""Under which its parts are stored; no key of a state is called so."""
+"""Name under which its parts are stored. No state key has this name."""
 REWRITES = frozenset({"retry", "upgraded"})
 _SEEN, _GAVE, _REMARK = 0, 1, 2
-"""Kinds of records: an observation; one whose output is the value of an event; an event that is to
-be looked at."""
+"""Kinds of records: an observation, an observation whose output is the value of an event, and an
+event with further information."""
 _NUMBER = {_GAVE: 7, _REMARK: 1}
-"""Where in a record the number of an event is, by the kind of the record."""
+"""Position of the event number in a record, by kind of record."""
 Remark = tuple[str | None, "Event"]
-"""An event that says more about a step, or about the execution, with the address of the step."""
+"""An event with further information on a step or the execution, and the address of the step."""
 
 
 class StepIndex:
-    """What was observed since the last snapshot.
+    """The observations since the last snapshot.
 
     Attributes:
-        seen: What the kernel observes while an event is applied; None: no index is kept.
+        seen: The kernel's observations while an event is applied. None: no index is kept.
     """
 
     __slots__ = ("_count", "_records", "_remark", "_stored", "seen")
@@ -52,12 +52,12 @@ class StepIndex:
         self._stored = False
 
     def end(self) -> None:
-        """Keep no index any more."""
+        """Stop keeping an index."""
         self.seen = None
         self._records = []
 
     def before(self, graph: Graph, state: State, number: int, event: Event) -> None:
-        """Look at an event that is about to be applied."""
+        """Process an event that is about to be applied."""
         kind = event["type"]
         if kind in REWRITES:
             self.end()
@@ -65,7 +65,7 @@ class StepIndex:
             self._remark = [_REMARK, number, address_of(graph, state, event)]
 
     def after(self, graph: Graph, number: int, event: Mapping[str, Any]) -> None:
-        """Record what was observed when an event was applied."""
+        """Record the observations of an applied event."""
         assert self.seen is not None
         value = event.get("value")
         for observation in self.seen:
@@ -89,7 +89,7 @@ class StepIndex:
             self._remark = None
 
     def part(self, places: Callable[[], Mapping[str, Place]]) -> ListPart | None:
-        """Return what is new since the last snapshot, if anything is."""
+        """Return the new records since the last snapshot, if any."""
         if self.seen is None:
             gone, self._stored = self._stored, False
             return ListPart(NAME, 0, b"") if gone else None
@@ -102,14 +102,14 @@ class StepIndex:
 
     @property
     def length(self) -> int | None:
-        """How many records there are; None: no index is kept."""
+        """Number of records. None: no index is kept."""
         return None if self.seen is None else self._count
 
     def loaded(self, length: int | None) -> None:
-        """Go on after a snapshot.
+        """Continue after a snapshot.
 
         Args:
-            length: As the snapshot says it.
+            length: The number of records according to the snapshot.
         """
         self._count = length or 0
         self._stored = length is not None
@@ -120,10 +120,10 @@ class StepIndex:
 def records(
     items: Sequence[list[Any]], events: Callable[[Sequence[int]], Mapping[int, Event]]
 ) -> Iterator[Observation | Remark]:
-    """Yield what an index records.
+    """Yield the records of an index.
 
     Args:
-        items: Of the index.
+        items: The items of the index.
         events: Returns events by their numbers, which are in order.
     """
     found = events(sorted({item[_NUMBER[item[0]]] for item in items if item[0] in _NUMBER}))
@@ -141,5 +141,5 @@ def records(
 
 
 def parts_of(lists: Sequence[ListPart]) -> list[ListPart]:
-    """Return the parts of the index among those of all lists."""
+    """Return the parts of the index among the parts of all lists."""
     return [part._replace(items=inflate(part.items)) for part in lists if part.name == NAME]

@@ -1,4 +1,4 @@
-"""What an event is about: its unit, its address, its timer; and where that is in another state."""
+"""The subject of an event: its unit, address and timer, and its counterpart in another state."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SIGNS = re.compile(r"[\[@]")
 
 
 def why_of(state: State, event: Any) -> str | None:
-    """Return why the timer was set that an event is about, as things stand before the event."""
+    """Return the reason of an event's timer, given the state before the event."""
     timer = state["timers"].get(event["timer"]) if event["type"] == "timer" else None
     return None if timer is None else str(timer["why"])
 
 
 def unit_of(state: State, event: Any) -> int | None:
-    """Return the unit that an event is about, as things stand before the event."""
+    """Return the unit that an event is about, given the state before the event."""
     number: Any = event.get("unit")
     if "wait" in event and event["wait"] in state["waits"]:
         number = _waiting(state["waits"][event["wait"]])
@@ -37,12 +37,12 @@ def unit_of(state: State, event: Any) -> int | None:
 
 
 def _waiting(wait: Wait) -> int:
-    """Return the unit that waits, of several that wait for one answer the oldest; 0: none."""
+    """Return the oldest unit that waits for an answer. 0: none."""
     return next(iter(wait.get("units", ())), wait["unit"])
 
 
 def address_of(graph: Graph, state: State, event: Any) -> str | None:
-    """Return the address of what an event is about, as things stand before the event."""
+    """Return the address of an event's subject, given the state before the event."""
     unit = unit_of(state, event)
     if unit is not None:
         return View(graph, state).address(state["units"][unit])
@@ -55,28 +55,28 @@ def wholes(address: str) -> list[str]:
     """Return the maps and loops that an address may be an item or a round of.
 
     Args:
-        address: Of an activation: `each[3]`, `poll@2`.
+        address: Address of an activation: `each[3]`, `poll@2`.
     """
     return [address[: sign.start()] for sign in _SIGNS.finditer(address)]
 
 
-# In another state
+# Other states
 
 
 class About(NamedTuple):
-    """What an event is about, in a form that can be found in another state."""
+    """The subject of an event, in a form that can be found in another state."""
 
     kind: str
-    """`unit`, `cut`, `wait` or `timer`; `late`: something that was not open any more."""
+    """`unit`, `cut`, `wait` or `timer`. `late`: a subject that was already closed."""
     number: int
     key: tuple[Any, ...]
     address: str
     once: bool
-    """It is about a step of effect `once`."""
+    """Whether it is the success of a step with effect `once`."""
 
 
 def about(graph: Graph, state: State, event: Any) -> About | None:
-    """Return what an event is about, in the state before it; None: the execution as a whole."""
+    """Return the subject of an event, given the state before. None: the execution as a whole."""
     m = View(graph, state)
     if "wait" in event:
         wait = state["waits"].get(event["wait"])
@@ -120,7 +120,7 @@ def _address_of_timer(m: View, timer: Any) -> str:
 
 
 def counterpart(graph: Graph, state: State, subject: About, event: Any) -> int | None:
-    """Return the number in another state of what an event is about; None: it is not there."""
+    """Return the number of an event's subject in another state. None: it does not exist there."""
     key = "unit" if subject.kind == "cut" else subject.kind
     there = about(graph, state, event)
     if there is not None and (there.kind, there.key) == (subject.kind, subject.key):

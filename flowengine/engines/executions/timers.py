@@ -1,4 +1,4 @@
-"""The timers of an execution: which are set, which is due first, which are worth staying for."""
+"""The timers of an execution: which are set, which is due next, which are worth staying for."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from heapq import heappop, heappush
 from flowengine.kernel.commands import SetTimer
 
 MOVES_NOTHING = frozenset({"remind", "escalate"})
-"""Why a timer is set that comes again and again, and for which nobody stays."""
+"""Reasons of recurring timers, for which no process stays."""
 
 
 class Timers:
-    """Those of one execution."""
+    """The timers of one execution."""
 
     __slots__ = ("_heap", "_pauses", "_set")
 
@@ -19,7 +19,7 @@ class Timers:
         self._set: dict[int, SetTimer] = {}
         self._pauses: set[int] = set()
         self._heap: list[tuple[int, int]] = []
-        """(due, number) of each; what was cleared stays in it until it comes to the top."""
+        """(due, number) of each. A cleared timer stays in the heap until it reaches the top."""
 
     def set(self, timer: SetTimer) -> None:
         """Set a timer."""
@@ -29,32 +29,32 @@ class Timers:
         heappush(self._heap, (timer.due, timer.timer))
 
     def clear(self, number: int) -> bool:
-        """Take out a timer that is not wanted any more, or has fired; whether it was set."""
+        """Clear an obsolete or fired timer, and return whether it was set."""
         self._pauses.discard(number)
         return self._set.pop(number, None) is not None
 
     def clear_all(self) -> None:
-        """Take out all timers."""
+        """Clear all timers."""
         self._set.clear()
         self._pauses.clear()
         self._heap.clear()
 
     def next(self) -> int | None:
-        """Return when the next one is due (ms), or None."""
+        """Return when the next timer is due (ms), or None."""
         heap = self._heap
         while heap and heap[0][1] not in self._set:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def due(self, now: int) -> list[tuple[int, int]]:
-        """Return (due, number) of those that are due, in order of time; each is returned once."""
+        """Return (due, number) of the due timers, ordered by time. Each is returned only once."""
         found = []
         while (due := self.next()) is not None and due <= now:
             found.append(heappop(self._heap))
         return found
 
     def stays(self, until: int) -> bool:
-        """Return whether one is worth staying for: a pause, or what is due by `until`."""
+        """Return whether to stay for a timer: a pause, or a timer due by `until`."""
         first = self.next()
         if self._pauses or first is None or first > until:
             return bool(self._pauses)

@@ -1,4 +1,4 @@
-"""Executions, waits and events as people and programs read them: the documented JSON."""
+"""Executions, waits and events as shown to users and programs: the documented JSON."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _TIMES = ("since", "due")
 _OF_APPROVALS = {"remind": "reminder", "escalate": "escalation", "expire": "expiry"}
-"""Why timers of an approval are set → what happens then."""
+"""Reason of an approval's timer → the action when it fires."""
 
 
 def wait_view(
     execution: str, flow: str, record: Mapping[str, Any], how: str | None = None
 ) -> WaitInfo:
-    """Return a wait as the API and `--json` give it.
+    """Return a wait as the API and `--json` return it.
 
     Args:
         execution: Full id.
@@ -51,7 +51,17 @@ def wait_view(
 def entry_view(
     seq: int, event: Event, address: str | None, why: str | None = None
 ) -> dict[str, Any]:
-    """Return an entry of a journal: `{seq, at, type, address?, why?, ...}`; why a timer was set."""
+    """Return an entry of a journal: `{seq, at, type, address?, why?, ...}`.
+
+    Args:
+        seq: Its number.
+        event: The event.
+        address: Address of its subject.
+        why: The reason of its timer.
+
+    Returns:
+        The entry as documented.
+    """
     view: dict[str, Any] = {"seq": seq, "at": format_time(event["at"]), "type": event["type"]}
     if address is not None:
         view["address"] = address
@@ -66,7 +76,7 @@ def entry_view(
 
 
 def result_of(execution: Execution) -> ExecutionResult:
-    """Return how an execution stands."""
+    """Return the state of an execution."""
     state, flow = execution.state, execution.context.flow
     waits = [wait_view(execution.id, flow, record) for record in execution.waits.values()]
     return ExecutionResult(
@@ -81,7 +91,7 @@ def result_of(execution: Execution) -> ExecutionResult:
 
 
 def timers_of(state: State, wait: int) -> list[dict[str, str]]:
-    """Return what time will do to a wait: `{what, due}`, the next of each kind, soonest first."""
+    """Return the next timer of each kind for a wait, as `{what, due}`, soonest first."""
     found: dict[str, int] = {}
     for timer in state["timers"].values():
         if timer["ref"] == wait and timer["why"] in _OF_APPROVALS:
@@ -92,7 +102,7 @@ def timers_of(state: State, wait: int) -> list[dict[str, str]]:
 
 
 def execution_view(record: ExecutionRecord) -> ExecutionInfo:
-    """Return an execution as lists give it."""
+    """Return an execution as shown in lists."""
     view: ExecutionInfo = {
         "execution": record.id,
         "flow": record.flow,

@@ -1,1 +1,1 @@
-"""Looking at executions: lists, history, differences, and why one does not move."""
+"""Inspection of executions: lists, history, differences, and why one makes no progress."""

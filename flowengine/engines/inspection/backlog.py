@@ -1,8 +1,8 @@
-"""Updates that a subscriber has yet to take; one that is slow slows no execution.
+"""Queue of updates for a subscriber, so that a slow subscriber delays no execution.
 
-Everything that is on disk is kept for it. Parts of replies are not: while many wait, pieces of one
-text are put together, and of those that come while much text waits, it is only told how many it has
-missed.
+Updates that are on disk are always queued. Parts of replies are limited: while many are queued,
+pieces of the same text are merged, and while much text is queued, further parts are dropped and the
+subscriber receives only their number.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from contextlib import suppress
 from flowengine.engines.results import Update
 
 TEXT = 1024 * 1024
-"""Characters of replies that may wait for a subscriber. The beginning and the end of a reply always
-do."""
+"""Characters of replies to queue for a subscriber. The beginning and the end of a reply are always
+queued."""
 PARTS = 1000
-"""Pieces of text that wait one by one; more are put together."""
+"""Pieces of text to queue separately. Further pieces are merged."""
 _PIECE = 4096
-"""Characters up to which they are."""
+"""Maximum length of a merged piece in characters."""
 OUTPUT = 4 * 1024 * 1024
-"""Characters of the output of programs that may wait for a subscriber."""
+"""Characters of program output to queue for a subscriber."""
 
 
 class Backlog:
     """The updates for one subscriber, in order.
 
     Args:
-        on_put: Called, on any thread, when an update may be taken.
-        waits: Whether a program that prints faster than the subscriber takes waits for it, as for a
-            pipe. Otherwise, and where waiting would block a loop that the subscriber needs, lines
-            are missed like parts.
+        on_put: Called, on any thread, when an update is available.
+        waits: Whether a program blocks if it prints faster than the subscriber reads, as on a pipe.
+            Otherwise lines are dropped like parts. Must be False if blocking could stop an event
+            loop that the subscriber needs.
     """
 
     def __init__(self, on_put: Callable[[], object] | None = None, *, waits: bool = False) -> None:
@@ -45,11 +45,11 @@ class Backlog:
         self._text = 0
         self._output = 0
         self._gaps: dict[str, Update] = {}
-        """Execution → what says how much of its replies is missed, while that waits."""
+        """Execution → its queued `missed` update, which counts dropped parts of replies."""
         self._closed = False
 
     def put(self, update: Update) -> None:
-        """Add an update; never blocks, but for output as said above."""
+        """Add an update. Only program output may block, see above."""
         with self._changed:
             if self._closed or not self._has_room(update):
                 return
@@ -61,11 +61,11 @@ class Backlog:
             self._on_put()
 
     def take(self, *, wait: bool = False, together: bool = False) -> Update | None:
-        """Return the next update; None: there is none, or if it waits, none will come.
+        """Return the next update. None: the queue is empty, or closed if waiting.
 
         Args:
-            wait: Block until there is one, or it is closed.
-            together: Put all pieces of one text that wait into one update.
+            wait: Block until an update is available or the queue is closed.
+            together: Merge all queued pieces of the same text into one update.
         """
         with self._changed:
             if wait:
@@ -82,21 +82,22 @@ class Backlog:
             return update
 
     def close(self) -> None:
-        """Add no more; what is there can still be taken."""
+        """Accept no more updates. Queued updates can still be taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _has_room(self, update: Update) -> bool:
-        """Return whether an update may wait here; if not, note that it is missed."""
+        """Return whether an update may be queued. Otherwise count it as missed."""
         if _is_piece(update):
-            # Once some are missed, all are until that was told: few gaps, not many small ones.
+            # After a drop, further parts are dropped until the count is delivered: few gaps, not
+            # many small ones.
             room = self._text < TEXT and update.execution not in self._gaps
         elif update.kind == "output":
             if self._waits:
                 self._changed.wait_for(lambda: self._closed or self._output < OUTPUT)
             room = self._output < OUTPUT
-        elif update.kind == "missed":  # by a backlog before this one
+        elif update.kind == "missed":  # reported by an earlier backlog
             room = update.execution not in self._gaps
         else:
             return True
@@ -113,10 +114,10 @@ class Backlog:
         gap.data["count"] += count
 
     def _join(self, update: Update) -> bool:
-        """Put a piece of text together with the one before it, if they belong together.
+        """Merge a piece of text into the preceding one, if they belong together.
 
         Returns:
-            Whether they do.
+            Whether they were merged.
         """
         if not _is_piece(update) or self._parts < PARTS:
             return False
@@ -131,7 +132,7 @@ class Backlog:
         return True
 
     def _with_those_after(self, update: Update) -> Update:
-        """Take the pieces that follow one of the same text, as one update."""
+        """Remove the following pieces of the same text, and return all as one update."""
         pieces = [update.data["text"]]
         while self._queue and _are_of_one_text(update, self._queue[0]):
             following = self._queue.popleft()
@@ -148,7 +149,7 @@ class Backlog:
 
 
 def _is_piece(update: Update) -> bool:
-    """Return whether it is a piece of text, not the beginning or the end of a reply."""
+    """Return whether it is a piece of text, and not the beginning or the end of a reply."""
     return update.kind == "part" and "text" in update.data
 
 
@@ -162,12 +163,12 @@ def _are_of_one_text(first: Update, other: Update) -> bool:
 
 
 class Post:
-    """Hands updates to a function, on a thread of its own.
+    """Delivers updates to a function on a separate thread.
 
     Args:
-        callback: What it raises is dropped.
-        gather: Seconds for which pieces of a text are put together after one was handed over; 0:
-            each comes by itself.
+        callback: Receives the updates. Its exceptions are ignored.
+        gather: Seconds for which pieces of a text are merged after one was delivered. 0: each piece
+            is delivered separately.
     """
 
     def __init__(self, callback: Callable[[Update], None], gather: float = 0) -> None:
@@ -180,14 +181,14 @@ class Post:
         self._thread.start()
 
     def put(self, update: Update) -> None:
-        """Hand over an update, after those that came before it."""
+        """Queue an update for delivery, in order."""
         self._backlog.put(update)
 
     def close(self, patience: float | None) -> None:
-        """Take no more updates, and wait until those that came are delivered.
+        """Accept no more updates, and wait until the queued ones are delivered.
 
         Args:
-            patience: How many seconds; None: as long as it takes.
+            patience: Maximum number of seconds. None: unlimited.
         """
         self._backlog.close()
         if threading.current_thread() is not self._thread:
@@ -195,7 +196,7 @@ class Post:
 
     def _deliver(self) -> None:
         while (update := self._backlog.take(wait=True, together=self._gather > 0)) is not None:
-            with suppress(Exception):  # as of every subscriber
+            with suppress(Exception):  # as for every subscriber
                 self._callback(update)
             if self._gather and _is_piece(update):
                 time.sleep(self._gather)

@@ -1,4 +1,4 @@
-"""Budgets as people see them: what they allow, what is used, until when calls may run."""
+"""Budgets as shown to users: limits, used amounts, and deadlines of running calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _in_force(view: View) -> Iterator[tuple[str, int, Budget]]:
-    """Yield address, frame and budget of each flow at work that has one, the main one first."""
+    """Yield address, frame and budget of each active flow that has one, the main one first."""
     if "budget" in view.state:
         yield "", 0, view.state["budget"]
     for scope in view.subflows():
@@ -28,12 +28,12 @@ def _in_force(view: View) -> Iterator[tuple[str, int, Budget]]:
 
 
 def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
-    """Return the budgets of an execution: that of its flow, and of the subflows at work.
+    """Return the budgets of an execution: that of its flow, and those of active subflows.
 
     Args:
-        graph: What it runs.
-        state: How it stands.
-        now: Up to when calls that run have run (ms).
+        graph: The flow that it runs.
+        state: Its state.
+        now: The time up to which running calls are counted (ms).
     """
     view = View(graph, state)
     found = []
@@ -73,7 +73,7 @@ def _amounts(budget: Budget, meter: str) -> dict[str, int]:
 
 
 def waiting(host: Host, execution: str, view: View, unit: Unit) -> Reason:
-    """Say what a call waits for, because too little of a budget is left."""
+    """Return the reason of a call that waits because the remaining budget is too small."""
     budget = budget_of(view.state, unit["budget"])
     assert budget is not None
     if unit["id"] in budget.get("queue", ()):
@@ -94,7 +94,7 @@ def waiting(host: Host, execution: str, view: View, unit: Unit) -> Reason:
 
 
 def ending(view: View) -> Iterator[Reason]:
-    """Say until when the calls that run may run."""
+    """Yield the time until which running calls may run."""
     for address, frame, budget in _in_force(view):
         if "timer" in budget:
             at = format_time(view.state["timers"][budget["timer"]]["due"])

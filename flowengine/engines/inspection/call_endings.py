@@ -1,6 +1,7 @@
-"""How calls of models ended.
+"""Endings of model tool calls.
 
-Whatever comes of a call is told to the model, so its step succeeds; people are shown what happened.
+The model receives every result of a call, including errors, so the step succeeds. Users are shown
+the actual ending.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ NOT_MADE = {
     "BudgetExceeded": "refused",
     "ToolChanged": "refused",
 }
-"""Type of the error with which a call ended that was not made → what it is called."""
+"""Type of the error of a call that was not made → the status to show."""
 
 
 def shown_status(seen: Observation, step: Mapping[str, Any]) -> str:
-    """Return the status of a step as people are shown it.
+    """Return the status of a step as shown to users.
 
     Args:
-        seen: What was observed of it.
+        seen: The observation of the step.
         step: The step, compiled.
     """
     if seen.status != "succeeded" or seen.error is None or "caller" not in step:

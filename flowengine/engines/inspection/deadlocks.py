@@ -1,7 +1,8 @@
-"""Circles of locks over executions: who waits for what another one gives back only after it.
+"""Lock cycles across executions that wait for each other's locks.
 
-Within an execution the kernel finds a circle before it closes (`LockCycle`). Over executions each
-knows its own part only, so a circle is found by whoever asks why an execution does not move.
+Within an execution the kernel detects a cycle before it closes (`LockCycle`). Across executions
+each only has its own state, so a cycle is detected when a user asks why an execution makes no
+progress.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ if TYPE_CHECKING:
 
 
 def circle(host: Host, execution: str, unit: int, lock: str) -> list[str]:
-    """Return the executions because of which a lock can never come free for who waits for it.
+    """Return the executions that prevent a lock from ever becoming free for a waiting unit.
 
     Args:
-        execution: Id of the execution that waits.
-        unit: Which of its units does.
+        host: Provides the store.
+        execution: Id of the waiting execution.
+        unit: The waiting unit.
         lock: Name of the lock.
 
     Returns:
-        Ids of the other executions, nearest first; empty: it may come free.
+        Ids of the other executions, nearest first. Empty: the lock may become free.
     """
     found = _Circle(host, execution, unit)
     return list(found.others) if found.closes(lock) else []
@@ -40,7 +42,7 @@ class _Circle:
         self.others: dict[str, bool] = {}
 
     def closes(self, lock: str) -> bool:
-        """Return whether all who hold a lock wait, in the end, for what the first one holds."""
+        """Return whether all holders of a lock wait, directly or not, for the first unit."""
         if lock in self._seen or not self._mine:
             return False
         self._seen.add(lock)
@@ -60,7 +62,7 @@ class _Circle:
         )
 
     def _outer(self, execution: str, unit: int) -> set[int]:
-        """Return the units around one that hold locks which executions share."""
+        """Return the enclosing units that hold locks shared between executions."""
         view = self._view(execution)
         act = view.act_of(view.state["units"][unit])
         return {

@@ -1,8 +1,8 @@
-"""Two executions side by side: the first point where their histories part, and what differs.
+"""Comparison of two executions: where their histories diverge, and the differences.
 
-Histories are aligned by what things are about - address, attempt, how often - and not by their
-place in the journal: parallel branches may end in any order. Ids and times, which always differ,
-count as the same. What was gone back over by `retry` is left out.
+Histories are aligned by the subject of each fact - address, attempt, number of occurrences - and
+not by the position in the journal, because parallel branches may end in any order. Ids and times
+always differ and are ignored. Events discarded by `retry` are left out.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 
 ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled", "retrying"})
 MOST = 50
-"""Places that are named of two values that differ."""
+"""Maximum number of differing paths to list for two values."""
 _WAIT_ID = re.compile(r"\b[0-9a-f]{16}\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
 class Fact(NamedTuple):
-    """One thing that happened in an execution."""
+    """One recorded fact of an execution."""
 
     key: tuple[Any, ...]
-    """What it is about; the same in both executions."""
+    """The subject of the fact, which is the same in both executions."""
     address: str
     what: str
-    """In words: `input`, `end`, `signal paid`."""
+    """The kind of fact: `input`, `end`, `signal paid`."""
     content: dict[str, Any]
-    """What has to be equal."""
+    """The content to compare."""
     seq: int
 
 
 class History(NamedTuple):
-    """What happened in one execution, in order."""
+    """The history of one execution, in order."""
 
     record: ExecutionRecord
     entries: int
-    """Of its journal, without what was gone back over."""
+    """Length of its journal, without discarded events."""
     inputs: dict[str, Any]
     facts: list[Fact]
     outputs: Any
@@ -60,7 +60,7 @@ class History(NamedTuple):
 
     @property
     def places(self) -> dict[tuple[Any, ...], int]:
-        """Return key → place in `facts`."""
+        """Return key → position in `facts`."""
         return {fact.key: place for place, fact in enumerate(self.facts)}
 
 
@@ -68,6 +68,7 @@ def diff(host: Host, left: str, right: str) -> Difference:
     """Compare two executions.
 
     Args:
+        host: Provides the store.
         left: Full id.
         right: Full id.
 
@@ -95,7 +96,7 @@ def diff(host: Host, left: str, right: str) -> Difference:
 
 
 def _history(host: Host, id: str) -> History:
-    """Return what happened in an execution, without what was gone back over."""
+    """Return the history of an execution, without the events discarded by retries."""
     store = host.store
     record = store.execution(id)
     journal = read(store, id)
@@ -117,10 +118,10 @@ def _history(host: Host, id: str) -> History:
 
 
 class _Own:
-    """Makes values of two executions comparable: what is one's own only becomes a word.
+    """Makes values of two executions comparable by replacing their ids and times.
 
     Args:
-        id: Of the execution.
+        id: Id of the execution.
     """
 
     def __init__(self, id: str) -> None:
@@ -129,14 +130,14 @@ class _Own:
         self._known: set[str] = set()
 
     def know(self, waits: Iterable[int]) -> None:
-        """Take note of waits by their numbers: a fork has the past ones under ids of its own."""
+        """Register waits by their numbers. A fork has different ids for the waits of its past."""
         for number in waits:
             if number not in self._waits:
                 self._waits[number] = wait_id(self._id, number)
                 self._known.add(self._waits[number])
 
     def plain(self, value: Any) -> Any:
-        """Return a value without ids and times of this execution; secrets stay masked."""
+        """Return a value without ids and times of this execution, and with secrets masked."""
         if isinstance(value, str):
             text = _TIME.sub("(time)", value.replace(self._id, "(id)"))
             return _WAIT_ID.sub(lambda match: "(id)" if match[0] in self._known else match[0], text)
@@ -148,10 +149,10 @@ class _Own:
 
 
 class _Facts:
-    """What is found of a journal, in order.
+    """The facts of a journal, in order.
 
-    An attempt that was cut off, or that an operator started anew, gives no fact of its own: what
-    counts is that it began with an input, and how it ended.
+    An attempt that was interrupted, or restarted by an operator, adds no separate fact. Only its
+    input and its final result are compared.
 
     Args:
         own: Makes values comparable.
@@ -162,10 +163,10 @@ class _Facts:
         self._own = own
         self._counts: dict[tuple[str, str], int] = {}
         self._open: dict[str, int] = {}
-        """Address → place of the input of its attempt that has not ended."""
+        """Address → position of the input of its running attempt."""
 
     def see(self, moment: Moment, seen: list[Observation]) -> None:
-        """Note what an event brought."""
+        """Add the facts of an event."""
         for what, content in _outside(moment.event):
             self._add("", what, content, moment.number)
         for observation in seen:
@@ -205,7 +206,7 @@ def _end(seen: Observation) -> dict[str, Any]:
 
 
 def _outside(event: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Return what came from outside with an event that is about no step."""
+    """Return the external facts of an event that is not about a step."""
     kind = event["type"]
     if kind == "started":
         return [("inputs", {"inputs": event["inputs"]})]
@@ -219,7 +220,7 @@ def _outside(event: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _parting(left: History, right: History) -> Parting | None:
-    """Return the first point at which one side did what the other did not, or did otherwise."""
+    """Return the first point at which the facts of the two sides differ, if any."""
     a, b = _first(left, right), _first(right, left)
     if a is not None and b is not None and a.key != b.key:
         a, b = _earlier(left, right, a, b)
@@ -241,11 +242,11 @@ def _parting(left: History, right: History) -> Parting | None:
 
 
 def _earlier(left: History, right: History, a: Fact, b: Fact) -> tuple[Fact | None, Fact | None]:
-    """Return which of two points came first; both, if each side went its own way there."""
+    """Return the earlier of two points, or both if each is missing on the other side."""
     in_right, in_left = right.places.get(a.key), left.places.get(b.key)
     if in_right is None and in_left is None:
         return a, b
-    if in_left is None:  # what the left did otherwise, or before it what only the right did
+    if in_left is None:  # a difference on the left, or an earlier fact that only the right side has
         assert in_right is not None
         return (a, right.facts[in_right]) if in_right < right.places[b.key] else (None, b)
     if in_right is None:
@@ -254,7 +255,7 @@ def _earlier(left: History, right: History, a: Fact, b: Fact) -> tuple[Fact | No
 
 
 def _first(first: History, other: History) -> Fact | None:
-    """Return the first of one side that the other side has not in the same way."""
+    """Return the first fact that is missing or different on the other side."""
     places = other.places
     for fact in first.facts:
         place = places.get(fact.key)
@@ -269,7 +270,7 @@ def _counterpart(history: History, fact: Fact) -> Fact | None:
 
 
 def _packed(value: Any) -> bytes:
-    """Return a value so that two are equal only if their types are, too; keys in any order."""
+    """Pack a value so that values are equal only if their types are. Key order is ignored."""
     return pack(_sorted(value))
 
 
@@ -280,7 +281,7 @@ def _sorted(value: Any) -> Any:
 
 
 def _shared(left: History, right: History) -> int:
-    """Return how many things happened in both in the same way before the first that did not."""
+    """Return the number of facts before the first difference."""
     places = right.places
     for number, fact in enumerate(left.facts):
         place = places.get(fact.key)
@@ -290,7 +291,7 @@ def _shared(left: History, right: History) -> int:
 
 
 def _steps(history: History) -> dict[str, dict[str, Any]]:
-    """Return address → how its step went last: status, outcome, output, error, input."""
+    """Return address → the last run of its step: status, outcome, output, error, input."""
     steps: dict[str, dict[str, Any]] = {}
     for fact in history.facts:
         if fact.address:
@@ -302,7 +303,7 @@ def _steps(history: History) -> dict[str, dict[str, Any]]:
 def _pairs(
     left: Mapping[str, dict[str, Any]], right: Mapping[str, dict[str, Any]]
 ) -> list[StepPair]:
-    """Return the steps that went otherwise on the other side, or not at all."""
+    """Return the steps that ended differently on the other side, or ran on one side only."""
     pairs: list[StepPair] = []
     for address in dict.fromkeys([*left, *right]):
         a, b = left.get(address), right.get(address)
@@ -313,7 +314,7 @@ def _pairs(
 
 
 def _places(left: Any, right: Any) -> list[dict[str, Any]]:
-    """Return the places at which two values differ: `{path, left, right}` each."""
+    """Return the paths at which two values differ: `{path, left, right}` each."""
     found: list[dict[str, Any]] = []
     _compare("", left, right, found)
     return found[:MOST]
@@ -360,7 +361,7 @@ def _side(history: History) -> Side:
 
 
 def _fork(left: History, right: History) -> ForkInfo | None:
-    """Return which side was forked from the other, and whether what it took along is the same."""
+    """Return which side was forked from the other, and whether their shared past is the same."""
     if _came_from(left, right):
         return _fork_info("left", left, right)
     return _fork_info("right", right, left) if _came_from(right, left) else None
@@ -382,7 +383,7 @@ def _fork_info(side: Literal["left", "right"], fork: History, origin: History) -
 
 
 def _forked_at(straight: list[Any]) -> int:
-    """Return the number of the event by which a fork began; 0: it is none."""
+    """Return the number of the event with which a fork began. 0: it is not a fork."""
     for number in range(len(straight) - 1, 0, -1):
         if straight[number]["type"] == "retry" and straight[number - 1]["type"] == "state":
             return number - 1

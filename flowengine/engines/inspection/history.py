@@ -1,8 +1,8 @@
-"""What an execution did, read from its journal by replaying it.
+"""The history of an execution, read from its journal by replay.
 
-Replaying tells each activation's attempts, inputs, outputs and errors. Of executions with agents an
-index of the steps is stored beside the snapshots, so that to show all steps only what came since
-the last one is replayed.
+Replay yields each activation's attempts, inputs, outputs and errors. For executions with agents, an
+index of the steps is stored beside the snapshots. To show all their steps, only the events since
+the last snapshot are replayed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import State
 
 FOLLOW_SECONDS = 0.2
-"""How often a journal that is followed is looked at."""
+"""Seconds between two polls of a followed journal."""
 _DONE = frozenset({"succeeded", "skipped", "cancelled"})
 _OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 
@@ -57,7 +57,7 @@ class Last(NamedTuple):
 
 
 class _Shown(NamedTuple):
-    """What is shown of an execution beside its record."""
+    """The displayed parts of an execution besides its record."""
 
     steps: list[StepInfo]
     last: Last | None
@@ -66,12 +66,13 @@ class _Shown(NamedTuple):
 
 
 def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False) -> ExecutionInfo:
-    """Return all about an execution.
+    """Return all details of an execution.
 
     Args:
+        host: Provides the store.
         execution: Full id.
-        step: Address of the only step wanted, in full; None: all.
-        plumbing: Whether steps that only hold a generated flow together are among all.
+        step: Full address of the only step to show. None: all.
+        plumbing: Whether to include the connecting steps of a generated flow.
 
     Returns:
         See `ExecutionInfo`.
@@ -83,7 +84,7 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
     with Sound(f"the journal of execution {execution}"):
         shown = None
         if step is None and not plumbing:
-            with CollectedLater():  # all that is read here is alive until it is shown
+            with CollectedLater():  # everything read here stays referenced until it is shown
                 shown = _by_index(host, record)
         steps, last, warnings = shown or _by_replay(host, record)
     _wait_with_what_is_inside(steps)
@@ -122,7 +123,7 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
 
 
 def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
-    """Return whether a step is of interest to people although it is plumbing."""
+    """Return whether to show a connecting step to users."""
     if step["status"] != "waiting":
         return step["status"] in ("failed", "refused", "uncertain", "retrying")
     inside = (f"{step['address']}/", f"{step['address']}[")
@@ -130,7 +131,7 @@ def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:
 
 
 def _wait_with_what_is_inside(steps: list[StepInfo]) -> None:
-    """Let steps wait in which something waits, and nothing runs."""
+    """Mark steps as waiting if something in them waits and nothing in them runs."""
     inside: dict[str, set[str]] = defaultdict(set)
     open_steps = [step for step in steps if "ended_at" not in step]
     for step in sorted(open_steps, key=lambda candidate: len(candidate["address"]), reverse=True):
@@ -142,7 +143,7 @@ def _wait_with_what_is_inside(steps: list[StepInfo]) -> None:
 
 
 def _stop(steps: list[StepInfo]) -> None:
-    """Note that the process is gone which ran the steps."""
+    """Mark running steps as interrupted, because their process is gone."""
     for step in steps:
         for each in (step, *step["tries"]):
             if each["status"] == "running":
@@ -150,7 +151,7 @@ def _stop(steps: list[StepInfo]) -> None:
 
 
 def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> ExecutionInfo:
-    """Return how to try again what failed, and which steps were not undone."""
+    """Return the command to try again, and the steps that were not undone."""
     if record.status != "failed":
         return {}
     journal = read(host.store, record.id)
@@ -170,7 +171,7 @@ def _by_replay(host: Host, record: ExecutionRecord) -> _Shown:
 
 
 def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
-    """Return the same from the index of the steps and what came since; None: it has none."""
+    """Return the same from the index of the steps and later events. None: it has no index."""
     found = read_index(host, record)
     if found is None:
         return None
@@ -192,7 +193,7 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
 
 
 def _done_plumbing(found: Indexed) -> set[str]:
-    """Return the addresses of steps that nobody is shown, whatever comes."""
+    """Return the addresses of connecting steps that are never shown."""
     node, steps = found.graph.node, found.graph.flow["steps"]
     statuses = {
         record.address: shown_status(record, steps[record.step])
@@ -206,8 +207,8 @@ def steps_of(flows: LinkedFlows, hash: str, journal: list[Event]) -> list[StepIn
     """Return every activation of a journal with its attempts, in order of beginning.
 
     Args:
-        flows: The flows that it was written under.
-        hash: Of the flow that the execution runs now.
+        flows: The flows under which it was written.
+        hash: Hash of the flow that the execution runs now.
         journal: All events.
     """
     return _steps_of(flows, hash, journal)[0]
@@ -216,7 +217,7 @@ def steps_of(flows: LinkedFlows, hash: str, journal: list[Event]) -> list[StepIn
 def _steps_of(
     flows: LinkedFlows, hash: str, journal: list[Event]
 ) -> tuple[list[StepInfo], Moment | None]:
-    """Return every activation of a journal, and the last moment of it."""
+    """Return every activation of a journal, and its last moment."""
     log = _StepLog()
     seen: list[Observation] = []
     moment: Moment | None = None
@@ -226,7 +227,7 @@ def _steps_of(
 
 
 def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
-    """Note which steps that had ended with the failure are at work again after a retry."""
+    """Mark the steps as running again that had ended with the failure before a retry."""
     view = View(moment.graph, moment.state)
     acts = [other for other in moment.state["acts"].values() if not other.get("left_early")]
     at_work = [(view.step_address(act), "running") for act in acts]
@@ -242,7 +243,7 @@ def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
 
 
 def _budgets(host: Host, execution: str, last: Last | None) -> ExecutionInfo:
-    """Return the budgets of an execution, as part of what `show` tells."""
+    """Return the budgets of an execution, as part of the result of `show`."""
     if last is None:
         return {}
     at_work = host.holder(execution) is not None
@@ -252,12 +253,13 @@ def _budgets(host: Host, execution: str, last: Last | None) -> ExecutionInfo:
 
 
 def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a journal from a number on.
+    """Yield the entries of a journal, starting at a number.
 
     Args:
+        host: Provides the store.
         execution: Full id.
-        since: The first number wanted.
-        follow: Wait for more until the execution has ended.
+        since: Number of the first entry.
+        follow: Wait for further entries until the execution has ended.
 
     Yields:
         See `entry_view`.
@@ -288,7 +290,7 @@ def _warning(event: Warned) -> dict[str, Any]:
 
 
 class _StepLog:
-    """What was observed of each activation.
+    """The observations of each activation.
 
     Attributes:
         steps: Address → activation, in order of beginning.
@@ -297,17 +299,17 @@ class _StepLog:
     def __init__(self) -> None:
         self.steps: dict[str, StepInfo] = {}
         self._earlier: dict[str, int] = {}
-        """Tries of an activation before it began anew."""
+        """Number of tries of an activation before it began anew."""
         self._begun: dict[str, str] = {}
-        """When the first item or round of a step began that has not ended."""
+        """When the first item or round of a running step began."""
         self._last_time = (0, "")
 
     def take(self, moment: Moment, seen: list[Observation]) -> None:
-        """Note what an event did.
+        """Record the effects of an event.
 
         Args:
             moment: The event.
-            seen: What was observed; it is empty afterwards.
+            seen: The observations. Empty afterwards.
         """
         for observation in seen:
             self.fold(moment.graph, observation)
@@ -317,7 +319,7 @@ class _StepLog:
         self.add(moment.address, moment.event)
 
     def add(self, address: str | None, event: Event) -> None:
-        """Note what an event says of a step beside what was observed."""
+        """Record an event's information on a step that was not observed by the kernel."""
         step = None if address is None else self.steps.get(address)
         if step is None:
             return
@@ -329,11 +331,11 @@ class _StepLog:
             _add_evidence(step, dict(event))
 
     def fold(self, graph: Graph, seen: Observation) -> None:
-        """Note what was observed of an activation."""
+        """Record an observation of an activation."""
         at = self._time(seen.at)
         step = self.steps.get(seen.address)
         if step is not None and "ended_at" in step and seen.status in _OVER:
-            return  # a step that failed is withdrawn with its scope
+            return  # a failed step is withdrawn with its scope
         if step is None or "ended_at" in step:
             step = self._begin(graph, seen, at)
         step["status"] = seen.status
@@ -356,17 +358,17 @@ class _StepLog:
             step["error"] = None if step["status"] == "succeeded" else seen.error
 
     def pass_over(self, seen: Observation) -> None:
-        """Note only that an item or round was there: nobody is shown the step."""
+        """Record only that an item or round existed, because its step is not shown."""
         for whole in wholes(seen.address):
             self._begun.setdefault(whole, self._time(seen.at))
 
     def _time(self, at: int) -> str:
-        if self._last_time[0] != at:  # what one event did has one time
+        if self._last_time[0] != at:  # all effects of an event have the same time
             self._last_time = at, format_time(at)
         return self._last_time[1]
 
     def _begin(self, graph: Graph, seen: Observation, at: str) -> StepInfo:
-        """Return a new activation; a map or loop has begun with its first item or round."""
+        """Return a new activation. A map or loop begins with its first item or round."""
         node = graph.node(seen.step)
         tries = self.steps[seen.address]["tries"] if seen.address in self.steps else []
         self._earlier[seen.address] = len(tries)
@@ -390,7 +392,7 @@ class _StepLog:
 
 
 def _add_evidence(step: StepInfo, event: dict[str, Any]) -> None:
-    """Note what shows why an attempt failed."""
+    """Record the evidence of a failed attempt."""
     for attempt in reversed(step["tries"]):
         if "ended_at" in attempt:
             attempt["evidence"] = event["evidence"]

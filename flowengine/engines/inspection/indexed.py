@@ -1,4 +1,4 @@
-"""What an execution did up to its last snapshot, from the index of its steps."""
+"""The history of an execution up to its last snapshot, from the index of its steps."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Indexed(NamedTuple):
     graph: Graph
     state: State
     number: int
-    """Of the first event since."""
+    """Number of the first event since."""
     records: list[Observation | Remark]
-    """What was observed; and events that say more, each with the address that it is about."""
+    """The observations, and events with further information, each with the address of its step."""
     tail: list[Event]
 
 
 def read_index(host: Host, record: ExecutionRecord) -> Indexed | None:
-    """Return an execution by the index of its steps; None: none is kept, or there is none yet."""
+    """Return an execution from the index of its steps. None: no index is stored."""
     linked = host.flows.by_hash(record.hash)
     if not linked.indexed:
         return None
@@ -64,9 +64,9 @@ def read_index(host: Host, record: ExecutionRecord) -> Indexed | None:
 
 
 class _ReadOnce:
-    """Reads events of an execution, and remembers them.
+    """Reads events of an execution, and caches them.
 
-    The texts of a conversation, the outputs of its steps and what they said are in the same events.
+    The texts of a conversation, the outputs of its steps and its messages are in the same events.
 
     Args:
         read: Reads them from the store.
@@ -77,7 +77,7 @@ class _ReadOnce:
         self._entries: dict[int, Entry] = {}
 
     def __call__(self, since: int, limit: int) -> list[Entry]:
-        """Return at most so many events from a number on."""
+        """Return at most this many events, starting at a number."""
         wanted = range(since, since + limit)
         known = self._entries
         if missing := [number for number in wanted if number not in known]:

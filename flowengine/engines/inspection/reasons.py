@@ -1,4 +1,4 @@
-"""Why an execution does not move: for each live branch, what it is waiting for."""
+"""Why an execution makes no progress: what each of its live branches waits for."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 
 
 def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Reason]:
-    """Return for each live branch of an execution why it does not move.
+    """Return the reason for each live branch of an execution why it makes no progress.
 
     Args:
+        host: Provides the store.
         execution: The execution, as stored.
-        waits: Tell of the open waits, too, which its result lists already.
+        waits: Include the open waits, which its result already lists.
 
     Returns:
-        One reason for each: what ended it, an attempt, a wait, a pause, a lock that somebody else
-        has, tokens held at a join.
+        One reason for each branch: the end of the execution, an attempt, a wait, a pause, a lock
+            that is held elsewhere, or tokens held at a join.
     """
     state = execution.state
     id = host.store.short_execution(execution.id)
@@ -76,7 +77,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
 
 
 def _shown_address(view: View, unit: Unit) -> str:
-    """Return the address of a unit; of plumbing that of the step around that people know."""
+    """Return the address of a unit, or of the enclosing step for connecting steps."""
     act = view.act_of(unit)
     around = (
         outer for outer in view.units_around(act) if not view.node(view.act_of(outer)).plumbing
@@ -167,7 +168,7 @@ def _queued(view: View, unit: Unit) -> Reason:
 
 
 def _lock(name: str) -> str:
-    """Return what a lock that executions share is called for people."""
+    """Return the name of a shared lock, as shown to users."""
     kind, _, key = name.partition(":")
     if kind.startswith("concurrency"):
         return f"its place among the executions of '{kind.removeprefix('concurrency ')}'"
@@ -175,7 +176,7 @@ def _lock(name: str) -> str:
 
 
 def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
-    """Say which executions have a lock, and which are before this one."""
+    """Return the reason of a unit that waits for a shared lock, with its holders and its queue."""
     store = host.store
     claims = store.claims(lock)
     place = next((n for n, c in enumerate(claims) if (c.execution, c.unit) == (id, unit)), 0)
@@ -208,7 +209,7 @@ def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
 
 
 def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) -> Reason:
-    """Say what an open wait waits for, and the command that ends it."""
+    """Return the reason of an open wait, and the command that ends it."""
     full = wait_id(execution.id, record["id"])
     short = host.store.short_wait(full)
     reason: Reason = {
@@ -301,7 +302,7 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
 
 
 def _held(view: View, id: str) -> list[Reason]:
-    """Say which joins wait for more tokens, and from where."""
+    """Return the reasons of joins that wait for more tokens, with the origins of these tokens."""
     graph = view.graph
     found: list[Reason] = []
     for scope in view.state["scopes"].values():
@@ -326,7 +327,7 @@ def _held(view: View, id: str) -> list[Reason]:
 
 
 def _sending(graph: Graph, id: str, key: str | None, signal: str) -> str:
-    """Return the command that sends a signal; a key is text from anywhere."""
+    """Return the command that sends a signal. The key is untrusted text."""
     from shlex import quote
 
     to = id if key is None else f"--key {quote(key)}"
@@ -335,7 +336,7 @@ def _sending(graph: Graph, id: str, key: str | None, signal: str) -> str:
 
 
 def _idle(view: View, id: str) -> list[Reason]:
-    """Say which triggers an execution without a token waits for, and how long."""
+    """Return the reasons of an execution without tokens: its triggers, and when it ends."""
     graph, state = view.graph, view.state
     due = [timer["due"] for timer in state["timers"].values() if timer["why"] == "idle"]
     if not due:
@@ -357,7 +358,7 @@ def _idle(view: View, id: str) -> list[Reason]:
 
 
 def _left(state: State, holder: Owner | None, id: str) -> list[Reason]:
-    """Say that a process has left an execution between two of its steps."""
+    """Return the reason of an execution that its process has left between two steps."""
     if holder is not None or state["status"] != "running":
         return []
     return [
@@ -371,7 +372,7 @@ def _left(state: State, holder: Owner | None, id: str) -> list[Reason]:
 
 
 def _message(view: View, node: Node, id: str) -> Reason:
-    """Say which messages, or write to state, a trigger waits for, and how to send one."""
+    """Return the reason of a trigger that waits for messages or a state key."""
     assert node.trigger is not None
     if "state" in node.trigger:
         what = f"waiting for a write to state '{node.trigger['state']}'"

@@ -1,4 +1,4 @@
-"""Subflows at work: the state that each has, and what has come of a map in it that goes on."""
+"""Active subflows: their state, and the results so far of their running maps."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class Subflow(NamedTuple):
-    """A subflow at work."""
+    """An active subflow."""
 
     address: str
-    """Of the step that runs it."""
+    """Address of the step that runs it."""
     state: Mapping[str, Plain]
     """Key → value."""
     items: Mapping[str, list[Plain]]
-    """Step → outputs of the items that have succeeded, of each map at work, in the order of the
-    items. The state has what they write once the map has ended."""
+    """Step → outputs of the successful items of each running map, in item order. The state contains
+    their writes once the map has ended."""
 
 
 def subflows(execution: Execution) -> Iterator[Subflow]:
-    """Yield the subflows at work in an execution, outer ones first.
+    """Yield the active subflows of an execution, outer ones first.
 
     Args:
-        execution: As stored.
+        execution: The execution, as stored.
     """
     view = View(execution.linked.graph, execution.state)
     for scope in view.subflows():

@@ -1,7 +1,7 @@
-"""Executions that have work to do while no process does it: it died, left them, or never began.
+"""Executions with work to do that no process is driving: abandoned, interrupted or never begun.
 
-A store cannot tell by itself: what it has written last is `running`, and stays so when the process
-is gone; a decision that was recorded is taken when a process drives the execution again.
+The store alone cannot detect them. The last status it recorded is `running`, which remains when the
+process is gone. A recorded decision takes effect when a process drives the execution again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ _LEFT = ("interrupted", "recorded")
 def left(
     host: Host, record: ExecutionRecord, inbox: list[Message] | None = None
 ) -> Literal["interrupted", "recorded"] | None:
-    """Return the status of an execution that would go on if it were resumed; None: it would not.
+    """Return the status of an execution that `resume` can continue. None: nothing to do.
 
     Args:
+        host: Provides the store.
         record: The execution.
-        inbox: What was sent to it and not taken; None: it is looked up.
+        inbox: Its pending messages. None: they are looked up.
 
     Returns:
-        `recorded` if nothing of it has begun, else `interrupted`.
+        `recorded` if no step of it has begun, otherwise `interrupted`.
     """
     if record.status in ENDED:
         return None
@@ -53,7 +54,7 @@ def left(
 def standing_view(
     host: Host, record: ExecutionRecord, inbox: list[Message] | None = None
 ) -> ExecutionInfo:
-    """Return an execution as lists give it, as it stands now."""
+    """Return an execution as shown in lists, with its current status."""
     view = execution_view(record)
     status = left(host, record, inbox)
     if status is not None:
@@ -63,10 +64,11 @@ def standing_view(
 
 
 def page(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> ExecutionPage:
-    """Return a page of executions, newest first, each as it stands now.
+    """Return a page of executions, newest first, each with its current status.
 
     Args:
-        wanted: Which; `status` may be one of those of executions that no process drives.
+        host: Provides the store.
+        wanted: The filter. `status` may be one of those of executions that no process drives.
         after: `next` of the page before.
         limit: Size of the page.
     """
@@ -92,7 +94,7 @@ def _page_of_left(
     after: str | None,
     limit: int,
 ) -> ExecutionPage:
-    """Return those that no process drives: they run without one, or were sent something."""
+    """Return executions that no process drives: running without one, or with pending messages."""
     found = [*_all(host, wanted._replace(status="running"))]
     for status in ("waiting", "stalled") if inboxes and wanted.status == "interrupted" else ():
         there = _all(host, wanted._replace(status=status))
@@ -118,13 +120,13 @@ def _all(host: Host, wanted: ExecutionFilter) -> Iterator[ExecutionRecord]:
 
 
 def due(host: Host) -> list[str]:
-    """Return the full ids of the executions that can move and that no living process holds.
+    """Return the full ids of the executions that can progress and that no living process holds.
 
-    A timer of theirs is due, a message or a decision has arrived that is not journaled yet, or the
-    process that ran them died.
+    Their timer is due, a message or decision has arrived that is not journaled yet, or the process
+    that ran them has died.
 
     Returns:
-        The ids, of each of these three the oldest execution first.
+        The ids, in this order of reasons, each oldest first.
     """
     store = host.store
     found = dict.fromkeys(_oldest_first(host, ExecutionFilter(due=host.clock.now())))
@@ -136,7 +138,7 @@ def due(host: Host) -> list[str]:
 
 
 def _oldest_first(host: Host, wanted: ExecutionFilter) -> Iterator[str]:
-    """Yield the executions that a filter finds, oldest first."""
+    """Yield the executions that a filter matches, oldest first."""
     ids: list[str] = []
     after = None
     while True:

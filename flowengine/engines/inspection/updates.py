@@ -1,4 +1,4 @@
-"""Updates of executions for who wants to be told: by a callback, or as they are iterated over."""
+"""Subscriptions to updates of executions, with a callback or an iterator."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PATIENCE = 5.0
 
 
 class Subscription:
-    """Calls a function with every update until it is called itself.
+    """Calls a function with every update until the subscription itself is called.
 
     Args:
-        host: Whose updates.
-        callback: Takes them.
-        output: Whether it also gets output and replies as they arrive. It is then called on a
-            thread of its own, as there may be much of that.
-        gather: As of `Post`.
+        host: The source of the updates.
+        callback: Receives the updates.
+        output: Whether it also receives output and replies as they arrive. It is then called on a
+            separate thread, because these updates are frequent.
+        gather: As for `Post`.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class Subscription:
         self._end = listen(host, callback if self._post is None else self._post.put, output=output)
 
     def __call__(self, patience: float | None = PATIENCE) -> None:
-        """End it, once the updates so far have been taken.
+        """End it, once the updates so far have been delivered.
 
         Args:
-            patience: How many seconds to wait for that; None: as long as it takes.
+            patience: Maximum number of seconds to wait for that. None: unlimited.
         """
         self._end()
         if self._post is not None:
@@ -47,7 +47,7 @@ class Subscription:
 
 
 def listen(host: Host, tell: Callable[[Update], None], *, output: bool) -> Callable[[], None]:
-    """Call a function with every update, on the thread that it comes from; it must be quick.
+    """Call a function with every update, on the thread that produces it. It must be quick.
 
     Returns:
         A function that ends it.
@@ -66,7 +66,7 @@ def listen(host: Host, tell: Callable[[Update], None], *, output: bool) -> Calla
 async def updates(
     host: Host, execution: str | None, *, output: bool = False
 ) -> AsyncGenerator[Update, None]:
-    """Yield updates as they come; see `Engine.updates`."""
+    """Yield updates as they arrive. See `Engine.updates`."""
     import asyncio
 
     from flowengine.engines.inspection.backlog import Backlog

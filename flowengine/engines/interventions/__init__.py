@@ -1,1 +1,1 @@
-"""What operators do to an execution: fork, retry, upgrade, cancel."""
+"""Interventions of operators: fork, retry, upgrade, cancel."""

@@ -1,4 +1,4 @@
-"""Forks: a new execution that continues from a point of an old one."""
+"""Forks: new executions that continue from a point of an existing one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Event
 
     Results = dict[tuple[str, int], Any]
-    """Address and attempt → the event that says how it succeeded."""
+    """Address and attempt → the event with its result."""
 
 COMPENSATION = "/compensate"
 
@@ -54,25 +54,26 @@ def fork(
     user: str,
     resources: Mapping[str, Any] | None = None,
 ) -> Execution:
-    """Create an execution that has the past of another one up to where a step started.
+    """Create an execution that shares the past of another one up to the start of a step.
 
-    That step starts again, with what `values` writes into the state. Other steps that waited then
-    keep waiting. One that ran keeps the result that the old execution has of it since; without one
-    it counts as interrupted. A fork at a compensation undoes what the old execution has left, and
-    nothing that it has undone.
+    That step starts again, after `values` are written into the state. Other steps that were waiting
+    then keep waiting. A step that was running takes its later result from the old execution.
+    Without a result it counts as interrupted. A fork at a compensation undoes the steps that the
+    old execution has not undone yet.
 
     Args:
-        old: Its id, or an unambiguous prefix of it; it is not changed.
+        host: Provides the store.
+        old: Its id, or an unambiguous prefix of it. It is not changed.
         at: Address of the step.
         values: State to write.
-        flow: A changed flow, if one.
-        id: Of the new execution; None makes one.
-        labels: For lists; None: those of the old one.
+        flow: A changed flow, if any.
+        id: Id of the new execution. None: a new id.
+        labels: Labels to filter lists by. None: those of the old execution.
         user: The user who forks it.
         resources: Objects of the caller for it, by name.
 
     Returns:
-        The new execution, with its lease, in the store.
+        The new execution, with its lease. Its first commit creates it.
     """
     changed = None if flow is None else as_loaded(host.store, flow)
     values, old = values or {}, host.store.find_execution(old)
@@ -103,7 +104,8 @@ def fork(
     new = new_record(linked, data, now, host.keeper.owner.id, f"{old} at {at}", files_of=old)
     host.keeper.reserve(data["id"])
     execution.begin_with(new, past, state, forms(past))
-    # At the time of the past: the retry puts off what bounds the steps by the time since then.
+    # Written at the time of the past, because the retry extends the deadlines of steps by the time
+    # since then.
     written: Any = {"type": "state", "at": state["now"], "values": dict(values), "by": user}
     again, *late = _again(View(graph, state), at, results, now, user)
     if at.endswith(COMPENSATION):
@@ -113,7 +115,7 @@ def fork(
 
 
 def _again(view: View, at: str, results: Results, now: int, user: str) -> list[Any]:
-    """Return the event that begins a step anew, and the results that follow it."""
+    """Return the event that restarts a step, and the results that follow it."""
     late = [{**result, "at": now} for result in _came_later(view, at, results)]
     again = {"type": "retry", "at": now, "by": user, **_beginning(view, at)}
     if late:
@@ -124,16 +126,16 @@ def _again(view: View, at: str, results: Results, now: int, user: str) -> list[A
 
 
 def _beginning(view: View, at: str) -> dict[str, Any]:
-    """Return what the request to begin a step says about it."""
+    """Return the fields of the event that identify the step to restart."""
     if view.state.get("hold", {}).get("at") == at:
         return {"unit": None, "hold": {"at": at}}
     return {"unit": unit_at(view.graph, view.state, at)}
 
 
 def _came_later(view: View, at: str, results: Results) -> list[Any]:
-    """Return the results that attempts beside the step of a fork have had since: they are facts.
+    """Return the later results of attempts that ran beside the step of a fork, which are facts.
 
-    If the step is neither at work nor held, what runs may have followed from it.
+    If the step is not active or held, other attempts may depend on it, so nothing is returned.
     """
     state = view.state
     tables: list[Any] = [state["units"], state["acts"], state["scopes"]]
@@ -149,9 +151,9 @@ def _came_later(view: View, at: str, results: Results) -> list[Any]:
 
 
 def _results(moment: Moment, journal: Sequence[Event]) -> Results:
-    """Return the results that the attempts which run at a moment have had since.
+    """Return the later results of the attempts that run at a moment.
 
-    Where the execution was taken back or moved, none is looked for.
+    Results after the next retry or upgrade of the execution are ignored.
     """
     at_work = running(moment.graph, moment.state)
     found: Results = {}
@@ -166,14 +168,14 @@ def _results(moment: Moment, journal: Sequence[Event]) -> Results:
 
 
 def _whole(view: View) -> list[int]:
-    """Return the timer that bounds the whole execution: a new one has all of that time."""
+    """Return the timer of the whole execution's limit, which starts anew in a fork."""
     root = view.root()["id"]
     timers = view.state["timers"].items()
     return [n for n, timer in timers if timer["why"] == "duration" and timer["ref"] == root]
 
 
 def _undone(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str]:
-    """Return the addresses of the compensations that have succeeded, or had before a fork."""
+    """Return the addresses of the compensations that have succeeded, here or before a fork."""
     seen: list[Observation] = []
     before: list[str] = []
     for moment in walk(flows, hash, journal, seen):
@@ -186,10 +188,11 @@ def _undone(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str
 def _past(
     flows: LinkedFlows, hash: str, journal: Sequence[Event], execution: str, at: str
 ) -> tuple[list[Any], Results]:
-    """Return the events up to the one that started a step, and the results of others since.
+    """Return the events up to the start of a step, and the later results of other steps.
 
-    That event holds the step before it begins. A compensation is not held, it begins anew; so does
-    a step that was queued for a lock. That starts when it has it: those before it are done then.
+    The last of these events holds the step before it begins. A compensation is not held but
+    restarted. So is a step that was queued for a lock. It starts when it acquires the lock, after
+    the steps queued before it.
 
     Raises:
         NotFound: No step with that address has started.
@@ -226,10 +229,10 @@ def _past(
 def _check_same_past(
     flows: LinkedFlows, old: LinkedFlow, new: LinkedFlow, past: Sequence[Event], at: str
 ) -> None:
-    """Check that a changed flow takes the events of the past as the old one did.
+    """Check that the events of the past lead to the same results in a changed flow.
 
     Raises:
-        Conflict: It does not.
+        Conflict: The results differ.
     """
     if any(event["type"] == "upgraded" for event in past):
         raise Conflict(
@@ -252,10 +255,10 @@ def _check_same_past(
 
 
 def _checked_state(linked: LinkedFlow, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is written into the state, checked.
+    """Return the values to write into the state, checked.
 
     Raises:
-        InputError: The flow has no such key, or the value does not fit.
+        InputError: The flow does not declare the key, or the value does not match.
     """
     declared = linked.compiled.get("state", {})
     checked = {}

@@ -1,9 +1,9 @@
-"""What failed in an execution, by cause, and the state in which just that has not failed yet.
+"""Failures of an execution, traced to their causes, and the state without these failures.
 
-The events are replayed twice. The first time tells which errors ended the execution and where they
-were raised. The second time, from the first of these failures on, they are held back
-(`flowengine.kernel.held_failures`): what ran beside them goes on as it did, also after the failure.
-An event may then be about something that has another number; `subjects.counterpart` finds it.
+The events are replayed twice. The first replay finds the errors that ended the execution and where
+they were raised. The second one holds these failures back (`flowengine.kernel.held_failures`), from
+the first failure on. Parallel steps proceed as before, even after the failure. The subject of an
+event may then have another number, which `subjects.counterpart` finds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import State
 
 MOST_ROUNDS = 20
-"""How often it is tried again because something else fails now."""
+"""Maximum number of replays, if holding back failures exposes others."""
 TABLES = {"unit": "units", "act": "acts", "scope": "scopes"}
 
 
@@ -44,26 +44,26 @@ class Failure(NamedTuple):
 
     place: Place
     number: int
-    """Of the event by which it failed."""
+    """Number of the event of the failure."""
     address: str
 
 
 class Past(NamedTuple):
-    """What has happened in an execution."""
+    """The past of an execution."""
 
     events: list[Any]
     about: list[About | None]
     failures: list[Failure]
     ran: dict[tuple[int, int], str]
-    """Unit and attempt of all that ran → address."""
+    """Unit and attempt of all attempts → address."""
     at_work: dict[int, set[tuple[str, int]]]
-    """Number of a `retry` → address and attempt of all that ran before it."""
+    """Number of a `retry` → address and attempt of all attempts that ran before it."""
     undone: list[tuple[int, set[str]]]
     """Events after which steps were being undone, with their addresses."""
 
 
 class Held(NamedTuple):
-    """The state from which what failed starts again, and how it is made."""
+    """The state from which the failed steps start again, and how it is derived."""
 
     graph: Graph
     state: State
@@ -73,28 +73,28 @@ class Held(NamedTuple):
     unit: int | None
     fresh: list[int]
     late: list[Event]
-    """Results that came after the failure, to be applied after the `retry`."""
+    """Results that arrived after the failure, to be applied after the `retry`."""
     addresses: list[str]
-    """Of what begins anew."""
+    """Addresses of the restarted steps."""
 
 
 def retrace(
     flows: LinkedFlows, hash: str, journal: Sequence[Event], step: str | None = None
 ) -> Held:
-    """Return the state of a failed execution in which what failed has not failed yet.
+    """Return the state of a failed execution without the failures to retry.
 
     Args:
-        flows: The flows that the journal was written under.
-        hash: Of the flow that the execution runs now.
+        flows: The flows under which the journal was written.
+        hash: Hash of the flow that the execution runs now.
         journal: All its events.
-        step: Address of what is to start again; None: everything that failed.
+        step: Address of the step to restart. None: everything that failed.
 
     Returns:
-        The state, and what a `retry` event says of it.
+        The state, and the content of a `retry` event.
 
     Raises:
-        NotFound: There is nothing at the address.
-        Conflict: It cannot. Its hint is the address at which a fork can start.
+        NotFound: No step exists at the address.
+        Conflict: It cannot be restarted. The hint is the address at which a fork can start.
     """
     form = first_form(journal, hash)
     past = look_back(flows, form, line(journal, len(journal) - 1))
@@ -118,10 +118,10 @@ def retrace(
 
 
 def _first_begun(flows: LinkedFlows, form: str, events: list[Any], addresses: set[str]) -> str:
-    """Return where the first of these steps began: a fork there has no result that was undone.
+    """Return where the first of these steps began. A fork there has no undone results.
 
-    That is the step itself, or what began together with it around it: a fork inside of that would
-    cut off what began beside the step.
+    That is the step itself, or an enclosing step that began together with it. A fork inside the
+    enclosing step would interrupt steps that began beside the step.
     """
     state, graph, seen = new_state(), flows.by_hash(form).graph, list[Observation]()
     before: set[str] = set()
@@ -141,13 +141,13 @@ def _first_begun(flows: LinkedFlows, form: str, events: list[Any], addresses: se
 
 
 def event_of(held: Held, now: int, last: int, by: str) -> Any:
-    """Return the event that restarts what is held.
+    """Return the event that restarts the held steps.
 
     Args:
         held: The state from which it starts again.
         now: The time (ms).
-        last: The last number that the failed execution has used.
-        by: Who asks.
+        last: The last number that the failed execution has assigned.
+        by: The user who retries it.
     """
     event: dict[str, Any] = {
         "type": "retry", "at": now, "back": held.back, "kept": held.kept, "hold": held.hold,
@@ -169,15 +169,15 @@ def within(address: str, step: str) -> bool:
 
 
 def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> Past:
-    """Replay events, and return what has happened and what failed.
+    """Replay events, and return the past and its failures.
 
     Args:
-        flows: The flows that they were written under.
+        flows: The flows under which they were written.
         form: Hash of the flow at their start.
-        events: They apply one after the other.
+        events: A linear sequence of events.
 
     Returns:
-        What has happened.
+        The past.
     """
     state, graph, blame = new_state(), flows.by_hash(form).graph, Blame()
     past = Past(events, [], [], {}, {}, [])
@@ -211,7 +211,7 @@ def _being_undone(state: State) -> set[str]:
 
 
 def note_runs(ran: dict[tuple[int, int], str], commands: Iterable[Command]) -> None:
-    """Note the attempts that commands begin; one that they stop as well never began."""
+    """Record the attempts that commands begin, except those stopped by the same commands."""
     began: dict[tuple[int, int], str] = {}
     for command in commands:
         if isinstance(command, Run):
@@ -222,7 +222,7 @@ def note_runs(ran: dict[tuple[int, int], str], commands: Iterable[Command]) -> N
 
 
 def _ended(flows: LinkedFlows, form: str, past: Past, step: str) -> tuple[int, int, bool]:
-    """Return the last unit at an address that ended, by which event, and whether by its own."""
+    """Return the last unit at an address that ended, its event, and whether it ended by itself."""
     found: tuple[int, int, bool] | None = None
     state, graph = new_state(), flows.by_hash(form).graph
     for number, event in enumerate(past.events):
@@ -248,23 +248,23 @@ def _hold(
     dropped: set[int],
     where: str,
 ) -> Held:
-    """Apply what happened again from an event on, with failures held back.
+    """Replay the past from an event on, with failures held back.
 
     Args:
-        flows: The flows that the journal was written under.
+        flows: The flows under which the journal was written.
         form: Hash of the flow at its start.
-        past: What happened.
-        failures: Those to be held back.
-        back: The first event that is applied again.
-        unit: What else begins anew.
-        dropped: Events that are not applied again.
-        where: What a fork may begin at instead.
+        past: The past.
+        failures: The failures to hold back.
+        back: The first event to apply again.
+        unit: A further unit to restart.
+        dropped: Events to leave out.
+        where: Address at which a fork can start instead.
 
     Returns:
         See `retrace`.
 
     Raises:
-        Conflict: It cannot be.
+        Conflict: The failures cannot be held back.
     """
     hold: dict[str, list[int]] = {kind: [] for kind in TABLES}
     for failure in failures:
@@ -314,7 +314,7 @@ class _Again:
     def apply(
         self, past: Past, back: int, hold: dict[str, list[int]], dropped: set[int]
     ) -> tuple[list[Any], str | None]:
-        """Apply events again; return which, and whose success found no place."""
+        """Apply events again, and return them and the step whose success has no counterpart."""
         kept: list[Any] = []
         lost: str | None = None
         for number in range(back, len(past.events)):
@@ -333,8 +333,8 @@ class _Again:
                     again["unit" if subject.kind == "cut" else subject.kind] = other
                     entry = [number, other]
             if event["type"] == "retry":
-                # What did not run then was not stopped by the failure before it: its fate is that
-                # of what runs now.
+                # An attempt that did not run then was not stopped by that failure. Its result
+                # depends on the attempts that run now.
                 now = running(self.graph, self._state).items()
                 if others := [n for n, attempt in now if attempt not in past.at_work[number]]:
                     again["late"] = [*event.get("late", ()), *others]
@@ -349,9 +349,9 @@ class _Again:
         return kept, lost
 
     def _is_gone(self, subject: About, event: Any) -> bool:
-        """Return whether an event came too late and means nothing any more.
+        """Return whether an event came too late and no longer has any effect.
 
-        A result does: its step may be at work again in a later retry, which then finds it.
+        A result still counts, because its step may be active again in a later retry.
         """
         if subject.kind != "late":
             return False
@@ -359,7 +359,7 @@ class _Again:
         return here or event["type"] != "succeeded"
 
     def _move(self, event: Any) -> None:
-        """Move the state to another version of the flow, if what is held fits into that, too."""
+        """Move the state to another version of the flow, if the held steps fit into it."""
         after = self._flows.by_hash(event["after"]).graph
         if obstacles(self.graph, after, self._state, event["mapping"]):
             message = "it was moved to a version of its flow in which that has no place"
@@ -368,12 +368,12 @@ class _Again:
 
 
 def tidies(address: str) -> bool:
-    """Return whether something at an address cleans up after what failed; it does so once more."""
+    """Return whether a step at an address cleans up after a failure. It then runs once more."""
     return "finally" in address.split("/")
 
 
 def _held_at(graph: Graph, state: State, kind: str, number: int) -> str | None:
-    """Return the address of something held; None: it is not there, or goes on."""
+    """Return the address of a held unit or scope. None: it does not exist or is not held."""
     table: Any = state[TABLES[kind]]  # type: ignore[literal-required]
     owner = table.get(number)
     if owner is None or "then" not in owner:
@@ -387,7 +387,7 @@ def _held_at(graph: Graph, state: State, kind: str, number: int) -> str | None:
 def _left_running(
     graph: Graph, state: State, past: Past, unit: int | None
 ) -> tuple[list[int], list[Event]]:
-    """Return which attempts at work never began outside, and the results that came late."""
+    """Return active attempts that never began outside, and results that arrived late."""
     m = View(graph, state)
     began = {(address, attempt) for (_, attempt), address in past.ran.items()}
     results: dict[tuple[str, int], Any] = {}

@@ -1,4 +1,4 @@
-"""Starting a failed execution again from what failed."""
+"""Retries of failed executions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def retried(
     who: Actor,
     resources: Mapping[str, Any] | None = None,
 ) -> Execution:
-    """Return a failed execution that is about to start again, with its lease; as `retry`."""
+    """Return a failed execution that is about to start again, with its lease.
+
+    See `Engine.retry`.
+    """
     linked = None if flow is None else _form(host, execution, flow)
     found = driving.loaded(execution, resources)
     try:
@@ -61,17 +64,18 @@ def retry(
     linked: LinkedFlow | None,
     who: Actor,
 ) -> None:
-    """Take a failed execution back to where it failed, and restart that.
+    """Take a failed execution back to where it failed, and restart the failed steps.
 
     Args:
-        execution: Loaded, with its lease; the request is put into its queue.
-        step: Address of what is to start again; None: everything that failed.
-        linked: A fixed version of the flow to continue with; None: the one that failed.
+        host: Provides the store.
+        execution: Loaded, with its lease. The request is added to its queue.
+        step: Address of the step to restart. None: everything that failed.
+        linked: A fixed version of the flow to continue with. None: the one that failed.
         who: The actor.
 
     Raises:
-        Conflict: It has not failed, or it cannot be restarted in its place.
-        NotFound: There is nothing at the address.
+        Conflict: It has not failed, or it cannot be restarted in place.
+        NotFound: No step exists at the address.
     """
     status = execution.state["status"]
     short = host.store.short_execution(execution.id)
@@ -107,7 +111,7 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
     """Return the event that continues an execution with a fixed flow, checked like an upgrade.
 
     Raises:
-        Conflict: Something in its state has no counterpart in the flow.
+        Conflict: Part of its state has no counterpart in the flow.
     """
     from flowengine.engines.interventions.upgrading import steps_that_ran, upgraded
     from flowengine.kernel.moving.obstacles import obstacles
@@ -129,28 +133,29 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
     return upgraded(execution, linked, {}, who, host.clock.now())
 
 
-# The command that does it
+# The command line
 
 
 LASTING = frozenset({"BudgetExceeded", "ExpressionError"})
-"""Types of errors over what a retry keeps: a budget that is used up, values that do not change. So
-does the count of a tool's calls."""
+"""Types of errors that recur after a retry: a used-up budget, or values that do not change. The
+number of a tool's calls is also kept."""
 
 
 def retry_command(
     host: Host, execution: str, hash: str, journal: Sequence[Event], error: ErrorData | None
 ) -> str:
-    """Return the command line that tries again what failed in an execution.
+    """Return the command line that retries the failures of an execution.
 
-    What was not undone is undone in a fork. An execution that was compensated cannot be retried,
-    so a fork starts at the first step that was undone. Anything else is retried, with a changed
-    flow if the same one would fail again.
+    If compensations failed, a fork completes them. An execution that was compensated cannot be
+    retried, so a fork starts at the first step that was undone. Anything else is retried, with a
+    changed flow if the same one would fail again.
 
     Args:
+        host: Provides the store.
         execution: Full id of a failed execution.
-        hash: Of the flow that it runs.
+        hash: Hash of the flow that it runs.
         journal: All its events.
-        error: What it failed with.
+        error: Its error.
     """
     id = host.store.short_execution(execution)
     if failed_compensations(error):
@@ -168,18 +173,18 @@ def _comes_again(error: ErrorData | None) -> bool:
     while error is not None:
         if error["type"] in LASTING or is_over_call_limit(error):
             return True
-        error = error.get("cause")  # those of Python's exceptions have none
+        error = error.get("cause")  # Python's exceptions have none
     return False
 
 
 def fork_command(id: str, where: str | None, error: ErrorData | None) -> str:
-    """Return the command line that tries again in a fork what cannot be retried.
+    """Return the command line that repeats a failed step in a fork, if it cannot be retried.
 
     Args:
-        id: Of the failed execution, as short as people type it.
-        where: The step to begin with, as far as that is known.
-        error: What the execution failed with. What it has not undone is undone first: a fork at
-            the step itself would have its effect twice.
+        id: Id of the failed execution, shortened for display.
+        where: The step to begin with, if known.
+        error: The error of the execution. Failed compensations are completed first, because a fork
+            at the step itself would repeat its side effect.
     """
     where = next(iter(failed_compensations(error)), where)
     return f"flowengine fork {id} --at {quote(where) if where else 'STEP'}"

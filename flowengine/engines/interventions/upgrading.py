@@ -1,9 +1,9 @@
-"""Moving open executions to another version of their flow (docs/upgrading.md).
+"""Upgrades: moving open executions to another version of their flow (docs/upgrading.md).
 
-Each is looked at under its lease: what its state refers to needs a counterpart, or an entry in the
-mapping. Then an `upgraded` event is committed, with the new hash in the index and a snapshot, in
-one transaction; before it the execution is on the old side, after it on the new one. What runs
-nobody can move: an execution that a living process holds is left alone, and told so.
+Each execution is checked under its lease: everything that its state refers to needs a counterpart,
+or an entry in the mapping. Then an `upgraded` event is committed in one transaction, with the new
+hash in the index and a snapshot. The execution runs the old version before this commit, and the new
+one after it. An execution held by a living process cannot be moved, which is reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.linked import Flow as Linked
 
 SECTIONS = ("steps", "state", "signals", "inputs", "values")
-"""Keys of a mapping; see `flowengine.kernel.moving.pairing`."""
+"""Keys of a mapping. See `flowengine.kernel.moving.pairing`."""
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 
 
@@ -42,15 +42,16 @@ class Upgrading:
     """One call that moves executions.
 
     Args:
+        host: Provides the store.
         flow: The form to move them to, or the path of its file.
-        executions: Ids, or beginnings of them; none: all open ones of the flow that do not run this
-            form already.
-        mapping: What is called otherwise in it, see `flowengine.kernel.moving.pairing`.
+        executions: Ids, or prefixes of them. Empty: all open executions of the flow that run
+            another form.
+        mapping: Names that differ in the new form. See `flowengine.kernel.moving.pairing`.
         who: The actor.
-        check: Only look what would become of each.
+        check: Only check whether each can be moved.
 
     Attributes:
-        infos: What became of each that was looked at until now, oldest first.
+        infos: The outcome for each execution checked so far, oldest first.
     """
 
     def __init__(
@@ -74,9 +75,9 @@ class Upgrading:
         self.infos: list[UpgradeInfo] = []
 
     def __iter__(self) -> Iterator[Execution]:
-        """Yield each execution that is to be moved, with its lease, to be driven.
+        """Yield each execution to be moved, with its lease, to be driven.
 
-        One whose move was not taken is yielded again.
+        If its move was not committed, it is yielded again.
         """
         for record in self._records:
             info, execution = (self.look(record), None) if self._check else self.take(record)
@@ -88,7 +89,7 @@ class Upgrading:
             self.infos.append(info)
 
     def look(self, record: ExecutionRecord) -> UpgradeInfo:
-        """Return what would happen to an execution in its stored state."""
+        """Return the expected outcome for an execution in its stored state."""
         host = self._host
         execution = host.stored(record.id, 0)
         info = look(host, execution, record, self._linked, self._mapping)
@@ -97,20 +98,20 @@ class Upgrading:
         return info
 
     def take(self, record: ExecutionRecord) -> tuple[UpgradeInfo, Execution | None]:
-        """Take an execution and put the move into its queue, before all that has happened since.
+        """Lease an execution and queue the move, before all events since.
 
         Args:
-            record: What lists show of it.
+            record: Its entry in lists.
 
         Returns:
-            What is to be told, and the execution with its lease if it is to be moved.
+            The report, and the execution with its lease if it is to be moved.
         """
         host = self._host
         try:
             epoch = host.keeper.acquire(record.id)
         except Conflict:
             info = self.look(record)
-            if info["verdict"] == "continues":  # who held it let go this moment
+            if info["verdict"] == "continues":  # its holder released it just now
                 info["verdict"] = "held"
             return info, None
         execution = host.execution(record.id, host.flows.by_hash(record.hash), epoch)
@@ -131,7 +132,7 @@ class Upgrading:
         return info, None
 
     def settle(self, info: UpgradeInfo) -> bool:
-        """Note the state of an execution that was to be moved; return whether it was."""
+        """Update the report of an execution that was to be moved, and return whether it was."""
         record = self._host.store.execution(info["execution"])
         info["status"] = record.status  # type: ignore[typeddict-item]
         info["moved"] = record.hash == self._linked.hash
@@ -139,17 +140,18 @@ class Upgrading:
 
 
 def of_flow(host: Host, flow: LoadedFlow, ids: Sequence[str]) -> list[ExecutionRecord]:
-    """Return the executions that are to be moved.
+    """Return the executions to be moved.
 
     Args:
+        host: Provides the store.
         flow: The form to move them to.
-        ids: Full ids; empty: all open ones of the flow that do not run this form already.
+        ids: Full ids. Empty: all open executions of the flow that run another form.
 
     Returns:
-        What lists show of each, oldest first.
+        Their entries in lists, oldest first.
 
     Raises:
-        Conflict: One is of another flow.
+        Conflict: An execution runs another flow.
     """
     found = [host.store.execution(id) for id in ids] or list(_open(host, flow.id))[::-1]
     for record in found:
@@ -171,10 +173,11 @@ def _open(host: Host, flow: str) -> Iterator[ExecutionRecord]:
 def check_mapping(
     host: Host, records: Sequence[ExecutionRecord], linked: LinkedFlow, mapping: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Check that a mapping names only what there is.
+    """Check that a mapping contains only existing names.
 
     Args:
-        records: What it is for.
+        host: Provides the store.
+        records: The executions that it is for.
         linked: The form to move to.
         mapping: See `flowengine.kernel.moving.pairing`.
 
@@ -182,7 +185,7 @@ def check_mapping(
         The mapping as plain data.
 
     Raises:
-        UsageError: It names something that neither form has.
+        UsageError: It contains a name that exists in no form.
     """
     from flowengine.engines.attempts.serialization import to_plain
     from flowengine.sdk import ValidationError
@@ -214,10 +217,10 @@ def check_mapping(
 def _check_names(
     olds: Sequence[LinkedFlow], linked: LinkedFlow, section: str, renamed: Mapping[str, Any]
 ) -> None:
-    """Check that both names of each entry of a section are there.
+    """Check that both names of each entry of a section exist.
 
     Raises:
-        UsageError: One is not.
+        UsageError: A name does not exist.
     """
     there = _names(linked, section)
     for old, new in renamed.items():
@@ -234,7 +237,7 @@ def _check_names(
 
 
 def _names(linked: LinkedFlow, section: str, *, qualified: bool = False) -> set[str]:
-    """Return what a flow, and those inside it, call their steps, state keys, signals or inputs."""
+    """Return the names of a flow and its subflows: steps, state keys, signals or inputs."""
     found: set[str] = set()
     for number, flow in enumerate(linked.graph.flows):
         own = _of_flow(linked, flow, section)
@@ -263,10 +266,11 @@ def look(
     """Return whether an execution can continue with another version of its flow, and why not.
 
     Args:
+        host: Provides the store.
         execution: The execution, as stored.
-        record: What lists show of it.
+        record: Its entry in lists.
         linked: The form to move it to.
-        mapping: Checked.
+        mapping: The checked mapping.
     """
     found: list[Obstacle] = []
     verdict: Verdict = "continues"
@@ -307,7 +311,7 @@ def upgrade_info(
 
 
 def _written(found: Sequence[Obstacle]) -> dict[str, Any]:
-    """Return all that is to be written into the mapping."""
+    """Return all entries to add to the mapping."""
     whole: dict[str, Any] = {}
     for obstacle in found:
         for section, names in (obstacle.write or {}).items():
@@ -321,7 +325,7 @@ def _written(found: Sequence[Obstacle]) -> dict[str, Any]:
 
 
 def steps_that_ran(host: Host, record: ExecutionRecord) -> set[str]:
-    """Return the names of the steps of an execution that have ended, as they are called now."""
+    """Return the names of the completed steps of an execution, as in its current form."""
     ran: set[str] = set()
     seen: list[Observation] = []
     journal = read(host.store, record.id)
@@ -349,9 +353,9 @@ def upgraded(
     """Return the event that moves an execution to another version of its flow.
 
     Args:
-        execution: As it stands.
-        linked: The version; it has been checked.
-        mapping: Checked.
+        execution: The execution in its current state.
+        linked: The version, already checked.
+        mapping: The checked mapping.
         who: The actor.
         now: The time (ms).
     """

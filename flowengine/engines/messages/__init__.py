@@ -1,1 +1,1 @@
-"""Messages: signals from outside, and what executions send to each other."""
+"""Messages: signals from outside, and messages between executions."""

@@ -1,10 +1,10 @@
-"""What executions send to others: on its way from their journals to the inboxes of those.
+"""Delivery of messages between executions, from the sender's journal to the receiver's inbox.
 
 See docs/language.md: emit.
 
-A message is in the store from the commit of the event that sends it; from there any process takes
-it to whom it is for, as often as it takes: its id comes from the sender's journal, and an inbox
-holds an id once. What nobody can take stays with its sender, with the reason.
+A message is in the store from the commit of the event that sends it. From then on any process
+delivers it, with at-least-once attempts: its id comes from the sender's journal, and an inbox
+stores each id only once. An undeliverable message stays with its sender, with the reason.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def deliver(host: Host) -> None:
-    """Take all messages that are on their way to whom they are for.
+    """Deliver all pending messages to their receivers.
 
-    Who got one is noted in `host.woken`.
+    The receivers are added to `host.woken`.
     """
     for outgoing in host.store.outbox():
         refused = None
@@ -39,7 +39,7 @@ def deliver(host: Host) -> None:
 
 
 def _delivered(host: Host, outgoing: Outgoing) -> str:
-    """Store a message where it belongs, and return for which execution."""
+    """Store a message for its receiver, and return the receiving execution."""
     event: dict[str, Any] = unpack_event(
         outgoing.event, f"a message of execution {outgoing.sender}"
     )
@@ -55,7 +55,7 @@ def _delivered(host: Host, outgoing: Outgoing) -> str:
 
 
 def view(outgoing: Outgoing) -> dict[str, Any]:
-    """Return a message that could not be delivered, as users see it."""
+    """Return an undeliverable message, as shown to users."""
     event = unpack_event(outgoing.event, f"a message of execution {outgoing.sender}")
     return {
         "signal": event["signal"],

@@ -1,8 +1,9 @@
 """Signals from outside: checked against their declaration, then stored for their receivers.
 
-A signal goes to an execution, or to the open one that has its key. Only if there is none, it starts
-one, of a flow that lists it in `start` and is registered in the store. The store does this in one
-transaction: of two simultaneous first messages, one starts the execution and the other goes to it.
+A signal goes to an execution, or to the open one that has its key. If no open execution has the
+key, it starts an execution of a flow that lists it in `start` and is registered in the store. The
+store does this in one transaction: of two simultaneous first messages, one starts the execution and
+the other goes to it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def register(host: Host, flow: LoadedFlow) -> list[str]:
-    """Register the messages that start executions of a flow; see `Engine.register`."""
+    """Register the messages that start executions of a flow. See `Engine.register`."""
     signals = [start["signal"] for start in flow.compiled.get("start", ())]
     host.store.put_flow(flow.form, pack(flow.compiled))
     host.store.put_starts(flow.id, flow.form, signals)
@@ -46,7 +47,7 @@ def signal(
     who: Actor,
     flow: LoadedFlow | str | PathLike[str] | None,
 ) -> Sent:
-    """Store a signal for an execution, which it may start; see `Engine.signal`."""
+    """Store a signal for an execution, which it may start. See `Engine.signal`."""
     found = None if execution is None else host.store.find_execution(execution)
     begun = None
     if flow is not None:
@@ -69,23 +70,24 @@ def send_signal(
     """Store a signal for an execution.
 
     Args:
-        name: Of a signal that the flow declares.
-        data: Must fit its schema.
-        execution: Full id; or
-        key: the key that an open execution has, or that one to be begun will have.
-        id: A second message of the same id and data is not stored.
+        host: Provides the store.
+        name: Name of a signal that the flow declares.
+        data: Its data. Must match the declared schema.
+        execution: Full id of the execution.
+        key: The key of an open execution, or of the one to start, instead of `execution`.
+        id: Id of the message. A second message with the same id and data is not stored.
         who: The sender.
-        flow: Id of the flow to start an execution of, if several could.
+        flow: Id of the flow to start, if several could be started.
 
     Returns:
-        Where it went.
+        The signal as stored, with its execution.
 
     Raises:
-        UsageError: Neither an execution nor a key is given, or both.
-        InputError: The flow declares no such signal, the data does not fit, or the execution that
-            it would start would not have the key.
+        UsageError: Exactly one of `execution` and `key` must be given.
+        InputError: The flow does not declare the signal, the data does not match, or the started
+            execution would not have the key.
         NotFound: No open execution has the key, and no flow starts one.
-        Conflict: The execution has ended; several flows start on the signal; or a message of this
+        Conflict: The execution has ended, several flows start on the signal, or a message with this
             id was sent with other data.
     """
     if (execution is None) == (key is None):
@@ -109,11 +111,12 @@ def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> St
     """Store a message for the open execution that has its key, or start one with it.
 
     Args:
-        event: The event to journal; its `key` is set.
+        host: Provides the store.
+        event: The event to journal, with its `key`.
         flow: See `send_signal`.
 
     Returns:
-        What the store says.
+        The result of the store.
 
     Raises:
         NotFound: As `send_signal`, which may raise more.
@@ -127,24 +130,25 @@ def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> St
         try:
             begin = _beginning(host, event, flow)
         except NotFound:
-            with suppress(NotFound):  # the same message again, to one that has ended since
+            # The same message again, for an execution that has ended since.
+            with suppress(NotFound):
                 return host.store.send_keyed(name, key, pack(event), at, event["id"])
             raise
         return host.store.send_keyed(name, key, pack(event), at, event["id"], begin)
 
 
 def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None:
-    """Check that the message whose id was sent before says what that one said.
+    """Check that a message has the same data as the stored one with its id.
 
     Raises:
-        Conflict: It has other data.
+        Conflict: The data differ.
     """
     from flowengine.engines.starting.same_start import differing
 
     before = unpack_event(sent.event, f"a message to execution {sent.execution}")
     message = before["message"] if before["type"] == "started" else before
     if "data" not in message:
-        return  # it began an execution before such were stored with their data
+        return  # it started an execution before messages were stored with their data
     datas = message["data"], event["data"]
     if not all(isinstance(data, dict) for data in datas):
         datas = {"data": datas[0]}, {"data": datas[1]}
@@ -157,10 +161,10 @@ def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None
 
 
 def check(linked: LinkedFlow, name: str, data: Any) -> Any:
-    """Check a signal by its declaration, and return its data as it is declared.
+    """Check a signal against its declaration, and return its data in the declared form.
 
     Raises:
-        InputError: The flow declares no such signal, or the data does not fit.
+        InputError: The flow does not declare the signal, or the data does not match.
     """
     declared: dict[str, Any] = {}
     for flow in (linked.compiled, *linked.compiled.get("flows", ())):
@@ -172,7 +176,7 @@ def check(linked: LinkedFlow, name: str, data: Any) -> Any:
 
 
 def check_for(host: Host, execution: str, name: str, data: Any) -> Any:
-    """Check a signal by what the flow of an execution declares, and return its data."""
+    """Check a signal against the flow of an execution, and return its data."""
     return check(host.flows.by_hash(host.store.execution(execution).hash), name, data)
 
 
@@ -216,9 +220,10 @@ def ask_to_cancel(host: Host, execution: str, reason: str, who: Actor, *, now: b
     """Record a request to cancel.
 
     Args:
+        host: Provides the store.
         execution: Its id, or an unambiguous prefix of it.
-        reason: For the history.
-        who: Who asks.
+        reason: The reason, for the history.
+        who: The user who cancels it.
         now: Skip `finally` and compensation.
 
     Returns:

@@ -1,1 +1,1 @@
-"""What people do: approvals, decisions, claims and delegations."""
+"""Human-in-the-loop: approvals, decisions, claims, delegations and grants."""

@@ -1,4 +1,4 @@
-"""What people answer to an engine: decisions, claims and delegations, as its verbs take them."""
+"""Answers of users to an engine: decisions, claims and delegations, as passed to its methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flowengine.errors import FlowEngineError
 
 LONGEST = 500
-"""Characters of what the journal says of a decision that was refused."""
+"""Maximum length of the journal's note on a refused decision."""
 
 
 def record_decision(
@@ -33,10 +33,11 @@ def record_decision(
     """Record a decision.
 
     Args:
+        host: Provides the store.
         wait: Id of the wait, or an unambiguous prefix of it.
         choice: Id of the choice.
-        answer: What comes with it.
-        who: Actor decides.
+        answer: Further parts of the answer.
+        who: The actor who decides.
 
     Returns:
         The decision that counts, and whether its execution is to be resumed.
@@ -68,23 +69,23 @@ def record_decision(
 
 
 def _note_refused(host: Host, wait: str, who: Actor, error: FlowEngineError) -> None:
-    """Have the journal of an execution say that somebody tried to decide and could not."""
+    """Record in the journal of an execution that a user's decision was refused."""
     at, by = host.clock.now(), who.fields()["by"]
-    # What somebody typed may be anything, a secret too: the field is enough.
+    # Typed input may contain anything, including a secret, so only the field is recorded.
     why = f"'{error.field}' is not valid" if isinstance(error, InputError) else error.message
     message = f"{by} tried to decide on {wait}: {why}"[:LONGEST]
     event = {"type": "warning", "at": at, "about": "decision", "message": message}
     execution = host.store.wait(wait).execution
-    with suppress(Conflict):  # it has ended, and takes nothing any more
+    with suppress(Conflict):  # it has ended, and accepts no more messages
         host.store.send(execution, pack(event), at, host.ids.message())
 
 
 def choice_of(host: Host, wait: str, counts_as: str) -> str:
-    """Return the one choice of a wait that counts so.
+    """Return the only choice of a wait that counts as approval or rejection.
 
     Raises:
-        InputError: There is none, or there are several.
-        Conflict: Nobody decides on such a wait.
+        InputError: The wait has no such choice, or several.
+        Conflict: A wait of this kind is not decided on.
     """
     view = wait_of(host, wait)
     check_decidable(wait, view["kind"])
@@ -102,10 +103,10 @@ def choice_of(host: Host, wait: str, counts_as: str) -> str:
 
 
 def read_answer(host: Host, wait: str, answer: Mapping[str, Any]) -> tuple[str, Answering]:
-    """Return the choice that an answer of a handler is, and what comes with it.
+    """Return the choice of a handler's answer, and its further parts.
 
     Raises:
-        InputError: It is none.
+        InputError: It is not a valid answer.
     """
     approved, reason = answer.get("approved"), answer.get("reason")
     if not isinstance(approved, bool):
@@ -117,12 +118,13 @@ def read_answer(host: Host, wait: str, answer: Mapping[str, Any]) -> tuple[str, 
 
 
 def answer_questions(host: Host, result: ExecutionResult, choice: str, who: Actor) -> bool:
-    """Answer all open questions about uncertain steps.
+    """Answer all open questions about attempts with an unknown outcome.
 
     Args:
+        host: Provides the store.
         result: The state of the execution.
         choice: `retry` or `fail`.
-        who: Actor answers.
+        who: The actor who answers.
 
     Returns:
         Whether there were any.
@@ -144,11 +146,12 @@ def hand_over(
     """Record that an approval changes hands, and journal it unless another process does.
 
     Args:
-        driving: The engine's.
+        host: Provides the store.
+        driving: Drives the engine's executions.
         wait: Id of the wait, or an unambiguous prefix of it.
         what: `claimed`, `released` or `delegated`.
-        who: Actor does it.
-        **more: The fields of the event that are its own.
+        who: The actor.
+        **more: Further fields of the event.
 
     Returns:
         The wait afterwards.

@@ -1,8 +1,9 @@
-"""Claiming an approval, giving it back, handing it on: the one function through which all comes.
+"""Claiming, releasing and delegating approvals, all through a single function.
 
-What somebody does is sent to the execution as a message, whose id is the next number of the chain:
-of two who do something at once the store takes one, and the other looks again. The kernel writes it
-into the record of the wait when it is journaled; until then `standing` shows it.
+Each action is sent to the execution as a message whose id is the next number in the sequence. If
+two users act at the same time, the store accepts one message, and the other is checked again. The
+kernel writes the action into the record of the wait when it is journaled. Until then `standing`
+adds it.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ HANDED = ("approval", "ask")
 
 
 def standing(store: Store, id: str) -> Wait:
-    """Return a wait with what people did with it that no journal holds yet.
+    """Return a wait, including actions that are not journaled yet.
 
     Args:
-        store: Where it is.
+        store: Contains the wait.
         id: Full id of the wait.
     """
     wait = store.wait(id)
     if not wait.open or wait.record["kind"] not in HANDED:
         return wait
-    # In this order: what is journaled in between is then seen twice, and changes nothing again.
+    # In this order, an action that is journaled in between is applied twice, which has no effect.
     messages = store.inbox(wait.execution)
     wait = store.wait(id)
     for message in messages:
@@ -53,10 +54,10 @@ def hand(
     id: str,
     event: dict[str, Any],
 ) -> Wait:
-    """Record that an approval changes hands, if it may.
+    """Record that an approval changes hands, if permitted.
 
     Args:
-        store: Where it is.
+        store: Contains the wait.
         settings: Settings with the groups.
         id: Full id of the wait.
         event: A `kernel.events.Handed` without `wait`.
@@ -79,15 +80,15 @@ def hand(
 
 
 def check_claim(wait: Mapping[str, Any], id: str, user: str) -> None:
-    """Check that nobody else has claimed an approval, and that the user has if it must be claimed.
+    """Check that no other user has claimed an approval, and that it is claimed if required.
 
     Args:
         wait: The record.
-        id: For messages.
+        id: Id of the wait, for messages.
         user: The user who decides.
 
     Raises:
-        Conflict: Nobody has claimed it and somebody must.
+        Conflict: Another user has claimed it, or it must be claimed first.
     """
     _check_holder(wait, id, user)
     if wait.get("claim") and "claimed_by" not in wait:
@@ -100,16 +101,16 @@ def check_claim(wait: Mapping[str, Any], id: str, user: str) -> None:
 def check_assignee(
     wait: Mapping[str, Any], users: Sequence[str], settings: Settings, what: str
 ) -> None:
-    """Check that a user is among the assignees, and that neither they nor the actor is excluded.
+    """Check that a user is an assignee, and that the user and the actor are not excluded.
 
     Args:
         wait: The record.
-        users: The user on whose behalf it is done; then the actual user, if that is somebody else.
+        users: The user on whose behalf it is done, then the actual user if different.
         settings: Settings with the groups.
-        what: What the user wants to do, for messages: `decide on`.
+        what: The requested action, for messages: `decide on`.
 
     Raises:
-        NotAllowed: The user may not.
+        NotAllowed: The user is not permitted to do it.
     """
     user = users[0]
     barred = excluded(wait, users, settings)
@@ -136,19 +137,19 @@ def check_assignee(
 
 
 def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
-    """Check that somebody may do what the event says.
+    """Check that a user is permitted to perform the action of an event.
 
     Args:
         wait: The wait.
-        event: What somebody wants to do.
+        event: The action.
         settings: Settings with the groups.
 
     Returns:
-        Whether it changes anything: the user who has claimed an approval may claim it again.
+        Whether it changes anything. Claiming again does not.
 
     Raises:
         Conflict: It is closed, or cannot be claimed.
-        NotAllowed: Only other users may.
+        NotAllowed: Only other users are permitted to do it.
     """
     record, by, what = wait.record, event["by"], event["type"]
     users = [by, *([event["entered_by"]] if "entered_by" in event else ())]
@@ -201,10 +202,10 @@ def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
 
 
 def _check_holder(record: Mapping[str, Any], id: str, user: str) -> None:
-    """Check that nobody else has claimed an approval.
+    """Check that no other user has claimed an approval.
 
     Raises:
-        Conflict: Somebody else has claimed it.
+        Conflict: Another user has claimed it.
     """
     holder = record.get("claimed_by")
     if holder in (None, user):

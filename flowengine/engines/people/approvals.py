@@ -1,9 +1,9 @@
-"""Who may decide what: the one function through which every decision goes.
+"""Authorization and recording of decisions: the single function for every decision.
 
-The command line, the Python API and whatever comes later all call `decide`. It checks the wait, the
-person, the choice, the form, the edits, the comment and the files, in this order, and then lets the
-store settle it by compare-and-set: the first decision stands, the same one again is answered with
-it, and a different one is refused with who decided what and when.
+All interfaces, such as the command line and the Python API, call `decide`. It checks the wait, the
+user, the choice, the form, the edits, the comment and the files, in this order. The store then
+settles the decision by compare-and-set. The first decision counts. Repeating it returns the
+recorded one. A different decision is refused with the recorded choice, its user and its time.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from flowengine.settings import Settings
 
 DECIDABLE = ("approval", "ask", "question")
-"""Kinds of waits that are decided on; messages and time end the others."""
+"""Kinds of waits that are decided on. Messages and timers end the others."""
 _OTHERS = {"timer": "time", "signal": "a message", "state": "a value in the state"}
 MAX_FILES = 10
 LONGEST_PART = 200
-"""Characters of a part of a decision in a message."""
+"""Maximum length of a part of a decision in a message."""
 MAX_FILE_BYTES = 20 * 1024 * 1024
 _SIGNATURES = {
     ".png": (b"\x89PNG\r\n\x1a\n",),
@@ -51,11 +51,11 @@ _SIGNATURES = {
     ".webp": (b"RIFF",),
     ".pdf": (b"%PDF-",),
 }
-"""The first bytes of files of each type: other content does not match the name."""
+"""The first bytes of files of each type. Files with other content are refused."""
 
 
 class GivenAnswer(NamedTuple):
-    """What somebody decided."""
+    """The decision of a user, as submitted."""
 
     choice: str
     who: Actor
@@ -69,10 +69,10 @@ class GivenAnswer(NamedTuple):
 
 
 def check_decidable(id: str, kind: str) -> None:
-    """Check that a wait is one that people decide on.
+    """Check that a wait is decided on by users.
 
     Raises:
-        Conflict: It is not.
+        Conflict: Waits of this kind are not decided on.
     """
     if kind not in DECIDABLE:
         raise Conflict(
@@ -82,21 +82,21 @@ def check_decidable(id: str, kind: str) -> None:
 
 
 def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: int) -> Decision:
-    """Decide on a wait: the one function through which every decision comes.
+    """Decide on a wait. Every decision passes through this function.
 
     Args:
-        store: Where the wait is.
+        store: Contains the wait.
         settings: Settings with the groups.
         id: Full id of the wait.
-        answer: What somebody decided.
+        answer: The submitted decision.
         now: The time (ms).
 
     Returns:
         The decision that counts, and whether it is this one.
 
     Raises:
-        Conflict: It was decided otherwise, closed without a decision, or its time is over,
-            whether or not somebody has noticed yet.
+        Conflict: It was decided differently, closed without a decision, or has expired, even if no
+            process has closed it yet.
     """
     wait = standing(store, id)
     check_decidable(id, wait.record["kind"])
@@ -134,7 +134,7 @@ def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: 
 
 
 def _journaled(store: Store, wait: Wait, user: str) -> Any:
-    """Return a vote that only the journal holds: of a fork, or of an execution that went back."""
+    """Return a vote that is only in the journal: of a fork, or of a retried execution."""
     for entry in reversed(store.events(wait.execution)):
         event: Any = unpack_event(entry.payload, f"entry {entry.seq} of execution {wait.execution}")
         if (event["type"], event.get("wait"), event.get("by")) == ("decided", wait.number, user):
@@ -145,16 +145,16 @@ def _journaled(store: Store, wait: Wait, user: str) -> Any:
 def check_answer(
     wait: Mapping[str, Any], answer: GivenAnswer, settings: Settings
 ) -> dict[str, Any]:
-    """Check an answer against the wait it is for.
+    """Check an answer against its wait.
 
     Args:
         wait: The wait's record, see `flowengine.kernel.commands.OpenWait`.
-        answer: What somebody decided.
+        answer: The submitted decision.
         settings: Settings with the groups.
 
     Returns:
-        The decision as data: the fields of a `decided` event but `type`, `at`, `wait` and
-        `attachments`, whose files are not looked at here.
+        The decision as data: the fields of a `decided` event except `type`, `at`, `wait` and
+            `attachments`. Attached files are not checked here.
     """
     check_assignee(wait, answer.who.users, settings, "decide on")
     choice = _choice(wait, answer.choice)
@@ -174,16 +174,17 @@ def check_answer(
 
 
 def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Check the files that come with a decision.
+    """Check the files attached to a decision.
 
     Args:
-        paths: Where they are.
+        paths: The paths of the files.
 
     Returns:
         The paths as text.
 
     Raises:
-        InputError: One is no file, too large, or not what its name says; or there are too many.
+        InputError: One is not a file, is too large, or does not match its extension, or there are
+            too many.
     """
     if len(paths) > MAX_FILES:
         raise InputError(f"{len(paths)} files are attached; at most {MAX_FILES} may be")
@@ -208,22 +209,22 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
 def differences(
     wait: Mapping[str, Any], standing: Mapping[str, Any], answer: GivenAnswer, files: Sequence[str]
 ) -> list[str]:
-    """Return in what an answer differs from the decision that stands; nothing if it agrees.
+    """Return the differences between an answer and the recorded decision. Empty: they agree.
 
-    Who answers, when and through which channel does not matter: two people who approve the same
-    agree. An answer without edits approves what was shown. One without a comment, files or a grant
-    says nothing about them, nor about a form that has to be filled in.
+    The user, the time and the channel are not compared: two users who approve the same content
+    agree. An answer without edits approves the content as shown. A missing comment, file or grant
+    is not compared, and the same applies to a missing form that is required.
 
     Args:
         wait: The wait's record.
         standing: The decision that counts.
-        answer: What somebody decides now.
-        files: Digests of the files that come with it.
+        answer: The decision submitted now.
+        files: Digests of its attached files.
     """
     if standing.get("choice") != answer.choice:
         return ["choice"]
     mine: dict[str, Any] = {"edits": answer.edits or None}
-    with suppress(InputError):  # then it is compared as it was given
+    with suppress(InputError):  # otherwise compared as submitted
         mine["edits"] = _edits(wait, answer.edits) if answer.edits else None
     mine |= {"form": answer.form, "comment": answer.comment}
     with suppress(InputError):
@@ -249,7 +250,7 @@ def differences(
 
 
 def _in_one_line(value: Any) -> str:
-    """Return a part of a decision in one line."""
+    """Return a part of a decision on one line."""
     if value is None:
         return "none"
     from json import dumps
@@ -281,7 +282,7 @@ def _agreed(
     """Return the decision that counts, if the answer is the same.
 
     Raises:
-        Conflict: It is different; says who decided what and when.
+        Conflict: It differs. The message contains the recorded choice, its user and its time.
     """
     differ = differences(wait.record, standing, answer, [_digest(path) for path in files])
     if not differ:
@@ -296,7 +297,7 @@ def _agreed(
 
 
 def participle(choice: str) -> str:
-    """Return a choice as what was done: `approved`, `rejected`, `decided as 'later'`."""
+    """Return a choice as a past participle: `approved`, `rejected`, `decided as 'later'`."""
     return {"approve": "approved", "reject": "rejected", "answer": "answered"}.get(
         choice, f"decided as '{choice}'"
     )
@@ -344,12 +345,12 @@ def _comment(choice: Mapping[str, Any], comment: str | None) -> str | None:
 
 
 def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any:
-    """Return the form as filled in; it is required for choices that count as approving.
+    """Return the completed form, which is required for choices that count as approval.
 
-    The form of a question may be any schema; then the given value is the answer itself.
+    The form of a question may have any schema. The given value is then the answer itself.
 
     Raises:
-        InputError: What is given does not fit.
+        InputError: The given form does not match.
     """
     schema = wait.get("form")
     if schema is None:
@@ -375,10 +376,10 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
 
 
 def _response(wait: Mapping[str, Any], value: Any) -> Any:
-    """Return the result that somebody gives in place of a call.
+    """Return the result that a user supplies instead of a call.
 
     Raises:
-        InputError: It is not what the tool returns.
+        InputError: It does not match the declared result of the tool.
     """
     what, schema = f"the result of '{wait['tool']}'", wait.get("returns")
     check_numbers(value, what)
@@ -392,7 +393,7 @@ def _response(wait: Mapping[str, Any], value: Any) -> Any:
 
 
 def _outline(schema: Mapping[str, Any]) -> str:
-    """Return a value of a schema as one would type it, with types in place of values."""
+    """Return an example value of a schema as text, with types in place of values."""
     types = schema.get("type", "json")
     if types == "array":
         return "[…]"

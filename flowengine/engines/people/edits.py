@@ -1,7 +1,7 @@
-"""Edits of what an approval decides on: each value keeps the type of the field.
+"""Edits of an approval's subject, in which each value keeps the type of its field.
 
-The type is the one that the flow declares. Where it declares none, it is that of the value which
-was shown: `80` stays a whole number there, but takes 75.50 where the field is declared a number.
+The flow declares the type. Without a declaration it is the type of the displayed value: `80` stays
+a whole number, but 75.50 is accepted if the field is declared as a number.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _TYPES = {
 
 
 def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the edits, each value as one of its field's type.
+    """Return the edits, with each value converted to its field's type.
 
     Args:
         wait: The approval.
         edits: Dotted path of a field → its new value.
 
     Raises:
-        InputError: A field may not be edited, or its new value is of another type.
+        InputError: A field is not editable, or its new value has another type.
     """
     subject = wait.get("subject")
     allowed = wait.get("edit") or []
@@ -72,10 +72,10 @@ def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _check_fields(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
-    """Check the edited fields of a subject by what is declared of them, such as a minimum.
+    """Check the edited fields of a subject against their declarations, such as a minimum.
 
     Raises:
-        InputError: One does not fit.
+        InputError: A field does not match.
     """
     schema = wait.get("edit_schema", ANY)
     names = {path.partition(".")[0] for path in edits} & schema.get("properties", {}).keys()
@@ -85,10 +85,10 @@ def _check_fields(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
 
 
 def _check_arguments(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
-    """Check the arguments of a call with the edits in them, as the tool would.
+    """Check the edited arguments of a call, as the tool would.
 
     Raises:
-        InputError: They do not fit its schema.
+        InputError: They do not match its schema.
     """
     schema = wait.get("edit_schema")
     if schema is not None:
@@ -98,14 +98,14 @@ def _check_arguments(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
 
 
 def declared(schema: Schema, path: str) -> tuple[Schema, Schema]:
-    """Return what is declared of a field.
+    """Return the declaration of a field.
 
     Args:
-        schema: That of the whole.
+        schema: Schema of the whole subject.
         path: The field, as a dotted path.
 
     Returns:
-        Its schema, empty if nothing is declared, and what the references in it point into.
+        Its schema, empty if undeclared, and the schema that its references point into.
     """
     root = schema
     for part in path.split("."):
@@ -119,7 +119,7 @@ def _property(schema: Schema, root: Schema, name: str) -> tuple[Schema, Schema]:
 
 
 class _Field:
-    """A field that is edited, or a part of one."""
+    """An edited field, or a part of one."""
 
     def __init__(self, path: str, schema: Schema, root: Schema) -> None:
         self.path = path
@@ -127,14 +127,14 @@ class _Field:
         self.kinds = kinds(self.schema)
 
     def value(self, old: Any, new: Any) -> Any:
-        """Return the new value as one of the field's type.
+        """Return the new value, converted to the field's type.
 
         Args:
-            old: The value that was shown.
-            new: What it is to be.
+            old: The displayed value.
+            new: The new value.
 
         Raises:
-            InputError: It is of another type.
+            InputError: It has another type.
         """
         kind, was = _TYPES[type(new)], _TYPES[type(old)]
         wanted = self.kinds or ({was} if old is not None else {kind})
@@ -167,7 +167,7 @@ class _Field:
         }
 
     def _items(self, old: list[Any], new: list[Any]) -> list[Any]:
-        """Return items each of which is of the type of one that was there before."""
+        """Return items, each with the type of an item in the old list."""
         examples = list({_shape(item): item for item in reversed(old)}.values())[::-1]
         return [self._item(index, examples, item) for index, item in enumerate(new)]
 
@@ -183,7 +183,7 @@ class _Field:
 
 
 def _shape(value: Any) -> Any:
-    """Return what two values of one type have in common."""
+    """Return the common form of values of the same type."""
     if isinstance(value, dict):
         return tuple(sorted((name, _shape(part)) for name, part in value.items()))
     return frozenset(map(_shape, value)) if isinstance(value, list) else _TYPES[type(value)]

@@ -1,4 +1,4 @@
-"""Grants as people give, see and end them: a yes to a call that holds for later calls like it."""
+"""Grants: approvals that also cover later calls. Creating, listing and revoking them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 def checked_grant(
     wait: Mapping[str, Any], choice: str, given: GrantGiven, now: int
 ) -> dict[str, Any]:
-    """Return a grant as it stands in a decision.
+    """Return a grant in the form stored with a decision.
 
     Args:
         wait: The question.
-        choice: What is decided.
-        given: What somebody grants.
+        choice: The choice.
+        given: The requested grant.
         now: The time (ms).
 
     Raises:
-        InputError: It cannot be given, or is none.
+        InputError: It is not valid, or not permitted here.
     """
     _check_may_be_granted(wait, choice)
     if unknown := given.keys() - {"scope", "args", "uses", "lasts"}:
@@ -65,7 +65,7 @@ def checked_grant(
 
 
 def _check_may_be_granted(wait: Mapping[str, Any], choice: str) -> None:
-    """Check that a question can be answered for later calls, too.
+    """Check that a question can also be answered for later calls.
 
     Raises:
         InputError: It cannot.
@@ -88,10 +88,10 @@ def _check_may_be_granted(wait: Mapping[str, Any], choice: str) -> None:
 
 
 def _patterns(wait: Mapping[str, Any], given: GrantGiven) -> dict[str, str]:
-    """Return what arguments of later calls may be.
+    """Return the permitted arguments of later calls.
 
     Raises:
-        InputError: The call has no such argument, or what it may be is no pattern.
+        InputError: The call has no such argument, or the value is not a pattern.
     """
     patterns = dict(given.get("args") or {})
     known: Any = wait.get("subject")
@@ -105,13 +105,14 @@ def _patterns(wait: Mapping[str, Any], given: GrantGiven) -> dict[str, str]:
 
 
 def grants_of(host: Host, execution: str | None) -> list[GrantInfo]:
-    """Return the grants that hold for an execution, or did; those that were revoked, too.
+    """Return the grants that apply or applied to an execution, including revoked ones.
 
     Args:
-        execution: Full id; None: those for all executions of a flow, of any flow.
+        host: Provides the store.
+        execution: Full id. None: the grants for all executions of a flow, of any flow.
 
     Returns:
-        Those of the execution, then those of its flow, both oldest first.
+        The grants of the execution, then those of its flow, both oldest first.
     """
     if execution is None:
         return [_of_flow(host, grant) for grant in host.store.grants()]
@@ -161,20 +162,21 @@ def _info(host: Host, id: str, execution: str, grant: Mapping[str, Any]) -> Gran
 
 
 def revoke(host: Host, id: str, who: Actor) -> GrantInfo:
-    """End a grant: of one execution, or of all of a flow.
+    """Revoke a grant of one execution, or of all executions of a flow.
 
-    The store ends one for a flow at once. Of one for an execution it is recorded, and whoever
-    drives the execution takes it from there.
+    The store revokes a flow's grant at once. The revocation of an execution's grant is recorded,
+    and takes effect in the process that drives the execution.
 
     Args:
-        id: Of the grant, or an unambiguous prefix of it.
-        who: Who ends it.
+        host: Provides the store.
+        id: Id of the grant, or an unambiguous prefix of it.
+        who: The actor.
 
     Returns:
         The grant afterwards.
 
     Raises:
-        NotFound: There is no such grant.
+        NotFound: No grant has this prefix.
         Conflict: It has ended.
         UsageError: Several grants have this prefix.
     """
@@ -199,7 +201,7 @@ def _grant_of(host: Host, execution: str, id: str) -> GrantInfo:
     """Return a grant of an execution.
 
     Raises:
-        NotFound: There is none.
+        NotFound: The execution has no such grant.
     """
     for grant in _of_execution(host, execution):
         if grant["id"] == id:
@@ -209,7 +211,7 @@ def _grant_of(host: Host, execution: str, id: str) -> GrantInfo:
 
 
 def _revoked(host: Host, execution: str) -> dict[int, str]:
-    """Return the grants whose end is recorded and not journaled yet → who ended them."""
+    """Return recorded revocations that are not journaled yet: grant → revoking user."""
     from flowengine.journal.shapes import unpack_message
 
     events = [unpack_message(message) for message in host.store.inbox(execution)]

@@ -1,6 +1,6 @@
-"""Images that come with a decision about a call: the model that made the call is shown them.
+"""Images attached to a decision about a call, which are shown to the model that made the call.
 
-They are kept as files of the execution, so the journal has their digests.
+They are kept as files of the execution, so the journal only contains their digests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MOST = 8
 LARGEST = 10 * 1024 * 1024
-"""Bytes of one image."""
+"""Maximum size of one image in bytes."""
 
 
 def checked_images(
@@ -28,12 +28,12 @@ def checked_images(
     """Return the bytes of images.
 
     Args:
-        record: Of the wait.
-        choice: What is decided.
+        record: Record of the wait.
+        choice: The choice.
         images: Paths, the bytes of images, or `data:` URLs.
 
     Raises:
-        InputError: The decision takes none, or they are none that a model can be shown.
+        InputError: The decision accepts no images, or a model cannot be shown one of them.
     """
     counts_as = next((each["counts_as"] for each in record["choices"] if each["id"] == choice), "")
     if "digest" not in record or counts_as not in ("approve", "reject"):
@@ -51,7 +51,7 @@ def contents(images: Sequence[str | os.PathLike[str] | bytes]) -> list[bytes]:
     """Return the bytes of images.
 
     Raises:
-        InputError: One is none, or too large.
+        InputError: One is not an image, or is too large.
     """
     return [_checked(image) for image in images]
 
@@ -60,20 +60,20 @@ def digests(images: Sequence[str | os.PathLike[str] | bytes]) -> list[str]:
     """Return the digests by which images are kept.
 
     Raises:
-        InputError: One is none, or too large.
+        InputError: One is not an image, or is too large.
     """
     return [sha256(image).hexdigest() for image in contents(images)]
 
 
 def name_of(image: bytes) -> str:
-    """Return the name under which an image is kept, which says of what type it is."""
+    """Return the name under which an image is kept, with the extension of its type."""
     from flowengine.sdk.tool_calls import media_type
 
     return f"image.{(media_type(image[:16]) or '').removeprefix('image/')}"
 
 
 def view(image: File) -> dict[str, Any]:
-    """Return what is told of an image of a decision.
+    """Return an image of a decision, as shown to users.
 
     Args:
         image: The kept file.

@@ -1,8 +1,9 @@
-"""A program that decides about calls where people are asked: before they answer, in this process.
+"""Tool authorities: programs consulted about calls in this process, before approvers answer.
 
-What it decides goes the way of every decision, in the name of the engine's user: whether that user
-may decide, edits and results are checked, it is on disk before anything follows, and the first
-decision stands. What it may not decide, or defers, is left to people.
+Their decisions are treated like all others, on behalf of the engine's user. The user's permissions,
+the edits and the results are checked. The decision is on disk before it takes effect, and the first
+decision counts. If the authority defers, or is not permitted to decide, the question is left to
+approvers.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ Refused = Callable[[FlowEngineError], None]
 
 
 class Consultant:
-    """Asks authorities about calls, and records what they decide.
+    """Consults authorities about calls, and records their decisions.
 
     Args:
-        host: Where the questions are.
-        authority: Is asked about the calls of all executions.
-        who: In whose name they decide.
+        host: Provides the store.
+        authority: Consulted about the calls of all executions.
+        who: The actor on whose behalf they decide.
     """
 
     def __init__(self, host: Host, authority: ToolAuthority | None, who: Actor) -> None:
@@ -41,12 +42,13 @@ class Consultant:
 
     @contextmanager
     def asking(self, execution: str, authority: ToolAuthority, refused: Refused) -> Iterator[None]:
-        """Ask another authority about the calls of one execution, as long as the block lasts.
+        """Consult another authority about the calls of one execution within the block.
 
         Args:
             execution: Its full id.
-            authority: Who is asked.
-            refused: Is told why a decision of the authority does not count.
+            authority: The authority.
+            refused: Receives the error that explains why a decision of the authority does not
+                count.
         """
         self._of_executions[execution] = authority, refused
         try:
@@ -55,14 +57,14 @@ class Consultant:
             del self._of_executions[execution]
 
     async def ask(self, wait: str, record: Mapping[str, Any]) -> bool:
-        """Ask about a call.
+        """Consult the authority about a call.
 
         Args:
             wait: Full id of the question.
-            record: What is asked.
+            record: Record of the question.
 
         Returns:
-            Whether it was answered; if not, it is left to people.
+            Whether it was answered. Otherwise it is left to approvers.
         """
         from flowengine.sdk.tool_calls import ToolCall
 
@@ -90,16 +92,16 @@ class Consultant:
         except FlowEngineError as error:
             if refused is not None:
                 refused(error)
-            return False  # it takes somebody else, or more than it said
+            return False  # needs another user, or a more complete decision
 
 
 def _shown(found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return what people are shown of what a call found."""
+    """Return the displayed part of the effect that a call determined."""
     return None if found is None else {key: found[key] for key in ("action", "target")}
 
 
 async def _asked(authority: ToolAuthority, call: ToolCall) -> ApprovalResponse:
-    """Return what an authority says; whatever is no decision is a no."""
+    """Return the decision of an authority. An invalid response counts as rejection."""
     from flowengine.sdk.tool_calls import ApprovalResponse
 
     try:
@@ -116,7 +118,10 @@ async def _asked(authority: ToolAuthority, call: ToolCall) -> ApprovalResponse:
 def _answer(
     record: Mapping[str, Any], decision: ApprovalResponse, who: Actor
 ) -> GivenAnswer | None:
-    """Return a decision as people make one; None: it is deferred, or takes a choice of its own."""
+    """Return a decision in the form of a user's answer.
+
+    None: it is deferred, or cannot be expressed by one of the choices.
+    """
     if decision.decision == "defer":
         return None
     if decision.decision == "respond":
@@ -130,7 +135,7 @@ def _answer(
     if decision.args is not None:
         subject = record["subject"]
         if subject.keys() - decision.args.keys():
-            return None  # an argument cannot be taken away
+            return None  # an argument cannot be removed
         edits = {k: v for k, v in decision.args.items() if k not in subject or subject[k] != v}
     return GivenAnswer(
         choices[0], who, edits=edits or None, comment=decision.feedback, images=images

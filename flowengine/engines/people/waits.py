@@ -1,4 +1,4 @@
-"""Waits as the API returns them: what is asked, who may answer, what was decided."""
+"""Waits as the API returns them: the question, its assignees and its decision."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ def page_of_waits(
     """Return a page of waits.
 
     Args:
+        host: Provides the store.
         limit: Size of the page.
         after: `next` of the page before.
-        assignee: Only what this user may answer.
-        **wanted: Other fields of `WaitFilter`; `execution` may be a beginning of its id.
+        assignee: Only waits that this user may answer.
+        **wanted: Other fields of `WaitFilter`. `execution` may be a prefix of its id.
 
     Returns:
-        The page; shorter than `limit` where a user is excluded from some, has handed some on, or
-        others have claimed some.
+        The page. It is shorter than `limit` if the user is excluded from some waits, has delegated
+        some, or other users have claimed some.
     """
     settings = host.settings
     if wanted["execution"] is not None:
@@ -58,14 +59,14 @@ def wait_of(host: Host, wait: str) -> WaitInfo:
 
 
 def _is_mine(wait: Wait, user: str, settings: Settings) -> bool:
-    """Return whether a user may decide on a wait, once claimed if it must be."""
+    """Return whether a user may decide on a wait, after claiming it if required."""
     if not is_assignee(wait.record, user, settings):
         return False
     return not wait.open or wait.record.get("claimed_by") in (None, user)
 
 
 def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
-    """Return a wait of the store, with what was decided on it; with a state, what time will do."""
+    """Return a stored wait with its decision, and with its timers if a state is given."""
     how = wait.how or ("decided" if wait.decision is not None else None)
     view = wait_view(wait.execution, wait.flow, _with_votes(wait), how)
     if state is not None and wait.open and (timers := timers_of(state, wait.record["id"])):
@@ -85,7 +86,7 @@ def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
 
 
 def _with_votes(wait: Wait) -> dict[str, Any]:
-    """Return the record of a wait with the votes that no journal holds yet, in their order."""
+    """Return the record of a wait with its votes that are not journaled yet, in order."""
     from flowengine.kernel.view import counting
 
     recorded = [
@@ -98,7 +99,7 @@ def _with_votes(wait: Wait) -> dict[str, Any]:
 
 
 def decision_view(event: dict[str, Any]) -> dict[str, Any]:
-    """Return the decision of a `decided` event: who decided what, when, through which channel."""
+    """Return the decision of a `decided` event: choice, user, time and channel."""
     view = {key: value for key, value in event.items() if value not in (None, [])}
     for key in ("type", "wait", "sent"):
         view.pop(key, None)

@@ -1,1 +1,1 @@
-"""Driving executions: events are committed, commands carried out, until nothing moves."""
+"""Driving executions: events are committed and commands carried out until nothing is left to do."""

@@ -1,4 +1,4 @@
-"""Drives one execution on an event loop of its own; signals of the system stop it gracefully."""
+"""Driving of a single execution on its own event loop, with graceful stop on signals."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 
 def drive_alone(host: Host, execution: Execution, left: Sequence[Run | Consult | Preview]) -> None:
-    """Drive an execution on an event loop of its own until it ends or only waits.
+    """Drive an execution on its own event loop until it ends or only waits.
 
-    SIGINT, SIGTERM and SIGHUP stop it gracefully: what runs is ended, the execution is saved. What
-    the process was told to ignore (`nohup`) it ignores.
+    SIGINT, SIGTERM and SIGHUP stop it gracefully: running attempts are ended, the execution is
+    saved. Signals that the process ignores (`nohup`) remain ignored.
 
     Args:
+        host: Shared context of the executions.
         execution: With its lease.
-        left: What a synchronous driver has left to be awaited.
+        left: Commands that a synchronous driver has left to be awaited.
 
     Raises:
         KeyboardInterrupt: It was stopped.

@@ -1,4 +1,4 @@
-"""What a call is of that people are asked about: the text of its tool, then and now."""
+"""Descriptions of calls that require approval: the text of the tool, then and now."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import StepSpec
 
 LONGEST = 1 << 20
-"""Characters of a tool's text that are kept."""
+"""Maximum length of a tool's text to keep."""
 MOST_LINES = 200
-"""Lines of a difference that are shown."""
+"""Maximum number of lines of a diff to show."""
 GONE = "the text of the tool cannot be read any more"
 
 
 def has_source(execution: Execution, step: int) -> bool:
-    """Return whether a step calls something whose text is known."""
+    """Return whether a step's kind provides the text of its tool."""
     kind = kind_of(execution.linked.compiled["steps"][step])
     return kind is not None and kind.source is not StepKind.source
 
 
 def said_by_server(host: Host, execution: Execution, step: int) -> str | None:
-    """Return what a server says of the tool that a step calls; None: no session is open here."""
+    """Return a server's description of a step's tool. None: no session is open here."""
     spec = execution.linked.compiled["steps"][step]
     kind = kind_of(spec)
     if kind is None or kind.session is None:
@@ -46,32 +46,33 @@ def said_by_server(host: Host, execution: Execution, step: int) -> str | None:
 
 
 def environment_name(spec: StepSpec, place: str) -> str:
-    """Return under which name an environment is open that a step gets.
+    """Return the name under which an environment of a step is open.
 
     Args:
-        place: Under which name the step finds it.
+        spec: The step.
+        place: The name under which the step uses it.
     """
     uses: Any = environments_of(spec)
     declared = uses[place][1].get("spec") if place in uses else None
     if declared is None or declared[0] != "const":
-        return place  # what expressions give names no other one
+        return place  # expressions cannot yield another name
     return str(declared[1].get("resource_key", place))
 
 
 def described(
     execution: Execution, wait: int, step: int, now: int, said: str | None = None
 ) -> Described | None:
-    """Return what is told of a call that people are asked about; the text is kept.
+    """Return the description of a call to show to approvers, and keep its text.
 
     Args:
-        execution: What asks.
+        execution: The execution that requests the approval.
         wait: Number of the question.
-        step: The step that calls.
+        step: The calling step.
         now: The time (ms).
-        said: What the server says of the tool, if it is one of a server.
+        said: The server's description of the tool, if the tool is on a server.
 
     Returns:
-        The event; None: nothing is known of it.
+        The event. None: no description is available.
     """
     text = said
     if text is None and has_source(execution, step):
@@ -83,7 +84,7 @@ def described(
 
 
 def undescribed(execution: Execution, now: int) -> Iterator[Described]:
-    """Yield what is still to be told of questions: a process died right after it asked.
+    """Yield missing descriptions of questions, after a process died right after opening them.
 
     Args:
         execution: Just loaded.
@@ -100,12 +101,13 @@ def undescribed(execution: Execution, now: int) -> Iterator[Described]:
 
 
 def difference(host: Host, execution: Execution, step: int, approved: str) -> str | None:
-    """Return what has changed of a tool since a call of it was approved; None: nothing.
+    """Return how a tool has changed since its call was approved. None: unchanged.
 
     Args:
-        execution: What calls.
-        step: The step that calls.
-        approved: Digest of the text that was approved.
+        host: Provides the kept text.
+        execution: The calling execution.
+        step: The calling step.
+        approved: Digest of the approved text.
     """
     from hashlib import sha256
 
@@ -123,14 +125,16 @@ def difference(host: Host, execution: Execution, step: int, approved: str) -> st
 
 
 def asked_anew(host: Host, execution: Execution, run: Run, error: ErrorData) -> Event | None:
-    """Return that people are asked again, if an attempt found another tool than they approved.
+    """Return the event of a new approval request, if an attempt found the tool changed.
 
     Args:
-        run: The attempt, which has called nothing.
-        error: How it ended.
+        host: Provides the time and the kept texts.
+        execution: The calling execution.
+        run: The attempt, which has made no call.
+        error: Its error.
 
     Returns:
-        The event; None: it ended otherwise.
+        The event. None: it ended for another reason.
     """
     data: Any = error.get("data")
     if error["type"] != "ToolChanged" or not isinstance(data, dict) or "approved" not in data:
@@ -150,14 +154,15 @@ def asked_anew(host: Host, execution: Execution, run: Run, error: ErrorData) -> 
 def asked(
     host: Host, run: Run, tool: str, version: str, subject: Plain, why: Mapping[str, Any]
 ) -> Event:
-    """Return that people are asked about a call, in place of the attempt that was to make it.
+    """Return the event of an approval request that replaces an attempt.
 
     Args:
+        host: Provides the time.
         run: The attempt.
-        tool: What is called.
-        version: Digest of how.
+        tool: The called tool.
+        version: Digest of the call's definition.
         subject: The arguments.
-        why: Parts of the event by name; None: there is no such part.
+        why: Parts of the event by name. Parts that are None are left out.
     """
     event: dict[str, Any] = {
         "type": "asked", "at": host.clock.now(), "unit": run.unit, "attempt": run.attempt,
@@ -168,7 +173,7 @@ def asked(
 
 
 def _text_of(host: Host, sha256: str) -> bytes:
-    """Return the text of a tool that was kept."""
+    """Return the kept text of a tool."""
     with host.store.open_artifact(sha256) as file:
         return file.read()
 

@@ -1,7 +1,7 @@
-"""Carrying out commands: all that one execution needs of what drives it.
+"""Carrying out commands, independent of the driver.
 
-Where its journal is, who may write it and how messages reach it is not known here: see `driver.py`
-for executions whose journals this process writes.
+This module does not depend on where the journal is, which process may write it, or how messages
+arrive. See `driver.py` for executions whose journals this process writes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution, Told
 
 Notice: TypeAlias = Consult | Preview | Send | ReleaseRegion | Notify
-"""Commands whose outcome the kernel does not wait for, or gets as an event of its own."""
+"""Commands without an outcome that the kernel waits for, or whose outcome is a separate event."""
 
 
 class Carrier(ABC):
-    """Carries out the commands of executions, whose events are recorded already."""
+    """Carries out the commands of executions, after their events are recorded."""
 
     @abstractmethod
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
@@ -40,14 +40,14 @@ class Carrier(ABC):
 
     @abstractmethod
     def tell(self, execution: Execution, command: Notice) -> None:
-        """Tell whom it concerns what has happened: a question, a message, the end of a region."""
+        """Notify the receivers of a command: a question, a message, the end of a region."""
 
     @abstractmethod
     def report(self, execution: Execution, told: Told) -> None:
-        """Tell subscribers what has happened."""
+        """Report recorded events to subscribers."""
 
     def carry_out(self, execution: Execution) -> None:
-        """Report what is recorded, and carry out the commands that follow from it, in order."""
+        """Report recorded events, and carry out the resulting commands in order."""
         if execution.told is not None:
             self.report(execution, execution.told)
         commands = execution.commands

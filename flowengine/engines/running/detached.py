@@ -2,9 +2,9 @@
 
 See docs/language.md: flow.
 
-The id follows from the parent execution and the address of the step, so there is only one, however
-often the step is repeated after a crash. It is in the store before the step has ended. The process
-that drives the parent drives it next, unless another process holds it by then.
+The id is derived from the parent execution and the address of the step, which makes the start
+idempotent even if the step is repeated after a crash. The execution is stored before the step has
+ended. The process that drives the parent drives it next, unless another process holds it by then.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Event
 
 ID_LENGTH = 26
-"""Hexadecimal digits of an id: as long as the others."""
+"""Number of hexadecimal digits of an id, the same as for other ids."""
 
 
 def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
-    """Create the execution that a step starts, and have it driven here.
+    """Create the execution that a step starts, and schedule it for driving here.
 
     Args:
-        execution: That of the step.
+        host: Shared context of the executions.
+        execution: The execution of the step.
         run: The kernel's command.
 
     Returns:
-        What came of the attempt.
+        The outcome of the attempt.
     """
     now = host.clock.now()
     linked = _linked(host, execution.linked, run.step)
@@ -62,7 +63,7 @@ def _id(execution: str, address: str) -> str:
 
 
 def _linked(host: Host, linked: LinkedFlow, step: int) -> LinkedFlow:
-    """Return the flow that a step starts, as a flow of its own."""
+    """Return the flow that a step starts, as a separate flow."""
     from flowengine.flow.compile.link import alone
     from flowengine.flow.structural_hash import form_hash, structural_hash
 

@@ -1,9 +1,9 @@
-"""Moves executions: apply what happened, commit, carry out what follows, and again.
+"""The synchronous driver: apply events, commit, carry out the resulting commands, repeat.
 
-One `turn` takes all executions that something has happened to, puts what they did into one
-transaction, and only then does what follows from it. A driver by itself runs what ends at once:
-steps marked as quick, and all that needs no step. What has to be awaited is left to `Local`, so an
-execution without such steps needs no event loop.
+One `turn` processes all executions with new events, commits their changes in one transaction, and
+only then carries out the resulting commands. The driver itself runs only synchronous work: steps
+marked as quick, and commands without a step. Work that must be awaited is left to `Local`, so an
+execution without such work needs no event loop.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Event
 
 QUICK_SECONDS = 0.005
-"""How long quick steps may run before what they gave is committed. Those that are pure run one
-after the other meanwhile, each before the result of the one before it is on disk."""
+"""How long quick steps may run before their results are committed. Pure quick steps run one after
+the other in that time, each before the previous result is on disk."""
 TURNS_SECONDS = 0.005
 """How long executions that never wait may run before others get a turn."""
 
 
 class Driver(Carrier):
-    """Drives executions synchronously, as long as nothing has to be awaited.
+    """Drives executions synchronously, as long as nothing must be awaited.
 
     Args:
-        host: What they share.
+        host: Shared context of the executions.
 
     Attributes:
-        executions: Those that are driven here, by id.
-        ready: Those that have events to be applied, or are to be looked at.
-        ahead: Those that run ahead when it is their turn, first come, first served.
-        left: Attempts, previews, and questions to policies, that have to be awaited.
+        executions: The executions driven here, by id.
+        ready: Executions with events to apply, or to be checked.
+        ahead: Executions that may run ahead in their turn, first come, first served.
+        left: Attempts, previews, and questions to policies that must be awaited.
     """
 
     def __init__(self, host: Host) -> None:
@@ -64,26 +64,26 @@ class Driver(Carrier):
         host.on_not_released = self.not_released
 
     def add(self, execution: Execution) -> None:
-        """Drive an execution from now on; it has a lease."""
+        """Drive an execution from now on. It has a lease."""
         self.executions[execution.id] = execution
 
     def post(self, execution: Execution, event: Event) -> None:
-        """Let something have happened to an execution."""
+        """Queue an event of an execution."""
         execution.queue.append(event)
         self.look(execution)
 
     def look(self, execution: Execution) -> None:
-        """Look at an execution in the next turn: events to apply, or it may be let go."""
+        """Process an execution in the next turn: apply its events, or release it."""
         if not execution.queued:
             execution.queued = True
             self.ready.append(execution)
 
     def has_turns(self) -> bool:
-        """Return whether a turn would find something to do."""
+        """Return whether a turn has anything to do."""
         return bool(self.ready or self.ahead)
 
     def turns(self) -> None:
-        """Take turns for a few milliseconds, or until nothing is ready or something is left."""
+        """Take turns for a few milliseconds, or until nothing is ready or only awaiting helps."""
         until = monotonic() + TURNS_SECONDS
         with CollectedLater():
             while (self.ready or self.ahead) and not self.left:
@@ -95,7 +95,7 @@ class Driver(Carrier):
         """Apply, commit and carry out for all executions that are ready.
 
         Returns:
-            Those that moved.
+            The executions that were processed.
         """
         ready, self.ready = self.ready, []
         going = [execution for execution in ready if self._moves(execution)]
@@ -111,7 +111,7 @@ class Driver(Carrier):
         return going
 
     def _commit(self, going: list[Execution]) -> None:
-        """Commit what has been applied, and carry out what follows from it."""
+        """Commit the applied events, and carry out the resulting commands."""
         appends = []
         for execution in going:
             rests = execution.state["status"] != "running" and self._may_rest(execution)
@@ -141,11 +141,11 @@ class Driver(Carrier):
                 self.halt(execution, error)
 
     def _moves(self, execution: Execution, until: float | None = None) -> bool:
-        """Apply what has happened to an execution, or run ahead where nothing has.
+        """Apply the events of an execution, or run quick steps ahead if it has none.
 
         Args:
-            execution: One that was ready.
-            until: When quick steps are to stop for the commit; None: it has to queue before it runs
+            execution: An execution that was ready.
+            until: When quick steps must stop for the commit. None: it must queue before it runs
                 ahead.
 
         Returns:
@@ -170,13 +170,13 @@ class Driver(Carrier):
         return True
 
     def commit(self, execution: Execution) -> None:
-        """Apply, commit and report what is in the queue of an execution, and release its lease.
+        """Apply, commit and report the queue of an execution, and release its lease.
 
         Args:
-            execution: Held by this engine; it is not driven.
+            execution: Held by this engine, but not driven.
 
         Raises:
-            Conflict: Somebody else holds it now.
+            Conflict: Another owner holds it now.
         """
         execution.told = Told([], [], []) if self.host.subscribers else None
         execution.apply_queue()
@@ -186,11 +186,11 @@ class Driver(Carrier):
         self.carry_out(execution)
 
     def start(self, execution: Execution, run: Run) -> None:
-        """Begin an attempt that has to be awaited."""
+        """Begin an attempt that must be awaited."""
         self.left.append((execution, run))
 
     def stop(self, execution: Execution, stop: Stop) -> None:
-        """Cancel an attempt; here, it can only be one that has not started."""
+        """Cancel an attempt, which here can only be one that has not started."""
         self.left = [
             (other, run)
             for other, run in self.left
@@ -198,17 +198,17 @@ class Driver(Carrier):
         ]
 
     def alarm(self, execution: Execution) -> None:
-        """Leave the timers to an event loop: what waits for time here is let go."""
+        """Leave the timers to an event loop. Executions that wait for a timer are released here."""
 
     def consult(self, execution: Execution, command: Consult | Preview) -> None:
-        """Compute the preview of a call, and ask whoever may answer at once: both are awaited."""
+        """Compute the preview of a call and consult its policies. Both must be awaited."""
         self.left.append((execution, command))
 
     def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
-        """Give back what belongs to a region that has ended; steps with such run on a loop."""
+        """Release the environments of an ended region, which only exist on an event loop."""
 
     def rested(self, execution: Execution) -> None:
-        """Handle that an execution has ended or waits; its lease is released."""
+        """Handle that an execution has ended or waits, and that its lease is released."""
         if self.may_have_environments(execution):
             import asyncio
 
@@ -219,7 +219,7 @@ class Driver(Carrier):
         return self.host.may_have_environments(execution.context, execution.linked.compiled)
 
     async def give_back(self, execution: Execution) -> None:
-        """Release the environments that an execution no longer needs: it has ended or waits."""
+        """Release the environments that an ended or waiting execution no longer needs."""
         environments = self.host.environments
         if execution.ended:
             await environments.finish(execution.context, execution.linked.compiled)
@@ -227,7 +227,7 @@ class Driver(Carrier):
             await environments.suspend(execution.context)
 
     def not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
-        """Write into the journal of an execution what of its environments could not be closed."""
+        """Record in the journal which environments of an execution could not be closed."""
         from flowengine.engines.running.warnings import not_released, warn
 
         events = not_released(failed, self.host.clock.now())
@@ -239,25 +239,25 @@ class Driver(Carrier):
             self.post(here, event)
 
     def halt(self, execution: Execution, error: Exception) -> None:
-        """Stop driving an execution that cannot go on in this process; it is saved as it was."""
+        """Stop driving an execution that cannot continue here. Its stored state is unchanged."""
         execution.error = error
         self.executions.pop(execution.id, None)
         self.release(execution)
 
     def release(self, execution: Execution) -> None:
-        """Give back the lease of an execution, if the store can still be written."""
+        """Release the lease of an execution, if the store is still writable."""
         with suppress(StoreError):
             self.host.keeper.release(execution.leases)
 
     def read_inbox(self, execution: Execution) -> None:
-        """Take what others have sent to an execution."""
+        """Read the messages to an execution."""
         now = self.host.clock.now()
         for message in self.host.store.inbox(execution.id):
             if take_message(execution, message, now):
                 self.look(execution)
 
     def fire_timers(self, execution: Execution) -> None:
-        """Let the timers of an execution fire that are due; decisions made before come first."""
+        """Fire the due timers of an execution, after the decisions made before."""
         now = self.host.clock.now()
         timers = execution.timers.due(now)
         if not timers:
@@ -272,7 +272,7 @@ class Driver(Carrier):
         self.look(execution)
 
     def _may_rest(self, execution: Execution) -> bool:
-        """Return whether nothing will happen here until a time, a message or a person."""
+        """Return whether nothing will happen here until a timer, a message or a decision."""
         status = execution.state["status"]
         if execution.work or status == "running" or self._consults(execution):
             return False
@@ -282,22 +282,22 @@ class Driver(Carrier):
         return execution.ended or not execution.timers.stays(until)
 
     def _consults(self, execution: Execution) -> bool:
-        """Return whether this process has to do with a question that has just been asked."""
+        """Return whether this process must handle a question that was just opened."""
         if any(isinstance(command, Preview) for command in execution.commands):
             return True
         asked = [command for command in execution.commands if isinstance(command, Consult)]
         if not asked:
             return False
         if any(command.environment is None for command in asked):
-            return True  # something is to be told of the call, or a rule answers
+            return True  # the call needs a description, or a rule may answer
         return self.host.may_consult()
 
     def _stays_for_lock(self, execution: Execution) -> bool:
-        """Return whether to stay for a lock that others have, as for a time that is near."""
+        """Return whether to stay for a lock held elsewhere, as for a timer that is due soon."""
         if execution.claims:
-            return True  # it may be granted with this very commit
+            return True  # this commit may grant it
         if self.host.woken:
-            return False  # it may be one of these that gives it back, once this process drives it
+            return False  # one of these executions may release it once this process drives it
         now, stay = monotonic(), self.host.stay
         if execution.waited_until is None:
             if stay and not self.look_later(execution, stay):
@@ -306,7 +306,7 @@ class Driver(Carrier):
         return now < execution.waited_until
 
     def _claimed(self, execution: Execution, append: Append) -> None:
-        """Handle the locks that were granted with a commit, and who else got one."""
+        """Process the locks granted by a commit, to this and other executions."""
         over = append.head is not None and append.head.status in ENDED
         if not append.claims and not (over and "bound" in execution.state):
             return
@@ -314,7 +314,8 @@ class Driver(Carrier):
         told = {
             message.execution: True
             for message in self.host.store.arrived(0)
-            if (message.execution == execution.id or freed or over)  # else who made it happen does
+            # Other messages are handled by their sender.
+            if (message.execution == execution.id or freed or over)
             and unpack_message(message)["type"] in ("granted", "cancel")
         }
         for id in told:
@@ -323,26 +324,29 @@ class Driver(Carrier):
                 self.host.woken[id] = True
             else:
                 other.waited_until = None
-                self.read_inbox(other)  # what came before it is taken before it
+                self.read_inbox(other)  # its earlier messages are read first
         if execution.id in self.executions and "claims" in execution.state:
             self.look(execution)
 
     def look_later(self, execution: Execution, delay: int) -> bool:
-        """Look at an execution again after some milliseconds, and return whether that can be done.
+        """Schedule another check of an execution, and return whether that is possible.
 
         Args:
             execution: The execution.
             delay: Milliseconds.
 
         Returns:
-            False: nothing can be awaited here; the next driver on an event loop does it.
+            False: nothing can be awaited here. The next driver on an event loop does it.
         """
         return False
 
     def _refused(self, execution: Execution, append: Append, verdict: Conflict) -> None:
-        """Go back to the stored state if a decision was first; otherwise it was taken over."""
+        """Reload the execution if a decision was recorded first.
+
+        Otherwise stop, as it was taken over.
+        """
         if append.new is not None:
-            execution.epoch = 0  # whoever created it holds its lease
+            execution.epoch = 0  # the process that created it holds its lease
         if not isinstance(verdict.standing, Wait):
             self.halt(execution, verdict)
             return
@@ -351,7 +355,7 @@ class Driver(Carrier):
         self.look(execution)
 
     def _rest(self, execution: Execution) -> None:
-        """Let go of an execution; a message that came in the same moment is still taken."""
+        """Release an execution, unless a message arrived at the same moment."""
         execution.epoch = 0
         self.host.keeper.released(execution.id)
         self.carry_out(execution)
@@ -371,7 +375,7 @@ class Driver(Carrier):
         self.rested(execution)
 
     def report(self, execution: Execution, told: Told) -> None:
-        """Tell subscribers what is on disk now."""
+        """Report events that are on disk to subscribers."""
         tell = self.host.tell
         for seq, event, address, why in told.entries:
             tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
@@ -380,13 +384,13 @@ class Driver(Carrier):
         flow = execution.context.flow
         for record, how in told.waits:
             if how is None and record["id"] not in execution.waits:
-                continue  # it was over before anybody could answer it
+                continue  # it was closed before it could be answered
             if how is None and _may_settle(execution, record["id"]):
-                continue  # it is told if the attempt ends without an answer
+                continue  # it is reported if the attempt ends without an outcome
             tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
 
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
-        """Begin an attempt, unless it must not begin; a quick step is run here and now."""
+        """Begin an attempt if permitted. A quick step runs immediately."""
         is_open = self.host.is_open(run, execution)
         context, runner = execution.context, execution.linked.runner
         if not is_open and (gated := self._look(execution, run)):
@@ -397,28 +401,28 @@ class Driver(Carrier):
             self.start(execution, run)
         elif is_open and not execution.queue and runner.pure(run.step) is not None:
             execution.commands.appendleft(run)
-            self.look(execution)  # it runs ahead in the next turn
+            self.look(execution)  # runs ahead in the next turn
             return False
         else:
-            execution.queue.append(run_quick(self.host, execution, run, call))  # as `post` does
+            execution.queue.append(run_quick(self.host, execution, run, call))  # like `post`
             self.look(execution)
             return monotonic() <= self._quick_until
         return True
 
     def _look(self, execution: Execution, run: Run) -> Event | None:
-        """Return what takes the place of an attempt that must not begin; None: it may."""
+        """Return the event that replaces an attempt that must not begin. None: it may begin."""
         from flowengine.engines.running.gate import look
 
         return look(self.host, execution, run)
 
     def _begin_detached(self, execution: Execution, run: Run) -> Event:
-        """Begin an execution for a step that does not wait for it."""
+        """Start an execution for a step that does not wait for it."""
         from flowengine.engines.running.detached import begin_detached
 
         return begin_detached(self.host, execution, run)
 
     def tell(self, execution: Execution, command: Notice) -> None:
-        """Tell whom it concerns what has happened."""
+        """Notify the receivers of a command."""
         if isinstance(command, Consult):
             if command.environment is None and self._answered(execution, command):
                 self.read_inbox(execution)
@@ -426,7 +430,7 @@ class Driver(Carrier):
             if self.host.may_consult() or _has_preview(execution, command.step):
                 self.consult(execution, command)
             else:
-                self.look(execution)  # it stayed for an answer, and may rest now
+                self.look(execution)  # it stayed for an answer, and may now be released
         elif isinstance(command, Preview):
             self.consult(execution, command)
         elif isinstance(command, Send):
@@ -437,7 +441,7 @@ class Driver(Carrier):
             self.host.tell(Update(execution.id, "notify", command._asdict()))
 
     def _answered(self, execution: Execution, asked: Consult) -> bool:
-        """Tell what only the engine knows of a call; return whether rules or grants answer."""
+        """Record the description of a call, and return whether rules or grants answer it."""
         if self.host.policies.there():
             from flowengine.engines.running.gate import answer
 
@@ -459,7 +463,7 @@ class Driver(Carrier):
         return flow_grants.answer(self.host, wait, source)
 
     def _deliver(self) -> None:
-        """Take what executions have sent to whom it is for; those that are driven here read it."""
+        """Deliver messages between executions. Executions driven here read theirs."""
         from flowengine.engines.messages.delivery import deliver
 
         deliver(self.host)
@@ -469,7 +473,8 @@ class Driver(Carrier):
 
 
 def _has_preview(execution: Execution, step: int) -> bool:
-    from flowengine.engines.executions.calls import has_preview  # few steps are asked about
+    # Rarely needed, as few steps require approval.
+    from flowengine.engines.executions.calls import has_preview
 
     return has_preview(execution.linked.compiled["steps"][step])
 

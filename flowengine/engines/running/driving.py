@@ -1,6 +1,7 @@
-"""Driving executions to rest, in one process: those that are asked for, and those they wake.
+"""Driving of executions in one process: the requested ones, and those that they wake.
 
-Each verb of the public engine that may drive comes here, from plain code or from an event loop.
+All methods of the public engine that may drive an execution use this module, from plain code or
+from an event loop.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ if TYPE_CHECKING:
     from flowengine.engines.starting.beginning import Starting
 
 SYNC_SECONDS = 0.1
-"""How long an execution is driven without an event loop before other processes are listened to."""
+"""How long an execution is driven without an event loop before messages of other processes are
+read."""
 LOOK_SECONDS = 0.005
-"""How often it is looked whether an execution is free that nobody drives although it is held."""
+"""Seconds between checks whether a held but idle execution has been released."""
 LOOKS = 200
 AT_REST = ("waiting", "stalled")
 
 
 class Driving:
-    """What one engine drives, and how it comes to it.
+    """The executions that one engine drives.
 
     Args:
-        host: What its executions share.
+        host: Shared context of the executions.
     """
 
     def __init__(self, host: Host) -> None:
@@ -47,20 +49,20 @@ class Driving:
         self._local: Local | None = None
         self._sent_out = False
         self._noting: dict[str, int] = {}
-        """Executions that are held only to journal something → the thread that does."""
+        """Executions held only to write to their journal → the thread that does so."""
 
     async def close(self) -> None:
-        """Stop what is driven on the event loop; all executions are saved."""
+        """Stop driving on the event loop. All executions are saved."""
         if self._local is not None:
             await self._local.close()
 
     # Executions
 
     def new(self, starting: Starting) -> Execution:
-        """Return a new execution, or the one that has this id already, with its lease.
+        """Return a new execution, or the existing one with this id, with its lease.
 
         Raises:
-            Conflict: The execution of that id runs another flow, or has other inputs.
+            Conflict: The execution with that id runs another flow, or has other inputs.
         """
         from flowengine.engines.starting.beginning import begin, exists, record
 
@@ -84,7 +86,7 @@ class Driving:
         return execution
 
     def loaded(self, execution: str, resources: Mapping[str, Any] | None = None) -> Execution:
-        """Return an execution with its lease, and what happened meanwhile in its queue.
+        """Return an execution with its lease and with the events since in its queue.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
@@ -111,7 +113,7 @@ class Driving:
         return found
 
     def _answer_open(self, execution: Execution) -> None:
-        """Answer what a process asked that died before a grant could answer it."""
+        """Answer questions by grants, if the process that opened them died before."""
         asked = [number for number, record in execution.waits.items() if "digest" in record]
         if not asked or not self._host.store.grants(execution.context.flow):
             return
@@ -121,10 +123,10 @@ class Driving:
             wait = self._host.store.wait(wait_id(execution.id, number))
             answer(self._host, wait, wait.record.get("source"))
 
-    # To rest
+    # Driving
 
     def drive(self, execution: Execution) -> ExecutionResult:
-        """Drive an execution, and then those to which it has sent something."""
+        """Drive an execution, and then the executions to which it has sent messages."""
         try:
             _refuse_on_loop()
         except UsageError:
@@ -154,14 +156,14 @@ class Driving:
         return result_of(execution if rests else self._host.stored(execution.id, 0))
 
     def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
-        """Resume an execution that was sent something, if nobody else does.
+        """Resume an execution that received a message, unless another process does.
 
         Args:
             execution: Full id.
-            resume: Whether to.
+            resume: Whether to resume it.
 
         Returns:
-            The state of the execution; None: it is not driven here.
+            The state of the execution. None: it is not driven here.
         """
         for _ in range(LOOKS if resume else 0):
             try:
@@ -173,7 +175,7 @@ class Driving:
         return None
 
     async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
-        """Like `go_on`; an execution that is driven here takes it and is not waited for."""
+        """Like `go_on`, but an execution already driven here is only notified, not awaited."""
         import asyncio
 
         if self._taken_here(execution):
@@ -188,10 +190,11 @@ class Driving:
         return None
 
     def _lets_go(self, execution: str, held: Conflict) -> bool:
-        """Return whether who holds an execution might let go of it without a look at its inbox.
+        """Return whether the holder of an execution may release it without reading its inbox.
 
-        Whoever only journals something does, as `take_hands`, or finds nothing to do. Who drives it
-        either has not let it rest, or takes what it is sent before long.
+        A holder that only writes to the journal does so, as in `take_hands`, and so does one that
+        has nothing to do. A holder that drives it either still has work to do or reads the message
+        soon.
         """
         from threading import get_ident
 
@@ -201,7 +204,7 @@ class Driving:
         return store.execution(execution).status in AT_REST and bool(store.inbox(execution))
 
     def take_hands(self, execution: str) -> None:
-        """Journal what people did with the approvals of an execution, without driving it."""
+        """Journal claims and delegations of an execution's approvals, without driving it."""
         from threading import get_ident
 
         if self._taken_here(execution):
@@ -210,22 +213,22 @@ class Driving:
         try:
             epoch = host.keeper.acquire(execution)
         except Conflict:
-            return  # who holds it takes it
+            return  # its holder journals them
         self._noting[execution] = get_ident()
         try:
             found = host.stored(execution, epoch)
             take_hands(found, host.store.inbox(execution), host.clock.now())
             Driver(host).commit(found)
         except Conflict:
-            pass  # somebody took it meanwhile; it is in the inbox
+            pass  # taken over, but the messages remain in the inbox
         finally:
             del self._noting[execution]
             host.keeper.release([(execution, epoch)])
 
-    # Inside
+    # Internals
 
     def _bring(self, execution: Execution, resources: Mapping[str, Any] | None) -> None:
-        """Give an execution objects of the caller."""
+        """Pass the caller's objects to an execution."""
         if resources:
             compiled = execution.linked.compiled
             check_names(compiled, resources, execution.context.environments)
@@ -233,14 +236,14 @@ class Driving:
             execution.take_resources(self._host.resources_of(execution.id))
 
     def _taken_here(self, execution: str) -> bool:
-        """Deliver what an execution was sent, if it is driven here; return whether it is."""
+        """Deliver the messages of an execution if it is driven here, and return whether it is."""
         if self._local is None or not self._local.drives_here(execution):
             return False
         self._local.read_inbox(self._local.executions[execution])
         return True
 
     def _send_out(self) -> None:
-        """Send on its way what was still to be sent when a process died; once is enough."""
+        """Deliver messages that were pending when a process died, once per engine."""
         if not self._sent_out:
             self._sent_out = True
             if self._host.store.outbox():
@@ -249,16 +252,16 @@ class Driving:
                 deliver(self._host)
 
     def _woken(self) -> Iterator[Execution]:
-        """Yield the executions to which something was sent, until there are no more."""
+        """Yield the executions that received messages, until none are left."""
         while self._host.woken:
             try:
                 other = self.loaded(self._host.woken.popitem()[0])
-            except (Conflict, NotFound):  # who holds it reads it
+            except (Conflict, NotFound):  # its holder reads them
                 continue
             yield other
 
     def _drive_one(self, execution: Execution) -> None:
-        """Drive an execution without an event loop as long as possible, then on one of its own."""
+        """Drive an execution without an event loop as long as possible, then on its own loop."""
         driver = Driver(self._host)
         driver.add(execution)
         driver.look(execution)
@@ -278,9 +281,10 @@ class Driving:
 
 
 def _enter(execution: Execution) -> None:
-    """Note in which attempt of another execution an execution is driven, if in one.
+    """Record the enclosing attempt of an execution, if it is driven in one.
 
-    What is around the attempt binds it if it was begun in an attempt of that execution.
+    The attempt's budgets and policies apply if the execution was started in an attempt of the same
+    outer execution.
     """
     outer = outer_attempt()
     if outer is None:
@@ -293,8 +297,8 @@ def _enter(execution: Execution) -> None:
 
 
 def _refuse_while_imported() -> None:
-    """Refuse to drive an execution from a module that is imported for a step of one."""
-    modules = _imported("flowengine.python_modules")  # else it imports nothing
+    """Refuse to drive an execution from a module that is being imported for a step."""
+    modules = _imported("flowengine.python_modules")  # if it is not loaded, it imports nothing
     names = modules.importing() if modules is not None else []
     if modules is not None and names:
         raise UsageError(
@@ -305,7 +309,7 @@ def _refuse_while_imported() -> None:
 
 
 def _imported(name: str) -> Any:
-    """Return a module that somebody has imported; None: nobody has, or a thread is just at it."""
+    """Return a module that is completely imported, or None."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     return None if getattr(spec, "_initializing", False) else module
@@ -315,7 +319,7 @@ def _refuse_on_loop() -> None:
     """Refuse to block an event loop that runs in this thread.
 
     Raises:
-        UsageError: One does.
+        UsageError: An event loop is running in this thread.
     """
     asyncio = _imported("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:

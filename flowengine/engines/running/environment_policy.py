@@ -1,7 +1,7 @@
-"""Asking a program before people answer: may an environment be opened, a call be made?
+"""Consulting a program before approvers decide about an environment or a call.
 
-What it says is a decision like any other: recorded first, and settled by compare-and-set, so a
-person and a policy that answer at the same moment cannot both win.
+Its answer is a decision like any other: recorded first, and settled by compare-and-set. If an
+approver and a policy answer at the same time, only one of them wins.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 async def consult(
     host: Host, execution: Execution, asked: Consult, said: Mapping[str, str]
 ) -> bool:
-    """Ask whoever may answer a question at once, and record what they say.
+    """Consult the programs that may answer a question, and record their decision.
 
     Args:
-        execution: It has just opened the question.
+        host: Provides the store.
+        execution: The execution that has just opened the question.
         asked: The question.
-        said: What its record is about to have as well: a preview, or a note.
+        said: Parts about to be added to its record: a preview, or a note.
 
     Returns:
-        Whether it was answered; if not, it is left to people.
+        Whether it was answered. Otherwise it is left to approvers.
     """
     id = wait_id(execution.id, asked.wait)
     if asked.environment is None:
@@ -47,7 +48,7 @@ async def consult(
     try:
         answered = await host.environments.consult(execution.context, asked, id, secrets)
     except FlowEngineError:
-        return False  # the spec is refused when it is opened, with its reason
+        return False  # the spec is refused with its reason when it is opened
     record = execution.waits.get(asked.wait)
     if answered is None or record is None:
         return False
@@ -60,7 +61,7 @@ async def consult(
 
 
 def _event(record: dict[str, Any], by: str, answer: Answer) -> dict[str, Any] | None:
-    """Return the decision that an answer is; None: it takes a person to say that."""
+    """Return the decision of an answer. None: it requires an approver."""
     wanted = "approve" if answer.approved else "reject"
     choices = [one["id"] for one in record["choices"] if one["counts_as"] == wanted]
     if len(choices) != 1 or (answer.approved and record.get("form")):

@@ -1,7 +1,7 @@
-"""Grants for all executions of a flow: they answer questions as whoever gave them would.
+"""Grants for all executions of a flow, which answer questions on behalf of their creators.
 
-They are in the store, which counts a use with the very decision that it is, so whichever process
-asks, each answers as many questions as it says. What the kernel knows of this is a decision.
+They are in the store, which counts each use together with the decision. The limit on uses therefore
+applies across all processes. The kernel only receives the decision.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def to_keep(wait: Wait, decision: Mapping[str, Any]) -> NewGrant | None:
-    """Return the grant for all executions that comes with a decision; None: none does.
+    """Return the grant for all executions of a flow that a decision contains, if any.
 
     Args:
         wait: The question about a call.
-        decision: Checked.
+        decision: The checked decision.
     """
     given, record = decision.get("grant"), wait.record
     if given is None or given.get("scope") != FLOW:
@@ -41,7 +41,7 @@ def to_keep(wait: Wait, decision: Mapping[str, Any]) -> NewGrant | None:
 
 
 def as_kernel_has_it(grant: FlowGrant) -> dict[str, Any]:
-    """Return a grant in the form of those of one execution."""
+    """Return a grant in the form used for grants of one execution."""
     found: dict[str, Any] = {**unpack(grant.body), "used": grant.used, "by": grant.by}
     found |= {"tool": grant.tool, "version": grant.version, "at": grant.at}
     for key, value in (
@@ -55,14 +55,15 @@ def as_kernel_has_it(grant: FlowGrant) -> dict[str, Any]:
 
 
 def answer(host: Host, wait: Wait, source: str | None) -> bool:
-    """Answer a question about a call by a grant, if one fits.
+    """Answer a question about a call by a grant, if one matches.
 
     Args:
+        host: Provides the store.
         wait: The question.
-        source: Digest of the text of the tool, if it is known.
+        source: Digest of the text of the tool, if known.
 
     Returns:
-        Whether it is answered; if not, it is left to others.
+        Whether it was answered. Otherwise it is left to others.
     """
     record = wait.record
     if "digest" not in record or not wait.open or _takes_a_person(record):
@@ -81,11 +82,12 @@ def answer_open(host: Host, flow: str, tool: str) -> list[str]:
     """Answer the open questions about a tool by the grants of a flow.
 
     Args:
+        host: Provides the store.
         flow: Its id.
         tool: Name of the tool.
 
     Returns:
-        The executions that asked.
+        The executions whose questions were answered.
     """
     after, found = None, []
     while True:
@@ -98,12 +100,12 @@ def answer_open(host: Host, flow: str, tool: str) -> list[str]:
 
 
 def revoked_by(store: Store, flow: str, id: str) -> str | None:
-    """Return who has revoked a grant; None: it stands."""
+    """Return the user who has revoked a grant. None: it is not revoked."""
     return next((one.revoked_by for one in store.grants(flow) if one.id == id), None)
 
 
 def _takes_a_person(record: Mapping[str, Any]) -> bool:
-    """Return whether a question wants more than a yes that was given for another call."""
+    """Return whether a question requires more than an approval granted for another call."""
     choice = _approving(record)
     return (
         not record.keys().isdisjoint(ONLY_PEOPLE)
@@ -115,7 +117,7 @@ def _takes_a_person(record: Mapping[str, Any]) -> bool:
 
 
 def _approving(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the only choice that approves; None: there are several, or none."""
+    """Return the only choice that approves. None: the wait has several, or none."""
     found = [one for one in record["choices"] if one.get("counts_as") == "approve"]
     return found[0] if len(found) == 1 else None
 
@@ -124,7 +126,7 @@ def _fits(grant: FlowGrant, record: Mapping[str, Any], source: str | None, now: 
     known = as_kernel_has_it(grant)
     return (
         grant.version == record["version"]
-        and known.get("source") == source  # another text is another tool
+        and known.get("source") == source  # a tool with another text is another tool
         and grant_status(known, now) == "open"
         and covers(known, record["subject"])
     )

@@ -1,13 +1,13 @@
-"""The gate at the point of execution: the last look at a call before it is made.
+"""The gate before execution: the final check of a call right before it is made.
 
-What its flow says about a call of a tool was settled before, by the kernel. Here is what may have
-changed since, or is not the flow's to say: the rules of the host, and whether the tool is still
-what was approved. Of a step that names no tool, what its flow's rules say is looked at here, too:
-they see what it would run, as those of the host do.
+The kernel has already applied the flow's rules for a tool call. This module checks the conditions
+that may have changed since, or that the flow does not control: the rules of the host, and whether
+the tool is still the approved one. For a step that names no tool, the flow's rules are applied here
+too. Like the host's rules, they see the command to be run.
 
-Whatever way a call has come, it passes here, and nothing lies between this and the attempt. What
-only the attempt itself can see, such as what a button of a page would send, it raises as
-`NeedsApproval` before it does it; people are asked about that in the same way.
+Every call passes through the gate, with nothing between the gate and the attempt. Effects that only
+the attempt itself can determine, such as the request sent by a button of a page, are raised as
+`NeedsApproval` before they happen. They require approval in the same way.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import StepSpec
 
 BY_HOST = "policy"
-"""Who approves a call that a rule of the host allows."""
+"""The approver of a call that a rule of the host allows."""
 _WANTS_PEOPLE = frozenset({"rule", "difference", "found", "form"})
-"""What a question has that a rule which allows the call does not answer."""
+"""Parts of a question that a rule which allows the call does not cover."""
 
 
 def look(host: Host, execution: Execution, run: Run) -> Event | None:
-    """Look at an attempt that is about to begin.
+    """Check an attempt that is about to begin.
 
     Args:
-        execution: What it belongs to.
+        host: Provides the policies.
+        execution: The execution of the attempt.
         run: The attempt.
 
     Returns:
-        None: it begins. Else the event that takes its place: a refusal, or that people are asked.
+        None: it may begin. Otherwise the event that replaces it: a refusal, or an approval request.
     """
     if run.unit not in execution.state["units"]:
-        return None  # it only finds out what became of one that has begun
+        return None  # it only determines the outcome of an earlier attempt
     if execution.outer is not None and (short := _short_outside(host, execution, run)):
         return short
     step = execution.linked.compiled["steps"][run.step]
@@ -62,7 +63,7 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
         return None
     is_ruled = host.policies.there()
     if host.is_open(run, execution):
-        return None  # as most calls: nothing about them can have changed
+        return None  # true for most calls, for which nothing can have changed
     offered = offer_of(step, run.input)
     tool, subject = tool_of(step, offered), subject_of(step, run.args, run.input)
     called = _called(step, tool)
@@ -93,14 +94,16 @@ def look(host: Host, execution: Execution, run: Run) -> Event | None:
 
 
 def asked_instead(host: Host, execution: Execution, run: Run, error: ErrorData) -> Event | None:
-    """Return that people are asked, if an attempt found out that what it would do needs a yes.
+    """Return the event of an approval request, if an attempt found that it requires one.
 
     Args:
-        run: The attempt, which has done nothing.
-        error: How it ended: as one of `ASKING`.
+        host: Provides the time.
+        execution: The execution of the attempt.
+        run: The attempt, which has had no side effect.
+        error: Its error, one of `ASKING`.
 
     Returns:
-        The event; None: nobody is asked, and the attempt failed.
+        The event. None: no approval is requested, and the attempt failed.
     """
     if error["type"] == "ToolChanged":
         return None if run.approved is None else asked_anew(host, execution, run, error)
@@ -121,9 +124,9 @@ def asked_instead(host: Host, execution: Execution, run: Run, error: ErrorData) 
 
 
 def _ended_grant(host: Host, execution: Execution, run: Run) -> str | None:
-    """Return how the grant ended that the yes to a call comes from; None: it stands, or none does.
+    """Return why the grant behind the approval of a call has ended. None: it has not.
 
-    What it answered and has not begun does not begin.
+    A call that it answered and that has not begun must not begin.
     """
     approved = run.approved or {}
     by = None
@@ -137,18 +140,18 @@ def _ended_grant(host: Host, execution: Execution, run: Run) -> str | None:
 
 
 def _stands(said: Verdict | None, run: Run, version: str, step: StepSpec) -> bool:
-    """Return whether nobody has to be asked (any more)."""
+    """Return whether the call needs no approval, or no further one."""
     approved = run.approved
     if approved is None:
         return said is None or said.do == "allow"
     if approved["by"] == BY_HOST and (said is None or said.do == "ask"):
         return False
-    # Of a call that its flow asks about, the kernel has looked at the version.
+    # For calls that require approval in the flow, the kernel has checked the version.
     return "approval" in step or bool(approved["version"] == version)
 
 
 def version_of(step: StepSpec, offered: Mapping[str, str]) -> str:
-    """Return a digest of what a step calls, and how."""
+    """Return a digest of a step's call definition."""
     from flowengine.kernel.graph.values import digest
 
     places = environment_uses.places(environment_uses.of_step(step))
@@ -157,17 +160,19 @@ def version_of(step: StepSpec, offered: Mapping[str, str]) -> str:
 
 
 def answer(host: Host, execution: Execution, asked: Consult) -> bool:
-    """Answer a question about a call by the rules of the host, if they do.
+    """Answer a question about a call by the rules of the host, if they apply.
 
-    What denies a call now would refuse it once it is approved, so nobody is asked. What allows it
-    answers for people, unless only they may say yes, or another rule wants them asked.
+    A rule that denies the call would refuse it after the approval, so no approval is requested. A
+    rule that allows the call approves it, unless the approval of a human is required or another
+    rule requests it.
 
     Args:
-        execution: It has just opened the question.
+        host: Provides the policies.
+        execution: The execution that has just opened the question.
         asked: The question.
 
     Returns:
-        Whether it is answered; if not, it is left to others.
+        Whether it was answered. Otherwise it is left to others.
     """
     record = execution.waits.get(asked.wait)
     if record is None or not host.policies.there():
@@ -179,7 +184,7 @@ def answer(host: Host, execution: Execution, asked: Consult) -> bool:
         subject = subject if isinstance(subject, dict) else {}
         said = _verdict(host, execution, unit, _called(step, record["tool"]), subject)
     except FlowEngineError:
-        return False  # a call that is approved is refused for that
+        return False  # an approved call would be refused for that
     if said is None or said.do == "ask":
         return False
     if said.do == "allow" and (asked.required or not record.keys().isdisjoint(_WANTS_PEOPLE)):
@@ -204,15 +209,17 @@ def _verdict(
     called: Called,
     subject: dict[str, Plain],
 ) -> Verdict | None:
-    """Return what the rules of the host say about a call.
+    """Return the verdict of the host's rules on a call.
 
     Args:
-        unit: It calls.
-        called: What it calls.
+        host: Provides the policies.
+        execution: The execution of the call.
+        unit: The calling unit.
+        called: The call.
         subject: The arguments.
 
     Raises:
-        FlowEngineError: They cannot be read.
+        FlowEngineError: The rules cannot be read.
     """
     state = execution.state
     seen = {**call_names(state["units"][unit], subject), "execution": state["execution"]}
@@ -220,7 +227,7 @@ def _verdict(
 
 
 def _called(step: StepSpec, tool: str) -> Called:
-    """Return the call of a step, as rules look at it."""
+    """Return the call of a step, in the form that rules evaluate."""
     from flowengine.kernel.graph.rules import Called
 
     names = [
@@ -234,9 +241,10 @@ def _called(step: StepSpec, tool: str) -> Called:
 
 
 def _short_outside(host: Host, execution: Execution, run: Run) -> Event | None:
-    """Return the refusal of an attempt for which a budget around its execution has nothing left.
+    """Return the refusal of an attempt for which an enclosing budget is used up.
 
-    What was left when the execution began bounds it by itself. Meanwhile others may have used it.
+    The remainder when the execution began is enforced separately. Other executions may have used
+    the budget since.
     """
     budget, outer = execution.state.get("budget"), execution.outer
     if budget is None or outer is None or run.measures or run.unit not in budget["calls"]:
@@ -258,7 +266,7 @@ def _short_outside(host: Host, execution: Execution, run: Run) -> Event | None:
 def _said_by_flow(
     execution: Execution, step: StepSpec, tool: str, subject: dict[str, Plain]
 ) -> Verdict | None:
-    """Return what the flow's own rules say about a step that names no tool."""
+    """Return the verdict of the flow's own rules on a step that names no tool."""
     from flowengine.kernel.graph.rules import strictest
 
     state, evaluate = execution.state, execution.linked.graph.evaluate

@@ -1,4 +1,4 @@
-"""The local engine: drives many executions at once on one event loop, in this process."""
+"""The local engine: drives many executions concurrently on one event loop, in this process."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ if TYPE_CHECKING:
     from flowengine.sdk.previews import Shown
 
 POLL_SECONDS = 0.1
-"""How often it looks whether another process has sent something."""
+"""Seconds between checks for messages of other processes."""
 UNKNOWN = -1
-"""In place of the number of changes that it has seen."""
+"""Initial value of the number of changes seen."""
 LONGEST_SLEEP = 30.0
-"""Seconds after which the clock is read again before a timer: it may have been set meanwhile. A
+"""Seconds after which the clock is read again before a timer, because it may have been set. A
 process that stays for less than that reads it sooner."""
 SHORTEST_STAY = 1.0
-"""Seconds between two such readings at least."""
+"""Minimum seconds between two such readings."""
 LATE_SECONDS = 10.0
-"""How long a cancelled function may take to end, so that its result shows whether it acted."""
+"""How long a cancelled function may take to end, so that its result shows whether it took
+effect."""
 
 
 class Local(Driver):
     """Drives executions on the running event loop.
 
-    What becomes ready in one round of the loop is committed together. Work is a task for each
-    attempt; timers are one alarm for the earliest of all.
+    Executions that become ready in the same round of the loop are committed together. Each attempt
+    is a task. All timers share one alarm, set for the earliest.
 
     Args:
-        host: What the executions share.
+        host: Shared context of the executions.
     """
 
     def __init__(self, host: Host) -> None:
@@ -63,25 +64,25 @@ class Local(Driver):
         self._endings: dict[asyncio.Task[None], str] = {}
         """Tasks that release environments of ended regions → their executions."""
         self._previews: dict[tuple[str, int], asyncio.Task[Shown]] = {}
-        """Execution and number of a question → what computes the preview for it."""
+        """Execution and number of a question → the task that computes its preview."""
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect
         host.keeper.keep()
 
-    # What callers do
+    # For callers
 
     async def drive(
         self, execution: Execution, left: Sequence[Run | Consult | Preview] | None = None
     ) -> None:
         """Drive an execution until it ends or only waits.
 
-        Cancel the awaiting task to stop: running attempts are ended and the lease is released; the
-        execution itself continues when it is resumed.
+        Cancel the awaiting task to stop. Running attempts are then ended and the lease is released.
+        The execution itself continues when it is resumed.
 
         Args:
-            execution: With its lease; one that is driven here already is awaited.
-            left: What a synchronous driver has left to be awaited.
+            execution: With its lease. An execution already driven here is awaited.
+            left: Commands that a synchronous driver has left to be awaited.
 
         Raises:
             CancelledError: The awaiting task was cancelled.
@@ -92,7 +93,7 @@ class Local(Driver):
             self.add(execution)
             for command in left or ():
                 self._carry_left(execution, command)
-            # The other driver was about to look at it, or could not stay with it for a lock.
+            # The other driver was about to process it, or could not stay for a lock.
             if left is None or execution.queued or "claims" in execution.state:
                 execution.queued = False
                 self.look(execution)
@@ -110,49 +111,49 @@ class Local(Driver):
                 del self._awaited[id]
 
     def is_here(self) -> bool:
-        """Return whether it drives on the event loop that runs now."""
+        """Return whether it drives on the running event loop."""
         return self._loop is asyncio.get_running_loop()
 
     def drives_here(self, execution: str) -> bool:
-        """Return whether it drives an execution, and no other thread runs its event loop."""
+        """Return whether it drives an execution, unless another thread runs its event loop."""
         if execution not in self.executions:
             return False
         return not self._loop.is_running() or asyncio._get_running_loop() is self._loop
 
     async def close(self) -> None:
-        """Stop driving; all executions are saved."""
+        """Stop driving. All executions are saved."""
         self.host.keeper.on_late = None
         for execution in list(self.executions.values()):
             await self._leave(execution)
 
-    # What the driver does
+    # Driver methods
 
     def add(self, execution: Execution) -> None:
         """Drive an execution from now on."""
         super().add(execution)
         if self._poller is None:
-            self._changes = UNKNOWN  # something may have come since the execution was loaded
+            self._changes = UNKNOWN  # messages may have arrived since it was loaded
             self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
 
     def turn(self) -> list[Execution]:
-        """Like every driver; set the alarm, and end previews of questions that are answered."""
+        """Take a turn, set the alarm, and cancel previews of answered questions."""
         going = super().turn()
         for execution in going:
             self.alarm(execution)
         for (id, wait), computing in self._previews.items():
             if id in self.executions and wait not in self.executions[id].waits:
-                computing.cancel()  # somebody has answered
+                computing.cancel()  # the question is answered
         return going
 
     def look(self, execution: Execution) -> None:
-        """Look at an execution in the next round of the loop."""
+        """Process an execution in the next round of the loop."""
         super().look(execution)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turns)
 
     def look_later(self, execution: Execution, delay: int) -> bool:
-        """Look at an execution after a delay; the loop polls for what others send meanwhile."""
+        """Process an execution after a delay. The loop polls for messages until then."""
         self._loop.call_later(delay / 1000, self.look, execution)
         return True
 
@@ -175,7 +176,7 @@ class Local(Driver):
         self._alarm_due = due
 
     def consult(self, execution: Execution, command: Consult | Preview) -> None:
-        """Compute the preview of a call, and ask whoever may answer at once, in a task."""
+        """Compute the preview of a call and consult its policies, in a task."""
         task = self._loop.create_task(self._consult(execution, command))
         execution.work[-command.wait] = task
         task.add_done_callback(partial(self._ended, execution, -command.wait))
@@ -188,7 +189,7 @@ class Local(Driver):
             task.add_done_callback(partial(self._ended, execution, stop.unit))
 
     def rested(self, execution: Execution) -> None:
-        """Wake those who await it when its environments are released."""
+        """Wake its waiting callers once its environments are released."""
         rest = self._rests.pop(execution.id)
         if not self.may_have_environments(execution):
             rest.set_result(None)
@@ -207,14 +208,14 @@ class Local(Driver):
         giving_back.add_done_callback(tell)
 
     def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
-        """Give back what belongs to a region that has ended."""
+        """Release the environments of an ended region."""
         ending = self.host.environments.end_region(execution.id, command.region)
         task = self._loop.create_task(ending)
         self._endings[task] = execution.id
         task.add_done_callback(self._endings.pop)
 
     def halt(self, execution: Execution, error: Exception) -> None:
-        """Stop driving an execution; those who await it get the error when its work has ended."""
+        """Stop driving an execution, and pass the error to its callers once its work has ended."""
         rest = self._rests.pop(execution.id, None)
         if rest is None:  # it was stopped before
             return
@@ -233,20 +234,21 @@ class Local(Driver):
 
         ending.add_done_callback(tell)
 
-    # Inside
+    # Internals
 
     async def give_back(self, execution: Execution) -> None:
-        """Give back the environments of an execution that rests, those of its last regions too."""
+        """Release the environments of a resting execution, including those of its last regions."""
         endings = [task for task, id in self._endings.items() if id == execution.id]
         if endings:
             await asyncio.wait(endings)
         await super().give_back(execution)
 
     def _turns(self) -> None:
-        """Take turns while something is ready, but let the loop do other things in between."""
+        """Take turns while executions are ready, yielding to the loop in between."""
         try:
             self.turns()
-        except BaseException as error:  # the process is to end; nobody may wait for ever
+        # The process is about to exit, so no caller may wait forever.
+        except BaseException as error:
             for rest in self._rests.values():
                 rest.set_exception(error)
             self._rests.clear()
@@ -258,15 +260,15 @@ class Local(Driver):
     async def _attempt_in_task(
         self, execution: Execution, run: Run, before: asyncio.Task[None] | None, around: Context
     ) -> None:
-        """Run an attempt, and process what came of it.
+        """Run an attempt, and process its outcome.
 
         A callback of the task would do so one round of the loop later.
 
         Args:
-            execution: Whose attempt it is.
+            execution: The execution of the attempt.
             run: The attempt.
-            before: The attempt before it, if that is still being ended.
-            around: The context that it began in: what its function sets in its own stays there.
+            before: The previous attempt, if it is still being ended.
+            around: The context that it began in. The outcome is processed in it.
         """
         outcome: Event | Exception | None
         try:
@@ -278,14 +280,14 @@ class Local(Driver):
     async def _attempt(
         self, execution: Execution, run: Run, before: asyncio.Task[None] | None
     ) -> Event | None:
-        """Run an attempt and return what came of it; of one that was withdrawn nothing does."""
+        """Run an attempt and return its outcome. A withdrawn attempt has none."""
         try:
-            if before is not None:  # the attempt before this one is still being ended
+            if before is not None:  # the previous attempt is still being ended
                 await asyncio.wait([before])
             runner = execution.linked.runner
             follower = self.host.follower(execution.id, run.address)
             printed = execution.printed[run.unit] = runner.printed(run.step, follower)
-            PRINTING.set(printed)  # in the context of this task, and of what it starts
+            PRINTING.set(printed)  # in the context of this task and its children
             OUTER.set(OuterAttempt(execution, run, self._loop, partial(self.look, execution)))
             if run.measures:
                 needs = await runner.needs(execution.context, run, printed)
@@ -307,8 +309,8 @@ class Local(Driver):
     def _patience(self, execution: Execution, run: Run) -> float:
         """Return how long to wait for the function of an attempt that has been withdrawn.
 
-        Whether it acted must be known if its step may have to be undone and nothing else shows it:
-        no later attempt, and none that is made to find out.
+        Its effect must be known if its step may have to be undone and no other attempt can
+        determine it, such as a later one or a probe.
         """
         state = execution.state
         cut = state["cuts"].get(run.unit)
@@ -318,7 +320,7 @@ class Local(Driver):
         return LATE_SECONDS if stays and run.unit not in state["units"] else 0.0
 
     def _ended(self, execution: Execution, number: int, task: asyncio.Task[None]) -> None:
-        """Process the end of a task, unless it has done so: a withdrawn one may not have begun."""
+        """Process the end of a task unless done, as a withdrawn task may never have begun."""
         if execution.work.get(number) is task:
             error = None if task.cancelled() else task.exception()
             self._over(execution, number, task, error)
@@ -330,14 +332,14 @@ class Local(Driver):
         task: asyncio.Task[None] | None,
         outcome: Event | BaseException | None,
     ) -> None:
-        """Process what came of an attempt."""
+        """Process the outcome of an attempt."""
         self.host.policies.look_again()
         if execution.work.get(unit) is task:
             del execution.work[unit]
             execution.printed.pop(unit, None)
         if self.executions.get(execution.id) is not execution:
             return
-        if isinstance(outcome, Exception):  # of the engine or the store, not of the step
+        if isinstance(outcome, Exception):  # an error of the engine or the store, not of the step
             self.halt(execution, outcome)
         elif outcome is None or isinstance(outcome, BaseException):
             self._tell_questions(execution, unit)
@@ -348,7 +350,7 @@ class Local(Driver):
             self.post(execution, outcome)
 
     def _warn_of_uncounted(self, execution: Execution, event: Measured) -> None:
-        """Warn where a budget bounds what an attempt costs, and nobody knows what that will be."""
+        """Warn if a budget limits an attempt whose cost cannot be predicted."""
         from flowengine.engines.running.warnings import uncounted
 
         warning = uncounted(execution, event)
@@ -356,7 +358,7 @@ class Local(Driver):
             self.post(execution, warning)
 
     def _tell_questions(self, execution: Execution, unit: int) -> None:
-        """Tell subscribers what is asked about an attempt that has ended without a result."""
+        """Report questions about an attempt that has ended without an outcome to subscribers."""
         for number, wait in execution.state["waits"].items() if self.host.subscribers else ():
             if wait.get("cut") == unit and number in execution.waits:
                 view = wait_view(execution.id, execution.context.flow, wait["record"], None)
@@ -369,7 +371,7 @@ class Local(Driver):
             self.consult(execution, command)
 
     async def _consult(self, execution: Execution, command: Consult | Preview) -> None:
-        """Add the preview of a call; ask whoever may answer at once, and decide as they say."""
+        """Add the preview of a call, consult its policies, and record their decision."""
         try:
             said = await self._add_preview(execution, command)
             if not isinstance(command, Consult) or not self.host.may_consult():
@@ -385,7 +387,7 @@ class Local(Driver):
     async def _add_preview(
         self, execution: Execution, command: Consult | Preview
     ) -> dict[str, str]:
-        """Add to an open question what its tool says that the call would do; return that."""
+        """Add the tool's preview of a call to its open question, and return it."""
         if isinstance(command, Consult) and command.environment is not None:
             return {}
         from flowengine.engines.running.previews import previewed
@@ -427,17 +429,18 @@ class Local(Driver):
                 rest.cancel()
 
     def _ring(self) -> None:
-        """Fire what is due, and set the alarm for what is next."""
+        """Fire due timers, and set the alarm for the next one."""
         self._alarm = None
         until = self.host.clock.now() + self.host.stay
         for execution in list(self.executions.values()):
             self.fire_timers(execution)
             if not execution.work and not execution.timers.stays(until):
-                self.look(execution)  # the clock was set back: its time is too far off to stay for
+                # The clock was set back, and the timer is too far away to stay for.
+                self.look(execution)
             self.alarm(execution)
 
     def _poll(self) -> None:
-        """Take what other processes have sent to the executions that are driven here."""
+        """Read the messages of other processes to the executions driven here."""
         self._poller = None
         if not self.executions:
             return
@@ -453,11 +456,11 @@ class Local(Driver):
         self._changes = changes
 
     def _suspect(self) -> None:
-        """From the keeper's thread: leases may be lost."""
-        with suppress(RuntimeError):  # the loop is closed: nothing is driven here
+        """Handle a late heartbeat, from the keeper's thread: leases may be lost."""
+        with suppress(RuntimeError):  # the loop is closed, so nothing is driven here
             self._loop.call_soon_threadsafe(self._check_leases)
 
     def _check_leases(self) -> None:
-        """Commit for every execution, which reveals those that are no longer ours."""
+        """Commit for every execution, which reveals lost leases."""
         for execution in self.executions.values():
             self.look(execution)

@@ -1,7 +1,7 @@
-"""Previews of calls that people are asked about, computed beside the open question.
+"""Previews of calls that require approval, computed while the question is open.
 
-A preview is the tool's own code or that of a plug-in: it may raise, hang or give anything. The
-question is open before it begins and does not wait for it.
+A preview runs code of the tool or of a plug-in, which may raise, hang or return anything. The
+question is opened first and does not wait for the preview.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 
 async def previewed(host: Host, execution: Execution, wait: int, step: int) -> Shown:
-    """Return what is shown with a question about a call.
+    """Return the preview to show with a question about a call.
 
     Args:
-        execution: What asks.
+        host: Shared context of the executions.
+        execution: The execution that opened the question.
         wait: Number of the question.
-        step: The step that calls.
+        step: The calling step.
 
     Returns:
-        The preview, or a note why there is none; neither: the tool has none.
+        The preview, or a note why it is missing. Empty if the tool has no preview.
     """
     record = execution.waits.get(wait)
     if record is None or not has_preview(execution.linked.compiled["steps"][step]):
@@ -50,7 +51,7 @@ async def previewed(host: Host, execution: Execution, wait: int, step: int) -> S
     def compute() -> tuple[Any, BaseException | None]:
         try:
             return runner.preview(step, args, context), None
-        except BaseException as error:  # also what would end the process
+        except BaseException as error:  # including exceptions that would end the process
             return None, error
 
     try:

@@ -1,4 +1,4 @@
-"""Quick steps: run at once, and those that are pure before what they follow is on disk."""
+"""Quick steps, which run synchronously. Pure ones run before earlier results are on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def may_run_ahead(host: Host, execution: Execution) -> bool:
-    """Return whether what is to be done next is a quick step that is pure."""
+    """Return whether the next command runs a quick step that is pure."""
     commands = execution.commands
     if not commands or execution.context.environments or execution.context.missing:
         return False
@@ -29,14 +29,16 @@ def may_run_ahead(host: Host, execution: Execution) -> bool:
 
 
 def run_ahead(host: Host, execution: Execution, until: float) -> None:
-    """Run quick steps that are pure one after the other, and commit all their results at once.
+    """Run pure quick steps one after the other, and commit all their results at once.
 
-    The result of a step is applied, and the next step starts, before it is on disk. If the
-    process dies, they run again, which makes no difference. Nothing else may be uncommitted
-    meanwhile: the result of a step that acts is on disk before anything else runs.
+    The result of a step is applied, and the next step starts, before it is on disk. If the process
+    dies, they run again, which is safe because they have no side effects. Nothing else may be
+    uncommitted in that time. The result of a step with side effects is on disk before anything else
+    runs.
 
     Args:
-        execution: All that has happened to it is on disk.
+        host: Shared context of the executions.
+        execution: All its events are on disk.
         until: When to stop.
     """
     commands, pure = execution.commands, execution.linked.runner.pure
@@ -49,7 +51,7 @@ def run_ahead(host: Host, execution: Execution, until: float) -> None:
             if type(command) is not Run or (call := pure(command.step)) is None:
                 break
             if command.approved is not None or command.step in execution.linked.ruled:
-                break  # somebody has to look at it right before
+                break  # it requires a check right before it runs
             commands.popleft()
             results.append(runs(host, execution, command, call))
             is_time = monotonic() > until
@@ -60,7 +62,7 @@ def run_ahead(host: Host, execution: Execution, until: float) -> None:
 
 
 def run_quick(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
-    """Run a quick step and return what came of it."""
+    """Run a quick step and return its outcome."""
     return (_run_heard if is_heard() else _run)(host, execution, run, call)
 
 
@@ -83,7 +85,7 @@ def _run(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
 
 
 def _run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> Event:
-    """Run a quick step, and note what it prints."""
+    """Run a quick step, and capture its output."""
     follower = host.follower(execution.id, run.address)
     printed = execution.linked.runner.printed(run.step, follower)
     token = PRINTING.set(printed)
@@ -98,7 +100,7 @@ def _run_heard(host: Host, execution: Execution, run: Run, call: QuickCall) -> E
 
 
 def failed_or_asked(host: Host, execution: Execution, run: Run, failure: AttemptFailed) -> Event:
-    """Return the event that a failed attempt leads to."""
+    """Return the event of a failed attempt: a failure, or an approval request."""
     if failure.error["type"] in ASKING:
         from flowengine.engines.running.gate import asked_instead
 

@@ -1,4 +1,4 @@
-"""What happened while nobody drove an execution, as events in the right order."""
+"""Recovery of executions: the events that happened while they were not driven, in order."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 def recover(execution: Execution, inbox: list[Message], now: int) -> None:
-    """Put into the queue of an execution that was just loaded what happened since.
+    """Queue everything that happened to an execution that was just loaded.
 
-    First the attempts that its last process left: they were interrupted before everything else.
-    Then messages in the order of their commits, whatever the clocks of their senders said, and
-    timers in the order they were due, merged by time; on a tie messages come first. Last, what
-    waits for an environment is tried again.
+    First, attempts of its last process count as interrupted, before everything else. Then messages
+    follow in the order of their commits, regardless of their senders' clocks, and timers in the
+    order in which they were due. Both are merged by time. On a tie messages come first. Last,
+    attempts that wait for an environment are retried.
 
     Args:
         execution: Loaded, nothing applied yet.
-        inbox: Its messages that no journal holds.
+        inbox: Its messages that are not journaled yet.
         now: The time (ms).
     """
     left = list(running(execution.state))
     if left:
         from flowengine.sdk.process_tree import end_marked
 
-        end_marked(execution.id)  # a second attempt must not meet the first
+        end_marked(execution.id)  # a second attempt must not run beside the first
     for unit, attempt in left:
         execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
     if any("digest" in record for record in execution.waits.values()):
@@ -58,7 +58,7 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
 def _tries_for_environments(execution: Execution, now: int) -> Iterator[Event]:
     """Yield an event for each attempt that was stopped because an environment was not available.
 
-    Resuming an execution tries again; decisions made meanwhile come before.
+    Resuming an execution retries it, after the decisions made since.
     """
     for number, record in execution.waits.items():
         if record.get("ran") == "no":
@@ -73,11 +73,11 @@ def _tries_for_environments(execution: Execution, now: int) -> Iterator[Event]:
 
 
 def _in_order(execution: Execution, inbox: list[Message]) -> list[tuple[int, Message]]:
-    """Return the messages of an inbox in the order in which they happened, and when each did.
+    """Return the messages of an inbox in the order in which they happened, with their times.
 
-    That is the order of their commits, by which the store has counted votes already. So none can
-    have happened later than one that was stored after it, whatever its sender's clock said. Only
-    what begins an execution is stored after the locks that it was granted at once.
+    This is the order of their commits, by which the store has counted votes already. A message
+    cannot have happened later than one stored after it, regardless of its sender's clock. Only the
+    message that starts an execution is stored after the locks that it was granted at once.
     """
     ordered = inbox if execution.seq else sorted(inbox, key=_begins, reverse=True)
     latest = [*accumulate((message.at for message in reversed(ordered)), min)]
@@ -90,14 +90,14 @@ def _begins(message: Message) -> bool:
 
 
 def take_message(execution: Execution, message: Message, now: int) -> bool:
-    """Put a message of the inbox into the queue, unless it is there already.
+    """Queue a message of the inbox, unless it is queued already.
 
-    The event is journaled at the time it is taken, so that what follows counts from then; when it
-    was made stays in `sent`.
+    The event is journaled with the time at which it is taken, so that later times count from then.
+    The original time remains in `sent`.
 
     Args:
-        execution: Whom it is for.
-        message: From the store.
+        execution: The receiver.
+        message: The stored message.
         now: The time (ms).
 
     Returns:
@@ -113,11 +113,11 @@ def take_message(execution: Execution, message: Message, now: int) -> bool:
 
 
 def take_hands(execution: Execution, inbox: list[Message], now: int) -> None:
-    """Put into the queue what people did with approvals, and nothing else: no step follows from it.
+    """Queue claims, releases and delegations of approvals only, which start no steps.
 
     Args:
         execution: Loaded, nothing applied yet.
-        inbox: Its messages that no journal holds.
+        inbox: Its messages that are not journaled yet.
         now: The time (ms).
     """
     for message in inbox:
@@ -126,7 +126,7 @@ def take_hands(execution: Execution, inbox: list[Message], now: int) -> None:
 
 
 def fire(execution: Execution, timer: int, now: int) -> None:
-    """Put a timer that is due into the queue, with what the attempt printed whose time is over."""
+    """Queue a due timer, with the output of the attempt that it ends."""
     event: dict[str, Any] = {"type": "timer", "at": now, "timer": timer}
     if execution.printed and (evidence := _cut_short(execution, timer)):
         event["evidence"] = evidence
@@ -134,7 +134,7 @@ def fire(execution: Execution, timer: int, now: int) -> None:
 
 
 def _cut_short(execution: Execution, timer: int) -> Evidence | None:
-    """Return what the attempt has printed that a timer ends."""
+    """Return the output of the attempt that a timer ends."""
     state = execution.state
     found = state["timers"].get(timer)
     if found is None or found["why"] not in ("timeout", "deadline"):
@@ -146,7 +146,7 @@ def _cut_short(execution: Execution, timer: int) -> Evidence | None:
 
 
 def _missing_previews(execution: Execution) -> Iterator[Preview]:
-    """Yield what is still to be computed of an execution that was just loaded."""
+    """Yield the missing previews of an execution that was just loaded."""
     from flowengine.engines.executions.calls import has_preview
 
     state = execution.state

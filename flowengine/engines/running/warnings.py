@@ -1,7 +1,7 @@
-"""Problems that do not affect the outcome of an execution, written into its journal.
+"""Problems that do not affect the outcome of an execution, recorded in its journal.
 
-An environment that cannot be closed is noticed when a step, a region or the execution is over: the
-execution may run here, may be let go already, or may have ended.
+A failure to close an environment is detected when a step, a region or the execution is over. By
+then the execution may run here, may be released, or may have ended.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
-    """Return the warnings about environments that could not be closed; nothing from inside.
+    """Return the warnings about environments that could not be closed, without internals.
 
     Args:
-        failed: What the manager says.
+        failed: The failures, as reported by the manager.
         now: The time (ms).
     """
     return [
@@ -43,13 +43,13 @@ def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:
 
 
 def uncounted(execution: Execution, measured: Measured) -> Event | None:
-    """Return the warning that nobody knows what an attempt will use of a budget around it.
+    """Return the warning that an attempt's use of an enclosing budget cannot be predicted.
 
-    It is said once of each step of an execution, whichever processes run it.
+    It is recorded once for each step of an execution, regardless of the process.
 
     Args:
-        execution: Its state is that from right before it was worked out what the attempt may use.
-        measured: The event that says so.
+        execution: In the state before the measurement.
+        measured: The event of the measurement.
     """
     state = execution.state
     unit = state["units"].get(measured["unit"])
@@ -74,17 +74,18 @@ def uncounted(execution: Execution, measured: Measured) -> Event | None:
 def warn(
     host: Host, execution: str, warnings: Sequence[Event], commit: Callable[[Execution], None]
 ) -> None:
-    """Write warnings into the journal of an execution that nobody drives here.
+    """Record warnings in the journal of an execution that is not driven here.
 
     Args:
+        host: Provides the store.
         execution: Full id.
         warnings: The events.
-        commit: Commits what is in the queue of an execution.
+        commit: Commits the queue of an execution.
     """
     try:
         epoch = host.keeper.acquire(execution)
     except Conflict:
-        with suppress(Conflict):  # it has ended elsewhere meanwhile
+        with suppress(Conflict):  # it has ended in another process
             for event in warnings:
                 host.store.send(execution, pack(event), event["at"], host.ids.message())
         return

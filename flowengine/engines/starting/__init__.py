@@ -1,1 +1,1 @@
-"""How executions start: inputs checked, the id reserved, the first event recorded."""
+"""Starting executions: inputs are checked, the id is reserved, the first event is recorded."""

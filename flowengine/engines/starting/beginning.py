@@ -1,4 +1,4 @@
-"""How executions start: inputs are checked, the first event is made, the execution is created."""
+"""Starting executions: checking inputs, making the first event, creating the execution."""
 
 from __future__ import annotations
 
@@ -36,30 +36,31 @@ class Starting(NamedTuple):
     """The request to start an execution."""
 
     flow: Flow | LoadedFlow | str | PathLike[str]
-    """What to run."""
+    """The flow to run."""
     inputs: Mapping[str, Any]
-    """As given."""
+    """The inputs, as passed by the caller."""
     id: str | None
-    """Of the execution; None makes one."""
+    """Id of the execution. None: a new id."""
     labels: Mapping[str, str]
-    """For lists."""
+    """Labels to filter lists by."""
     user: str
-    """Who starts it."""
+    """The user who starts it."""
     environments: Sequence[Mapping[str, Any]] = ()
     """Specs of environments for this execution."""
     resources: Mapping[str, Any] = {}
     """Objects of the caller for this execution, by name."""
     files: Sequence[tuple[bytes, str]] = ()
-    """Files that its inputs name by digest, with their names: kept before it begins."""
+    """Files that its inputs name by digest, with their names. They are stored before it begins."""
     outer: OuterAttempt | None = None
-    """The attempt that begins and drives it; what is around that binds it. None: none does."""
+    """The attempt that starts and drives it, whose budgets and policies apply. None: none."""
 
 
 def begin(host: Host, starting: Starting) -> Execution:
-    """Return a new execution, held by this engine, whose first commit creates it.
+    """Return a new execution, held by this engine, which its first commit creates.
 
     Args:
-        starting: What to run, and how.
+        host: Provides the store.
+        starting: The request.
 
     Returns:
         The execution, with `started` in its queue.
@@ -77,16 +78,17 @@ def begin(host: Host, starting: Starting) -> Execution:
 
 
 def record(host: Host, starting: Starting) -> str:
-    """Create an execution that nobody drives yet; its first event waits in its inbox.
+    """Create an execution without driving it. Its first event waits in its inbox.
 
     Args:
-        starting: What to run, and how. If there is an execution of the id, nothing changes.
+        host: Provides the store.
+        starting: The request. If an execution with the id exists, nothing changes.
 
     Returns:
         Its id.
 
     Raises:
-        Conflict: The execution of that id runs another flow, or has other inputs.
+        Conflict: The execution with that id runs another flow, or has other inputs.
     """
     from flowengine.engines.starting.same_start import check_same_start
 
@@ -97,7 +99,8 @@ def record(host: Host, starting: Starting) -> str:
     started = _started(host, linked, starting)
     id = create(host, linked, started, starting.files)
     if starting.id is not None:
-        check_same_start(host, id, flow, starting.inputs)  # somebody else may have been first
+        # Another process may have created it first.
+        check_same_start(host, id, flow, starting.inputs)
     host.bring(id, starting.resources)
     return id
 
@@ -105,12 +108,13 @@ def record(host: Host, starting: Starting) -> str:
 def create(
     host: Host, linked: LinkedFlow, started: Any, files: Sequence[tuple[bytes, str]] = ()
 ) -> str:
-    """Create an execution by its first event, unless there is one of its id.
+    """Create an execution with its first event, unless its id exists.
 
     Args:
+        host: Provides the store.
         linked: Its flow.
         started: The event.
-        files: What it keeps from the start, with names.
+        files: Files that it keeps from the start, with names.
 
     Returns:
         Its id.
@@ -126,6 +130,7 @@ def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginn
     """Return the execution that a message starts, for the store to create.
 
     Args:
+        host: Provides the store.
         linked: A flow with a `start` on the signal.
         event: The message.
 
@@ -133,7 +138,8 @@ def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginn
         The execution, with the keys that its flow declares.
 
     Raises:
-        InputError: What `start.with` gives has no value, or does not fit the inputs.
+        InputError: An expression in `start.with` has no value, or its value does not match the
+            inputs.
     """
     from flowengine.kernel.expressions.defaults import inputs_of_message
     from flowengine.kernel.graph.compiled import EvaluationError
@@ -163,10 +169,11 @@ def declared_by(linked: LinkedFlow, started: Any) -> tuple[list[tuple[str, str]]
     """Return the store's record of an execution that starts with an event.
 
     Returns:
-        The keys by which it is found, and its claim to be one of so many (`concurrency`).
+        The keys by which it is found, and its claim to a slot (`concurrency`).
     """
     state = new_state()
-    commands = advance(linked.graph, state, copy(started))  # only to see what follows
+    # Applied to a copy, only to obtain the commands.
+    commands = advance(linked.graph, state, copy(started))
     id, now = started["execution"]["id"], started["at"]
     claims = [
         claim_of(id, command, now)
@@ -177,7 +184,7 @@ def declared_by(linked: LinkedFlow, started: Any) -> tuple[list[tuple[str, str]]
 
 
 def exists(host: Host, id: str) -> bool:
-    """Return whether there is an execution of this full id."""
+    """Return whether an execution with this full id exists."""
     try:
         host.store.execution(id)
     except NotFound:
@@ -193,20 +200,21 @@ def execution_data(
     labels: Mapping[str, str],
     user: str,
 ) -> dict[str, Any]:
-    """Return what expressions see of a new execution, and its working folder, which they do not.
+    """Return the variable `execution` of expressions, and the hidden working directory.
 
     Args:
-        compiled: Its flow.
+        host: Provides ids and the working directory.
+        compiled: The flow of the execution.
         now: When it starts (ms).
-        id: Its id; None makes one.
-        labels: As given.
-        user: Who starts it.
+        id: Its id. None: a new id.
+        labels: Labels, as passed by the caller.
+        user: The user who starts it.
 
     Returns:
         The value of `execution`.
 
     Raises:
-        UsageError: The id cannot be one.
+        UsageError: The id is not valid.
     """
     if id is not None and not _ID.match(id):
         raise UsageError(
@@ -240,9 +248,9 @@ def new_record(
         linked: Its flow.
         data: See `execution_data`.
         now: When it starts (ms).
-        owner: The first holder; None: nobody.
-        forked_from: Where it comes from, for people.
-        files_of: The execution whose kept files it has, too.
+        owner: The first holder. None: no holder.
+        forked_from: The execution it was forked from, for display.
+        files_of: The execution whose kept files it shares.
 
     Returns:
         The record.

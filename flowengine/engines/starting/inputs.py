@@ -1,4 +1,4 @@
-"""Inputs of a flow, checked before they become an event."""
+"""Validation of a flow's inputs before they become an event."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from flowengine.validation import validate
 def check_inputs(
     graph: Graph, given: Mapping[str, Any], execution: dict[str, Any], now: int, folder: str
 ) -> dict[str, Any]:
-    """Return the inputs of a flow with the defaults filled in.
+    """Return the inputs of a flow, with defaults for those left out.
 
     Args:
-        given: What the caller gives.
-        execution: What computed defaults see of the execution to be.
+        graph: The flow.
+        given: The inputs passed by the caller.
+        execution: The variable `execution` of computed defaults.
         now: When it starts (ms).
-        folder: Where relative paths (`format: path`) are looked for.
+        folder: Base directory of relative paths (`format: path`).
 
     Returns:
         Every declared input, in the order of declaration.
 
     Raises:
-        InputError: One is unknown, missing, or does not fit its schema.
+        InputError: An input is unknown, missing, or does not match its schema.
     """
     schemas = graph.flow.get("inputs", {})
     for name in given:
@@ -51,11 +52,13 @@ def check_inputs(
 def with_defaults(
     graph: Graph, given: Mapping[str, Any], execution: dict[str, Any], now: int
 ) -> dict[str, Any]:
-    """Return the inputs given and the defaults of the others, first those that are constants.
+    """Return the given inputs and the defaults of the others, starting with constant defaults.
 
     Args:
-        given: What the caller gives; not checked. One that has neither is left out.
-        execution: What computed defaults see of the execution.
+        graph: The flow.
+        given: The inputs passed by the caller, not checked. Inputs without a value or default are
+            left out.
+        execution: The variable `execution` of computed defaults.
         now: When it starts (ms).
 
     Raises:
@@ -80,7 +83,7 @@ def with_defaults(
 
 
 def fill_defaults(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a map with the defaults of those properties that it leaves out."""
+    """Return a map with defaults for the properties that it leaves out."""
     defaults = {
         name: value["default"]
         for name, value in schema.get("properties", {}).items()

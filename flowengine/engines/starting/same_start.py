@@ -1,4 +1,4 @@
-"""Starting an execution whose id is taken: it has to be the same start, or it is a conflict."""
+"""Repeated starts with an existing id: the same start is idempotent, another one is a conflict."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
 
 LONGEST_SHOWN = 60
-"""Characters of a value in a message."""
+"""Maximum length of a value in a message."""
 
 
 def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str, Any]) -> None:
-    """Check that the execution of an id is the one that somebody wants to start.
+    """Check that the execution with an id matches a request to start it.
 
     A changed version of the same flow is not a conflict: the execution keeps the version it started
     with.
 
     Args:
+        host: Provides the store.
         id: Full id of the execution.
-        flow: What to run.
-        inputs: As given; those left out have their defaults.
+        flow: The flow to run.
+        inputs: The inputs as passed. Defaults apply to those left out.
 
     Raises:
         Conflict: It runs another flow, or has other inputs.
@@ -47,7 +48,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
         waiting = (unpack_message(message) for message in host.store.inbox(id))
         started = next((event for event in waiting if event["type"] == "started"), None)
         if started is None:
-            return  # it is being recorded by another process in this moment
+            return  # another process is recording it right now
         execution, had = started["execution"], started["inputs"]
     with Sound(f"what is stored of execution {id}"):
         began = parse_time(execution["started_at"])
@@ -60,7 +61,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
 
 
 def differing(had: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    """Return what differs between what is stored and what is given now, as text by name."""
+    """Return the differences between stored and given values, as text by name."""
     return [
         f"'{name}' is {_shown(had, name)} there and {_shown(given, name)} here"
         for name in {**had, **given}

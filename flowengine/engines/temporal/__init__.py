@@ -1,1 +1,1 @@
-"""Executions that live in Temporal: their history is the journal, and workers drive them."""
+"""Executions in Temporal: their workflow history is the journal, and workers drive them."""

@@ -12,7 +12,7 @@ _FORM = re.compile(re.escape(REMOTE) + r"(?P<server>[^/@?#\s]+:\d+)/(?P<namespac
 
 
 class Address(NamedTuple):
-    """Where executions live."""
+    """The location of executions."""
 
     server: str
     """Host and port."""
@@ -20,10 +20,10 @@ class Address(NamedTuple):
 
 
 def read_address(text: str) -> Address:
-    """Return what an address names.
+    """Return the parts of an address.
 
     Raises:
-        UsageError: It is not such an address.
+        UsageError: The address is not valid.
     """
     found = _FORM.match(text)
     if found is None:

@@ -1,4 +1,4 @@
-"""Attempts as activities: a worker runs one, and answers with the event that comes of it."""
+"""Attempts as activities: a worker runs one, and returns the resulting event."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from flowengine.sdk import File
 
 BEATS = 3
-"""Signs of life in the time after which an attempt counts as cut off."""
+"""Heartbeats in the time after which an attempt counts as interrupted."""
 
 
 class Attempts:
     """Runs attempts in this process.
 
     Args:
-        client: Reads flows that this process does not know.
+        client: Reads flows that this process has not cached.
         strict: Whether a step fails that leaves something running.
     """
 
@@ -48,8 +48,8 @@ class Attempts:
         """Run an attempt to its end.
 
         Args:
-            hash: Of the flow.
-            workdir: The folder that the execution works in.
+            hash: Hash of the flow.
+            workdir: Working directory of the execution.
             given: The kernel's command, as a list.
 
         Returns:
@@ -81,7 +81,7 @@ class Attempts:
         )
         printed = flow.runner.printed(run.step, None)
         PRINTING.set(printed)
-        OUTER.set(_NoFlows())  # type: ignore[arg-type] # it refuses whatever it is asked
+        OUTER.set(_NoFlows())  # type: ignore[arg-type] # refuses every request
         now = time.time_ns() // 1_000_000
         try:
             kept = await flow.runner.attempt(context, run, printed=printed)
@@ -95,7 +95,10 @@ class Attempts:
         return dict(event)
 
     async def _flow(self, hash: str) -> LinkedFlow:
-        """Return a flow; one that is not known is in the first event of the workflow's history."""
+        """Return a flow.
+
+        If not cached, it is read from the first event of the workflow's history.
+        """
         if hash not in self._flows:
             info = activity.info()
             handle = self._client.get_workflow_handle(
@@ -110,7 +113,7 @@ class Attempts:
 
 
 async def _beat() -> None:
-    """Give signs of life; the first is not at once, since each is a call of the server."""
+    """Send heartbeats. The first one is delayed, because each is a call to the server."""
     timeout = activity.info().heartbeat_timeout
     while timeout is not None:
         await asyncio.sleep(timeout.total_seconds() / BEATS)
@@ -122,7 +125,7 @@ def _refused(kind: str, message: str) -> dict[str, Any]:
 
 
 class _NoFiles:
-    """In place of the files that steps keep."""
+    """Placeholder for the files that steps keep."""
 
     def put(self, source: bytes | PathLike[str], name: str) -> File:
         raise unsupported("files and large outputs that steps keep")
@@ -132,7 +135,7 @@ class _NoFiles:
 
 
 class _NoFlows:
-    """In place of the attempt, for engines and agents that its function uses."""
+    """Placeholder for the enclosing attempt, for engines and agents that its function uses."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise unsupported("functions that run flows or agents")

@@ -1,4 +1,4 @@
-"""Driving executions in Temporal: workers do it, and callers wait until they rest."""
+"""Driving executions in Temporal: workers drive them, and callers wait until they rest."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from flowengine.engines.temporal.store import TemporalStore
 
 SHORTEST, LONGEST = 0.02, 1.0
-"""Seconds between two looks at an execution."""
+"""Seconds between two polls of an execution."""
 WORKER_SECONDS = 5.0
-"""How often it is looked whether there is a worker."""
+"""Seconds between two checks for a worker."""
 
 
 class RemoteDriving(Driving):
-    """What an engine does in place of driving, where workers drive.
+    """Replaces driving in an engine whose executions are driven by workers.
 
     Args:
-        host: What its executions share.
+        host: Shared context of the executions.
         store: Its store.
     """
 
@@ -41,13 +41,13 @@ class RemoteDriving(Driving):
         self._store = store
 
     def new(self, starting: Starting) -> Execution:
-        """Start an execution, and return it as it began: no worker has to answer for that."""
+        """Start an execution, and return its initial state. No worker is needed."""
         flow = as_loaded(self._host.store, starting.flow)
         id = record(self._host, starting._replace(flow=flow))
         return self._host.execution(id, self._host.flows.of(flow.compiled, flow.form), 0)
 
     def loaded(self, execution: str, resources: Mapping[str, Any] | None = None) -> Execution:
-        """Return an execution as it is now."""
+        """Return an execution in its current state."""
         if resources:
             raise unsupported("objects of the caller for steps")
         return self._host.stored(self._host.store.find_execution(execution), 0)
@@ -69,7 +69,7 @@ class RemoteDriving(Driving):
         return await asyncio.to_thread(self._rested, execution.id)
 
     def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
-        """Wait until an execution that was sent something has ended or waits again."""
+        """Wait until an execution that received a message has ended or waits again."""
         return self.drive(self.loaded(execution)) if resume else None
 
     async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
@@ -79,16 +79,16 @@ class RemoteDriving(Driving):
         return await self.drive_async(await asyncio.to_thread(self.loaded, execution))
 
     def take_hands(self, execution: str) -> None:
-        """Do nothing: the workflow has journaled it."""
+        """Do nothing, because the workflow has journaled them."""
 
     def _rested(self, execution: str) -> ExecutionResult:
-        """Return how an execution stands, and tell subscribers, who hear nothing else of it."""
+        """Return the state of an execution, and report its end, the only update to subscribers."""
         result = result_of(self._host.stored(execution, 0))
         self._host.tell(Update(execution, "end", result))
         return result
 
     def _looks(self, execution: str) -> Iterator[float]:
-        """Yield how long to wait before the next look, until the execution rests."""
+        """Yield the delays before the next poll, until the execution rests."""
         delay, looked = SHORTEST, monotonic()
         while not self._rests(execution):
             if monotonic() - looked > WORKER_SECONDS:
@@ -98,7 +98,7 @@ class RemoteDriving(Driving):
             delay = min(delay * 1.5, LONGEST)
 
     def _rests(self, execution: str) -> bool:
-        """Return whether an execution has ended, or waits for more than time that is near."""
+        """Return whether an execution has ended, or waits for more than a timer due soon."""
         if not self._store.may_rest(execution):
             return False
         found, host = self._host.stored(execution, 0), self._host

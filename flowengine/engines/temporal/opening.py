@@ -1,4 +1,4 @@
-"""The door to stores in Temporal: loads Temporal's package only when such a store is used."""
+"""Access to stores in Temporal. Loads Temporal's package only when such a store is used."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ async def work(
     stopping: asyncio.Event,
     on_ready: Callable[[], None],
 ) -> None:
-    """Take the work of a store until told to stop; see `flowengine.engines.temporal.worker.work`.
+    """Run a worker for a store until stopped. See `flowengine.engines.temporal.worker.work`.
 
     Raises:
-        UsageError: As for `open_remote`; or this host has policies, which would not be applied.
+        UsageError: As for `open_remote`, or this host has policies, which would not be applied.
     """
     named = read_address(address)
     _check_installed(address)

@@ -1,7 +1,7 @@
-"""How data travels to and from Temporal.
+"""Encoding of data sent to and received from Temporal.
 
-Data is packed as in every other store. Text stays as it is, so that Temporal's page can show
-summaries and memos.
+Data is packed as in every other store. Text is left unchanged, so that Temporal's web interface can
+show summaries and memos.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENCODING = "binary/msgpack"
 
 
 class _Packed(EncodingPayloadConverter):
-    """Maps and lists, as `flowengine.journal.encoding` packs them."""
+    """Encodes maps and lists as `flowengine.journal.encoding` packs them."""
 
     @property
     def encoding(self) -> str:
@@ -31,7 +31,8 @@ class _Packed(EncodingPayloadConverter):
     def to_payload(self, value: Any) -> Payload | None:
         if not isinstance(value, dict | list):
             return None
-        # What is not plain must fail here: JSON, which is next, would change it.
+        # Values that are not plain must fail here, because the JSON converter, which is next, would
+        # change them.
         return Payload(metadata={"encoding": _ENCODING.encode()}, data=pack(value))
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:

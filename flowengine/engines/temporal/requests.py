@@ -1,4 +1,4 @@
-"""What a store in Temporal asks a workflow, and how requests and answers become plain data."""
+"""Requests of a store in Temporal to a workflow, and their encoding as plain data."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ from flowengine.journal.records import (
 )
 
 WORKFLOW = "flowengine.execution"
-"""The type of the workflow that an execution is."""
+"""The workflow type of an execution."""
 ATTEMPT = "flowengine.attempt"
-"""The type of the activity that an attempt is."""
+"""The activity type of an attempt."""
 QUEUE = "flowengine"
 """The task queue of executions and attempts."""
 WAITS = "FlowengineWaits"
-"""The search attribute with the ids of the newest waits of an execution and their beginnings."""
+"""The search attribute with the ids of the newest waits of an execution and their prefixes."""
 STATUS = "FlowengineStatus"
-"""The search attribute with the status of an execution; absent until it first stops running."""
+"""The search attribute with the status of an execution. Absent until it first stops running."""
 SHORT_WAIT = 8
 """Digits of a wait's id by which it is found."""
 WAITS_KEPT = 60
-"""Waits of an execution that are found by their ids: a search attribute has 2,048 bytes."""
+"""Number of waits of an execution that are found by their ids. A search attribute is limited to
+2,048 bytes."""
 MOST_BYTES = 1_000_000
-"""Bytes of one value: Temporal refuses a payload of 2 MiB."""
+"""Maximum bytes of one value. Temporal refuses a payload of 2 MiB."""
 
 READS = ("execution", "events", "inbox", "wait", "waits")
-"""Methods of a store that change nothing; the answer is that of the workflow's own store."""
+"""Read-only methods of a store. The workflow's own store executes them."""
 WRITES = ("send", "decide")
 
 
 def plain(value: Any) -> Any:
-    """Return records as lists, in which there may be other records; maps stay as they are."""
+    """Return records as lists, including nested records. Maps are not changed."""
     return [plain(part) for part in value] if isinstance(value, tuple | list) else value
 
 
@@ -55,7 +56,7 @@ def error_as_data(error: errors.FlowEngineError) -> list[Any]:
 
 
 def raise_error(data: list[Any]) -> None:
-    """Raise the error that a workflow has answered.
+    """Raise the error that a workflow has returned.
 
     Raises:
         FlowEngineError: That error.
@@ -82,7 +83,7 @@ ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
     "decide": lambda given: [given[0], Vote(*given[1])],
     "waits": lambda given: [WaitFilter(*given[0]), *given[1:]],
 }
-"""Method → how its arguments come out of data; of the others they are data."""
+"""Method → function that decodes its arguments. Arguments of other methods are plain data."""
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "execution": _record,
     "events": lambda data: [Entry(*one) for one in data],
@@ -92,9 +93,9 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "send": lambda data: Sent(*data),
     "decide": lambda data: Standing(data[0], data[1], data[2], _wait(data[3])),
 }
-"""Method → how its answer comes out of data."""
+"""Method → function that decodes its result."""
 
 
 def new_execution(data: list[Any]) -> NewExecution:
-    """Return what lists show of a new execution."""
+    """Return the entry of a new execution in lists."""
     return NewExecution(*data)

@@ -1,6 +1,6 @@
-"""The store in Temporal: what is asked of an execution goes to its workflow.
+"""The store in Temporal, which forwards operations on an execution to its workflow.
 
-Queries and updates need a worker; starting an execution does not.
+Queries and updates need a worker. Starting an execution does not.
 """
 
 from __future__ import annotations
@@ -78,26 +78,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE = timedelta(seconds=30)
-"""How long to wait for an answer: a busy worker may take a while."""
+"""How long to wait for a response, as a busy worker may take a while."""
 _SEEN = timedelta(seconds=75)
-"""A worker that lives has asked for work within this time."""
+"""A live worker has polled for work within this time."""
 TRIES = 4
-"""Of a workflow task, after which it is an error: the second may follow the death of a worker."""
+"""Tries of a workflow task before it counts as an error. The second try may follow the death of a
+worker."""
 _RESTING = ("waiting", "stalled")
 _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _STATUS = SearchAttributeKey.for_keyword(STATUS)
 _ALL_EXECUTIONS, _ALL_WAITS = ExecutionFilter(), WaitFilter()
 _SOME = 20
-"""Ids that are looked at to find the one that is meant."""
+"""Number of ids to read when looking up a prefix."""
 
 
 class TemporalStore:
-    """Executions in a namespace of Temporal; see `flowengine.journal.store`.
+    """Executions in a namespace of Temporal. See `flowengine.journal.store`.
 
     Args:
-        address: Where it is. It is not connected to before something is asked.
+        address: The address of the namespace. The connection is opened on first use.
 
-    What it does not offer yet is a `UsageError`.
+    Operations that it does not support yet raise a `UsageError`.
     """
 
     def __init__(self, address: Address) -> None:
@@ -133,7 +134,7 @@ class TemporalStore:
     def remember_source(
         self, key: str, hash: str, sources: Sequence[tuple[str, str]], extra: bytes = b""
     ) -> None:
-        """Remember nothing: that a file need not be compiled again is worth no call."""
+        """Do nothing. Avoiding a compilation is not worth a remote call."""
 
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
         return None
@@ -166,7 +167,7 @@ class TemporalStore:
         return found
 
     def holder(self, execution: str, now: int) -> Owner | None:
-        """Return an owner while attempts are at work: workers take over from one another."""
+        """Return an owner while attempts are running. Workers take over from each other."""
         if self.execution(execution).status != "running":
             return None
         return Owner("temporal", 0, 0, self.location, "")
@@ -205,7 +206,7 @@ class TemporalStore:
         others = [other for other, _ in self._found_waits(id[:SHORT_WAIT]) if other != id]
         return shortest(id, others, SHORT_WAIT)
 
-    # -- what others bring about
+    # -- messages and decisions
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
         if files:
@@ -261,12 +262,12 @@ class TemporalStore:
         return found
 
     def arrived(self, after: int) -> list[Message]:
-        return []  # a workflow takes at once what it is sent
+        return []  # a workflow takes its messages at once
 
     def changes(self) -> int:
         raise unsupported("drivers in other processes than its workers")
 
-    # -- what executions share
+    # -- shared between executions
 
     def outbox(self) -> list[Outgoing]:
         return []
@@ -328,7 +329,7 @@ class TemporalStore:
     def retire(self, owner: str) -> None:
         raise _only_workers()
 
-    # -- care
+    # -- maintenance
 
     def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
         raise unsupported("'prune': the retention of its namespace removes executions")
@@ -343,13 +344,13 @@ class TemporalStore:
             thread.join()
             loop.close()
 
-    # -- inside
+    # -- internals
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop of this store, whichever thread calls.
+        """Run a coroutine on the loop of this store, from any thread.
 
         Raises:
-            StoreError: The server does not answer, or refuses.
+            StoreError: The server does not respond, or refuses.
         """
         with self._lock:
             if self._loop is None:
@@ -382,7 +383,7 @@ class TemporalStore:
         return self._client
 
     def _read(self, execution: str, method: str, *arguments: Any) -> Any:
-        """Ask a workflow for something that changes nothing."""
+        """Query a workflow without changing it."""
         if not arguments:
             arguments = (execution,)
         elif method == "events":
@@ -403,7 +404,7 @@ class TemporalStore:
         return _answer_of(method, answer)
 
     def _write(self, execution: str, method: str, *arguments: Any) -> Any:
-        """Ask a workflow to change something; None: it is over."""
+        """Send an update to a workflow. None: it has ended."""
         return self._call(self._update(execution, method, arguments))
 
     async def _update(self, execution: str, method: str, arguments: Sequence[Any]) -> Any:
@@ -433,7 +434,7 @@ class TemporalStore:
         if found.status != WorkflowExecutionStatus.RUNNING:
             return True
         tries = found.raw_description.pending_workflow_task.attempt
-        if tries >= TRIES:  # Temporal tries for ever, and tells nobody
+        if tries >= TRIES:  # Temporal retries forever without reporting it
             raise StoreError(
                 f"execution {execution} cannot continue: its workflow task fails again and again "
                 f"(attempt {tries})",
@@ -442,10 +443,10 @@ class TemporalStore:
         return found.typed_search_attributes.get(_STATUS) in _RESTING
 
     def check_worker(self, execution: str) -> None:
-        """Check that there is a worker for an execution that should go on.
+        """Check that a worker is available for an execution that should continue.
 
         Raises:
-            StoreError: None has asked for work for a while.
+            StoreError: No worker has polled for work for a while.
         """
         if not self._call(self._has_worker()):
             raise StoreError(
@@ -477,7 +478,7 @@ class TemporalStore:
         return found.workflow_type == WORKFLOW
 
     def _ids(self, beginning: str) -> list[str]:
-        """Return the ids of some executions that begin so; the newest may not be listed yet."""
+        """Return ids of executions with a prefix. The newest are possibly not listed yet."""
         if not beginning or set(beginning) - _ID_CHARACTERS:
             return []
         return sorted(self._call(self._listed(f"WorkflowId STARTS_WITH '{beginning}'")))
@@ -494,10 +495,10 @@ class TemporalStore:
         return found
 
     def _found_waits(self, beginning: str) -> list[tuple[str, str]]:
-        """Return the waits that begin so, each with its execution.
+        """Return the waits whose ids have a prefix, each with its execution.
 
         Raises:
-            UsageError: It is too short to find any.
+            UsageError: The prefix is too short.
         """
         if len(beginning) < SHORT_WAIT:
             raise UsageError(
@@ -527,7 +528,7 @@ class TemporalStore:
 
 
 async def connect(address: Address) -> Client:
-    """Return a client.
+    """Return a connected client.
 
     Raises:
         StoreError: The server cannot be reached.

@@ -1,4 +1,4 @@
-"""What executions in Temporal cannot do yet: it is refused before anything runs."""
+"""Features not supported in Temporal yet, which are refused before anything runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 HINT = "use a store in a folder for it"
 _KINDS = frozenset({"std", "python", "http"})
-"""Step kinds that need nothing of the engine that drives them. Processes of others could outlive a
-worker that was killed, and meet the next attempt."""
+"""Step kinds that need no support of the driving engine. Processes of other kinds could outlive a
+killed worker and run beside the next attempt."""
 _OF_FLOWS = {
     "budget": "budgets",
     "concurrency": "'concurrency'",
@@ -38,11 +38,11 @@ _WAITS = frozenset({"id", "after", "until", "when", "watches"})
 
 
 def unsupported(what: str, user: str | None = None) -> UsageError:
-    """Return the error that something is not supported yet.
+    """Return the error that a feature is not supported yet.
 
     Args:
-        what: What is not.
-        user: What of the flow needs it.
+        what: The feature.
+        user: The part of the flow that needs it.
     """
     by = "" if user is None else f"; {user} needs that"
     return UsageError(f"a store in Temporal does not support {what} yet{by}", hint=HINT)
@@ -52,7 +52,7 @@ def check_supported(flow: CompiledFlow) -> None:
     """Check that executions of a flow can run in Temporal.
 
     Raises:
-        UsageError: It needs something that is not supported yet.
+        UsageError: The flow needs an unsupported feature.
     """
     for part in (flow, *flow.get("flows", ())):
         for needed in _needed(part, _OF_FLOWS):
@@ -84,7 +84,7 @@ def check_started(event: Mapping[str, Any]) -> None:
 
 
 def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a step needs and does not get."""
+    """Yield the unsupported features that a step needs."""
     yield from _needed(step, _OF_STEPS)
     if step["action"] == "task" and step["kind"] not in _KINDS:
         yield f"steps of kind '{step['kind']}'"

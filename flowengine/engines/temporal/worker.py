@@ -36,15 +36,15 @@ _PASSED = (
     "jsonschema_rs",
     "tzdata",
 )
-"""Modules that workflows share with the process. CEL cannot be imported twice in one."""
+"""Modules that workflows share with the process. CEL cannot be imported twice in one process."""
 _SEARCHED = {
     WAITS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
     STATUS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
 }
 _STICKY = timedelta(seconds=2)
-"""How soon another worker takes over a workflow of one that does not answer."""
+"""How soon another worker takes over a workflow from a worker that does not respond."""
 _BEAT = timedelta(seconds=1)
-"""How often signs of life are sent at most; their answers tell attempts that they are stopped."""
+"""Minimum interval of heartbeats. Their responses carry cancellations of attempts."""
 
 
 async def work(
@@ -56,16 +56,16 @@ async def work(
     stopping: asyncio.Event,
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Work until told to stop.
+    """Run a worker until stopped.
 
     Args:
         address: The store.
-        drain: Seconds that attempts at work get to end, when it stops; those that do not are cut
-            off.
-        heartbeat: Seconds after which an attempt whose worker is silent is cut off.
+        drain: Seconds that running attempts have to end when it stops. Attempts that take longer
+            are interrupted.
+        heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
         strict: Whether a step fails that leaves something running.
-        stopping: Tells it to stop.
-        on_ready: Called when it takes work.
+        stopping: Stops the worker when set.
+        on_ready: Called when it starts to accept work.
 
     Raises:
         StoreError: The server cannot be reached, or refuses.
@@ -93,13 +93,13 @@ async def work(
 
 
 def runner_of_workflows() -> SandboxedWorkflowRunner:
-    """Return what runs workflows in a sandbox: it keeps them from clocks, files and randomness."""
+    """Return a sandboxed runner of workflows, without access to clocks, files and randomness."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED)
     return SandboxedWorkflowRunner(restrictions=restrictions)
 
 
 async def _register(client: Client, address: Address) -> None:
-    """Have executions and waits found by what workflows show of them."""
+    """Register the search attributes by which executions and waits are found."""
     operator = client.operator_service
     try:
         there = await operator.list_search_attributes(

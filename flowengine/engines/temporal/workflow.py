@@ -1,7 +1,7 @@
 """One execution as a workflow: the kernel decides, activities run attempts, timers wake it.
 
-Nothing here reads a clock, a file or randomness, or runs code of a user. After a crash, Temporal
-replays the history through this module, so the same history must lead to the same commands.
+This module reads no clock, file or randomness, and runs no user code. After a crash, Temporal
+replays the history through it, so the same history must lead to the same commands.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from flowengine.kernel.notation.ids import wait_id
 from flowengine.sdk import ExecutionContext
 
 HEARTBEAT = 10.0
-"""Seconds: an attempt whose worker is silent for so long is cut off."""
+"""Seconds without a heartbeat after which an attempt is interrupted."""
 _ONCE = RetryPolicy(maximum_attempts=1)
 _LONGEST = timedelta(days=365)
 MOST_AT_WORK = 100
-"""Attempts at once, which is what a worker runs at once. Temporal fails a workflow task with the
-2,000th pending activity, and one that takes too long."""
+"""Maximum number of concurrent attempts, equal to the capacity of a worker. Temporal fails a
+workflow task with the 2,000th pending activity, and one that takes too long."""
 MOST_BYTES_AT_ONCE = MOST_BYTES
-"""Bytes of inputs in one workflow task: Temporal ends a workflow that sends 4 MiB."""
+"""Maximum bytes of inputs in one workflow task. Temporal ends a workflow that sends 4 MiB."""
 LONGEST_HISTORY = 40_000
-"""Events of a history; Temporal ends a workflow at 51,200."""
+"""Maximum number of events in a history. Temporal ends a workflow at 51,200."""
 _PAGE_BYTES = 500_000
-"""Bytes of events in one answer, which must fit into a payload."""
+"""Maximum bytes of events in one response, which must fit into a payload."""
 _WAITS = SearchAttributeKey.for_keyword_list(WAITS)
 _STATUS = SearchAttributeKey.for_keyword(STATUS)
 
@@ -65,15 +65,16 @@ class _WorkflowFlow(LinkedFlow):
     """A flow whose steps run elsewhere."""
 
     def look_ahead(self, *_: Any, **__: Any) -> None:
-        """Load nothing: that would start a thread."""
+        """Do nothing, because preloading would start a thread."""
 
 
 _SETTINGS = {"heartbeat": HEARTBEAT}
-"""Of the worker in this process; they do not change which commands follow from a history."""
+"""Settings of the worker in this process. They do not affect which commands follow from a
+history."""
 
 
 def set_heartbeat(seconds: float) -> None:
-    """Set how long the worker of an attempt may be silent before the attempt is cut off."""
+    """Set the time without a heartbeat after which an attempt is interrupted."""
     _SETTINGS["heartbeat"] = seconds
 
 
@@ -88,7 +89,7 @@ class _Flows(LinkedFlows):
 
 
 class WorkflowDriver(Carrier):
-    """Drives one execution; its store has nothing else, and is made again at each replay.
+    """Drives one execution. Its store contains nothing else, and is rebuilt at each replay.
 
     Args:
         start: `flow`, `hash`, and the parts of the `Beginning`.
@@ -125,16 +126,16 @@ class WorkflowDriver(Carrier):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more happens."""
+        """Whether the execution is over."""
         return self.broken is not None or self.execution.ended
 
     @property
     def at_work(self) -> bool:
-        """Whether attempts are still being ended; of a broken execution nobody waits for them."""
+        """Whether attempts are still being ended. False for a broken execution."""
         return bool(self.execution.work) and self.broken is None
 
     def take_inbox(self) -> None:
-        """Take what was sent to the execution, and do what follows."""
+        """Take the messages to the execution, and carry out the resulting commands."""
         if self.over:
             return
         for message in self.store.inbox(self.execution.id):
@@ -142,7 +143,7 @@ class WorkflowDriver(Carrier):
         self._move()
 
     def _move(self) -> None:
-        """Apply what has happened, and carry out what follows. Never waits."""
+        """Apply queued events, and carry out the resulting commands. Never waits."""
         execution = self.execution
         try:
             while execution.queue:
@@ -160,7 +161,7 @@ class WorkflowDriver(Carrier):
             self.broken = f"{type(error).__name__}: {error}"
 
     def _show(self, append: Append) -> None:
-        """Have callers see the status without a worker, and find waits by their ids."""
+        """Publish the status without a worker, and the ids of waits for lookups."""
         changed: list[SearchAttributeUpdate[Any]] = []
         ids = [wait_id(self.execution.id, record["id"]) for record in append.opened]
         if new := [id for id in ids if id not in self._shown_waits]:
@@ -177,12 +178,12 @@ class WorkflowDriver(Carrier):
     # Commands
 
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
-        """Begin an attempt, or have it wait for room."""
+        """Begin an attempt, or queue it until capacity is available."""
         self._held.append(run)
         return True
 
     def _begin_held(self) -> None:
-        """Begin attempts as far as there is room for them."""
+        """Begin queued attempts as far as capacity is available."""
         while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pausing:
             if workflow.info().get_current_history_length() > LONGEST_HISTORY:
                 raise RuntimeError(
@@ -203,20 +204,20 @@ class WorkflowDriver(Carrier):
                 self._pause = asyncio.create_task(self._make_room())
 
     def _refuse(self, run: Run, size: int) -> None:
-        """Let an attempt fail whose input is too large."""
+        """Fail an attempt whose input is too large."""
         message = f"the input has {size} bytes; Temporal takes {MOST_BYTES} at most"
         event: Any = {"type": "failed", "at": _now(), "unit": run.unit, "attempt": run.attempt}
         event["error"] = {"type": "LimitExceeded", "message": message}
         self.execution.queue.append(event)
 
     async def _make_room(self) -> None:
-        """Send what has been begun, in a workflow task of its own."""
+        """Send the attempts begun so far, in a separate workflow task."""
         await workflow.sleep(0.001)
         self._bytes, self._pausing = 0, False
         self._move()
 
     def stop(self, execution: Execution, stop: Stop) -> None:
-        """Stop an attempt; one that waits for room does not begin."""
+        """Stop an attempt, or remove it from the queue."""
         held = len(self._held)
         self._held = deque(run for run in self._held if run.unit != stop.unit)
         task = execution.work.get(stop.unit)
@@ -225,7 +226,7 @@ class WorkflowDriver(Carrier):
             task.cancel()
 
     def alarm(self, execution: Execution) -> None:
-        """Have Temporal wake the workflow for the next timer."""
+        """Schedule the next timer of an execution in Temporal."""
         due = None if execution.ended else execution.timers.next()
         if due == self._alarm_due:
             return
@@ -243,13 +244,13 @@ class WorkflowDriver(Carrier):
         self._move()
 
     def report(self, execution: Execution, told: Told) -> None:
-        """Tell nobody: subscribers are with engines, which read what is recorded."""
+        """Do nothing. Subscribers belong to engines, which read the recorded events."""
 
     def tell(self, execution: Execution, command: Notice) -> None:
-        """Pass over what only subscribers of an engine hear of.
+        """Ignore notifications that only concern subscribers of an engine.
 
         Raises:
-            NotImplementedError: It is something that `check_supported` should have refused.
+            NotImplementedError: `check_supported` should have refused the command.
         """
         if not isinstance(command, Notify | ReleaseRegion):
             raise NotImplementedError(f"the command {type(command).__name__} in Temporal")
@@ -257,10 +258,10 @@ class WorkflowDriver(Carrier):
     # Attempts
 
     async def _attempt(self, run: Run, given: list[Any], before: asyncio.Task[None] | None) -> None:
-        """Run an attempt as an activity; what comes of it is an event."""
+        """Run an attempt as an activity, whose result is an event."""
         event: Any = None
         try:
-            if before is not None:  # the attempt before this one is still being ended
+            if before is not None:  # the previous attempt is still being ended
                 await asyncio.wait([before])
             event = await workflow.execute_activity(
                 ATTEMPT,
@@ -288,11 +289,11 @@ class WorkflowDriver(Carrier):
         self._move()
 
     def _failed(self, run: Run, error: ActivityError) -> dict[str, Any] | None:
-        """Return the event of an attempt that gave none: its worker is gone, or was told to end."""
+        """Return the event of an attempt without a result: its worker is gone or was stopped."""
         cause = error.cause
         if isinstance(cause, CancelledError) and (run.unit, run.attempt) in self._stopped:
             return None
-        if isinstance(cause, TimeoutError | CancelledError):  # it is unknown whether it took effect
+        if isinstance(cause, TimeoutError | CancelledError):  # the outcome is unknown
             return {"type": "cut"}
         self.broken = f"attempt {run.attempt} of {run.address}: {cause or error}"
         return None
@@ -316,10 +317,10 @@ class FlowExecution:
         """Drive the execution to its end.
 
         Returns:
-            How it has ended, and its outputs if they are small.
+            Its final status, and its outputs if they are small.
 
         Raises:
-            ApplicationError: It has failed, or cannot go on.
+            ApplicationError: It has failed, or cannot continue.
         """
         driver = self._driver
         driver.take_inbox()
@@ -338,7 +339,7 @@ class FlowExecution:
 
     @workflow.update
     async def write(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer a method of a store that changes something, and do what follows from it."""
+        """Execute a write method of a store, and carry out the resulting commands."""
         await workflow.wait_condition(lambda: self._begun)
         answer = self._answered(request)
         self._driver.take_inbox()
@@ -351,7 +352,7 @@ class FlowExecution:
 
     @workflow.query
     def read(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer a method of a store that changes nothing."""
+        """Execute a read-only method of a store."""
         if request["method"] == "flow":
             return {"answer": self._driver.execution.linked.compiled}
         if request["method"] not in READS:
@@ -372,7 +373,7 @@ class FlowExecution:
 
 
 def _page(events: list[Any]) -> list[Any]:
-    """Return as many events as fit into an answer, at least one."""
+    """Return as many events as fit into a response, at least one."""
     size = 0
     page: list[Any] = []
     for event in events:

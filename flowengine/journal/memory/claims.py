@@ -1,4 +1,4 @@
-"""Locks that executions share: the claims on each, in the order in which they were made."""
+"""Locks that executions share: the claims on each, in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Claims:
     """Grants locks, first come, first served.
 
     Args:
-        messages: Tell executions that they have a lock, or have to give way.
+        messages: Notifies executions that a lock was granted, or that they must be cancelled.
     """
 
     def __init__(self, messages: Messages) -> None:
@@ -35,7 +35,7 @@ class Claims:
         return [kept.claimed for kept in self._queues.get(lock, ())]
 
     def rejected_by(self, execution: str, claims: Sequence[Claim]) -> tuple[str, str] | None:
-        """Return the first lock that refuses a claim, and the execution that has it."""
+        """Return the first lock that refuses a claim, and the execution that holds it."""
         for claim in claims:
             others = self._others(claim.lock, execution)
             own = [kept for kept in self._queues.get(claim.lock, ()) if kept not in others]
@@ -49,7 +49,7 @@ class Claims:
         return [kept for kept in self._queues.get(lock, ()) if kept.claimed.execution != execution]
 
     def write(self, execution: str, claim: Claim, at: int) -> None:
-        """Make a claim, or give one back."""
+        """Make or release a claim."""
         queue = self._queues.setdefault(claim.lock, [])
         own = [kept for kept in queue if kept.claimed[:2] == (execution, claim.unit)]
         if claim.then == "give":
@@ -65,7 +65,7 @@ class Claims:
         self._grant(claim.lock, at)
 
     def end(self, execution: str, at: int) -> None:
-        """Give back all that an execution has claimed."""
+        """Release all claims of an execution."""
         for lock, queue in list(self._queues.items()):
             left = [kept for kept in queue if kept.claimed.execution != execution]
             if len(left) < len(queue):

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Grants:
-    """Keeps them by id."""
+    """Keeps grants by id."""
 
     def __init__(self) -> None:
         self._kept: dict[str, FlowGrant] = {}
 
     def give(self, wait: str, flow: str, vote: Vote) -> None:
-        """Keep the grant that comes with a vote, if one does."""
+        """Keep the grant of a vote, if it contains one."""
         given = vote.gives
         if given is not None and vote.approves:
             self._kept[wait] = FlowGrant(
@@ -27,7 +27,7 @@ class Grants:
             )  # fmt: skip
 
     def use(self, id: str, at: int) -> bool:
-        """Count a use of a grant; return whether it could be used."""
+        """Count a use of a grant, and return whether it was usable."""
         grant = self._kept.get(id)
         if grant is None or grant.revoked_by is not None:
             return False
@@ -47,7 +47,7 @@ class Grants:
         return sorted(found, key=lambda grant: (grant.at, grant.id))
 
     def revoke(self, id: str, by: str) -> FlowGrant:
-        """End a grant."""
+        """Revoke a grant."""
         grant = self._kept.get(id)
         if grant is None:
             raise no_grant(id)

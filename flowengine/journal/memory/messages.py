@@ -1,4 +1,4 @@
-"""Messages: what executions send and get, and how a second delivery of one is recognized."""
+"""Messages of executions, and detection of repeated deliveries."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from flowengine.journal.records import Message, Outgoing, Sent
 
 Address = tuple[str, ...]
-"""What a message is addressed to: an execution, a key, a wait, or a claim on a lock."""
+"""The address of a message: an execution, a key, a wait, or a claim on a lock."""
 
 
 class Delivered(NamedTuple):
-    """A message as it was stored."""
+    """A message as stored."""
 
     address: Address
     message_id: str
@@ -29,12 +29,12 @@ class Messages:
         self._outbox: dict[int, Outgoing] = {}
         self._outgoing = 0
         self.changes = 0
-        """Grows with each delivery."""
+        """Incremented with each delivery."""
 
     # -- inbox
 
     def sent_before(self, address: Address, message_id: str) -> Sent | None:
-        """Return what came of an earlier delivery of a message, if there was one."""
+        """Return the result of an earlier delivery of a message, if any."""
         for one in self._delivered:
             if (one.address, one.message_id) == (address, message_id):
                 number, execution, _, event = one.message
@@ -53,7 +53,7 @@ class Messages:
         return Sent(number, execution, first=True, event=event)
 
     def take(self, execution: str, numbers: Sequence[int]) -> None:
-        """Remove messages from the inbox of an execution, which has them in its journal."""
+        """Remove journaled messages from the inbox of an execution."""
         for number in numbers:
             if number in self._untaken and self._untaken[number].execution == execution:
                 del self._untaken[number]
@@ -63,7 +63,7 @@ class Messages:
         return [m for m in self._untaken.values() if m.execution == execution]
 
     def arrived(self, after: int) -> list[Message]:
-        """Return the messages later than a number that nobody has taken."""
+        """Return the untaken messages with a number above `after`."""
         return [m for m in self._untaken.values() if m.number > after]
 
     def forget(self, is_unwanted: Callable[[Delivered], bool]) -> None:
@@ -81,11 +81,11 @@ class Messages:
             self._outbox[self._outgoing] = one._replace(number=self._outgoing, sender=sender)
 
     def outbox(self) -> list[Outgoing]:
-        """Return the messages that are still to be delivered."""
+        """Return the messages still to be delivered."""
         return [sent for sent in self._outbox.values() if sent.why is None]
 
     def settle(self, number: int, refused: str | None) -> None:
-        """Note that a message of the outbox was delivered, or why it cannot be."""
+        """Record that a message of the outbox was delivered, or why it cannot be."""
         if refused is None:
             self._outbox.pop(number, None)
         elif number in self._outbox:
@@ -100,7 +100,7 @@ class Messages:
         ]
 
     def prune(self, executions: set[str]) -> None:
-        """Remove what executions got, and what they could not deliver."""
+        """Remove the received and the undeliverable messages of executions."""
         self.forget(lambda one: one.message.execution in executions)
         self._outbox = {
             number: sent

@@ -1,4 +1,4 @@
-"""What the store in memory keeps of an execution and of a wait."""
+"""Records of executions and waits in the memory store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from flowengine.journal.records import ENDED, Entry, ExecutionRecord, Head, List
 
 
 class Journal:
-    """An execution with all that belongs to it."""
+    """An execution with all its data."""
 
     __slots__ = ("artifacts", "entries", "epoch", "forms", "keys", "lists", "number", "owner",
                  "record", "snapshot")  # fmt: skip
@@ -21,18 +21,18 @@ class Journal:
         self.owner = owner
         self.epoch = 0 if owner is None else 1
         self.keys: set[tuple[str, str, int | None]] = set()
-        """(signal, key, number of the wait that listens or None for the whole execution)."""
+        """(signal, key, number of the listening wait or None for the whole execution)."""
         self.artifacts: set[str] = set()
         self.forms: set[str] = set()
 
     def add_to_list(self, part: ListPart) -> None:
-        """Add a part to a list, or put it in the place of the list."""
+        """Add a part to a list, or replace the end of the list by it."""
         kept = [one for one in self.lists.pop(part.name, ()) if one.first < part.first]
         if kept or part.items:
             self.lists[part.name] = [*kept, part] if part.items else kept
 
     def set_head(self, head: Head) -> None:
-        """Write what lists show of it."""
+        """Update the entry for lists."""
         ended = head.status in ENDED
         self.record = self.record._replace(
             status=head.status,
@@ -54,17 +54,17 @@ class KeptWait:
     def __init__(self, place: int, wait: Wait) -> None:
         self.place = place
         self.wait = wait
-        """Its record is left empty, so that no caller can reach into the store."""
+        """Its record is left empty, so that callers cannot modify stored data."""
         self.packed = b""
         self.votes: list[Vote] = []
 
     @property
     def order(self) -> tuple[int, int]:
-        """Place in lists: by age, then by arrival."""
+        """Position in lists: by age, then by arrival."""
         since: int = unpack(self.packed)["since"]
         return since, self.place
 
     def show(self, *, votes: bool) -> Wait:
-        """Return the wait as the port gives it."""
+        """Return the wait as the port returns it."""
         answers = [vote.event for vote in self.votes] if votes else []
         return self.wait._replace(record=unpack(self.packed), votes=answers)

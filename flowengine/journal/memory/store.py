@@ -1,7 +1,7 @@
-"""A store that lives only as long as the process: for tests, and for work that need not be kept.
+"""A store that lives only as long as the process, for tests and temporary work.
 
-It keeps the rules of the port by the simplest means, so it is also the model that other stores are
-compared with. Lists are walked from end to end.
+It implements the rules of the port in the simplest way, and serves as the reference for other
+stores. Lists are scanned completely.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ _NO_WAITS_LEFT_OUT = WaitFilter()
 
 
 class MemoryStore(JournalStore):
-    """A store in memory; see `flowengine.journal.store` for what each method does.
+    """A store in memory. See `flowengine.journal.store` for the methods.
 
     Args:
-        is_dead: Returns whether a holder of leases is certainly dead.
+        is_dead: Returns whether a lease holder is certainly dead.
     """
 
     def __init__(self, *, is_dead: IsDead = lambda owner: False) -> None:
@@ -144,7 +144,7 @@ class MemoryStore(JournalStore):
         with self._lock:
             if len(appends) == 1 and appends[0].is_one_event and self._append_event(appends[0]):
                 return [None]
-            # First all that can fail, for all of them; what is written then cannot be half done.
+            # First everything that can fail, for all appends, so that no write is partial.
             records = [[pack(dict(record)) for record in append.opened] for append in appends]
             outcomes = [self._refusal(append) for append in appends]
             for append, packed, refusal in zip(appends, records, outcomes, strict=True):
@@ -154,7 +154,7 @@ class MemoryStore(JournalStore):
         return outcomes
 
     def _append_event(self, append: Append) -> bool:
-        """Write one event the short way, if all is as it should be."""
+        """Write a single event on the fast path, if possible."""
         journal = self._journals.get(append.execution)
         if journal is None or journal.epoch != append.epoch or append.seq != len(journal.entries):
             return False
@@ -164,7 +164,7 @@ class MemoryStore(JournalStore):
         return True
 
     def _refusal(self, append: Append) -> Conflict | None:
-        """Return why an append is left out."""
+        """Return why an append is refused, if it is."""
         journal = self._journals.get(append.execution)
         occupied = self._rejected(append)
         if occupied is not None:
@@ -242,7 +242,7 @@ class MemoryStore(JournalStore):
             journal.epoch += 1
 
     def _write_to_others(self, append: Append) -> None:
-        """Write what an append sends, and the locks that it claims and releases."""
+        """Write the messages of an append, and its claims and releases of locks."""
         self._messages.put_out(append.execution, append.sent)
         at = append.at
         for claim in append.claims:
@@ -282,7 +282,7 @@ class MemoryStore(JournalStore):
         execution, number = journal.record.id, record["id"]
         id = wait_id(execution, number)
         if id in self._waits and self._waits[id].wait.how is not None:
-            # Its execution went back; what was asked and decided there no longer counts.
+            # Its execution was retried, so earlier questions and decisions no longer count.
             self._messages.forget(lambda one: one.address == ("wait", id))
             del self._waits[id]
         if id not in self._waits:
@@ -364,7 +364,7 @@ class MemoryStore(JournalStore):
             )
             self._owners.pop(owner, None)
 
-    # -- locks that executions share
+    # -- locks shared between executions
 
     def claims(self, lock: str) -> list[Claimed]:
         with self._lock:
@@ -580,7 +580,7 @@ class MemoryStore(JournalStore):
                 raise not_referred(sha256, execution)
         return found
 
-    # -- care
+    # -- maintenance
 
     def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
         check_statuses(statuses)
@@ -622,7 +622,7 @@ class MemoryStore(JournalStore):
 def _page(
     placed: Iterable[tuple[Place, T]], after: str | None, limit: int
 ) -> tuple[list[T], str | None]:
-    """Return a page of what has a place in a list, and where it ended if more follows."""
+    """Return a page of items with their positions, and where it ended if more follow."""
     last = None if after is None else read_page_end(after)
     rest = sorted(
         (item for item in placed if last is None or item[0] > last), key=lambda item: item[0]

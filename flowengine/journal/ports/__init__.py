@@ -1,1 +1,1 @@
-"""The ports of a store, each with one promise."""
+"""The ports of a store, one for each guarantee."""

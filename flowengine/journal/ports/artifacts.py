@@ -1,4 +1,4 @@
-"""Files that are kept by their content."""
+"""Content-addressed files."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class ArtifactPort(Protocol):
     def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
         """Keep a file for as long as an execution is kept.
 
-        It is on disk when this returns, so an event may refer to it from then on.
+        It is on disk when this returns, so events may refer to it from then on.
 
         Args:
             execution: Full id of the execution that refers to it.
             content: The bytes, or the path of a file to copy.
-            name: What people call it; any folders and control characters in it are dropped.
+            name: Its display name. Directories and control characters in it are dropped.
 
         Returns:
             Its cleaned name, size and digest.
 
         Raises:
-            NotFound: There is no such execution.
+            NotFound: The execution does not exist.
         """
 
     def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
@@ -37,17 +37,18 @@ class ArtifactPort(Protocol):
 
         Args:
             sha256: Its digest.
-            execution: Full id of the one that wants to read it, and has to refer to it; None: the
-                engine itself does.
+            execution: Full id of the reading execution, which must refer to it. None: the engine
+                itself.
 
         Raises:
-            NotFound: There is no such artifact, or the execution does not refer to it.
+            NotFound: The artifact does not exist, or the execution does not refer to it.
         """
 
     def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
         """Return the path of an artifact on this machine, for programs that need a file.
 
-        A store that keeps its artifacts elsewhere copies it first. It must not be changed there.
+        A store that keeps its artifacts elsewhere copies it first. The file must not be changed
+        there.
 
         Args:
             sha256: Its digest.

@@ -1,6 +1,6 @@
-"""Which executions and waits there are, and how each stands.
+"""The directory of executions and waits, with their status.
 
-A page costs the same, no matter how long its list is.
+The cost of a page does not depend on the length of its list.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class DirectoryPort(Protocol):
     """Lists executions and waits, and finds them by their ids."""
 
     def execution(self, id: str) -> ExecutionRecord:
-        """Return what lists show of one execution, by its full id.
+        """Return an execution's entry in lists, by its full id.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The execution does not exist.
         """
 
     def holder(self, execution: str, now: int) -> Owner | None:
@@ -42,19 +42,19 @@ class DirectoryPort(Protocol):
             now: As for `acquire`.
 
         Raises:
-            NotFound: There is no such execution.
+            NotFound: The execution does not exist.
         """
 
     def executions(
         self, filter: ExecutionFilter = ..., after: str | None = None, limit: int = 50
     ) -> ExecutionPage:
-        """Return a page of executions, newest first; `outputs` and `error` are left out (None)."""
+        """Return a page of executions, newest first, without `outputs` and `error` (None)."""
 
     def wait(self, id: str) -> Wait:
         """Return one wait with its votes, by its full id.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The wait does not exist.
         """
 
     def waits(
@@ -66,34 +66,34 @@ class DirectoryPort(Protocol):
         """Return the id of the only execution whose id has this prefix.
 
         Raises:
-            NotFound: None does.
-            UsageError: Several do.
+            NotFound: No id has this prefix.
+            UsageError: Several ids have this prefix.
         """
 
     def find_wait(self, beginning: str) -> str:
         """Return the id of the only wait, open or closed, whose id has this prefix.
 
         Raises:
-            NotFound: None does.
-            UsageError: Several do.
+            NotFound: No id has this prefix.
+            UsageError: Several ids have this prefix.
         """
 
     def short_execution(self, id: str) -> str:
-        """Return the shortest beginning (8 characters or more) that is only this execution's."""
+        """Return the shortest unique prefix (8 characters or more) of an execution's id."""
 
     def short_wait(self, id: str) -> str:
-        """Return the shortest beginning (4 digits or more) that is only this wait's."""
+        """Return the shortest unique prefix (4 digits or more) of a wait's id."""
 
     def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
-        """Remove executions that have ended, with all that only they refer to.
+        """Remove executions that have ended, with all data that only they refer to.
 
         Args:
-            before: Only those that ended at this time or earlier.
-            statuses: Only those with one of these statuses.
+            before: Only executions that ended at this time or earlier.
+            statuses: Only executions with one of these statuses.
 
         Returns:
             How much was removed.
 
         Raises:
-            UsageError: A status in which an execution is still open.
+            UsageError: A status is that of an open execution.
         """

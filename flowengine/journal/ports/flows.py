@@ -1,4 +1,4 @@
-"""Compiled flows, what files compiled to, and the signals that start executions."""
+"""Compiled flows, the compilation results of files, and the signals that start executions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class FlowPort(Protocol):
-    """Keeps compiled flows, which it knows by their hash."""
+    """Keeps compiled flows by their hash."""
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
-        """Keep a compiled flow under its hash (`form_hash`); nothing happens if it is there."""
+        """Keep a compiled flow under its hash (`form_hash`). Idempotent."""
 
     def get_flow(self, hash: str) -> bytes:
         """Return a compiled flow.
@@ -26,26 +26,26 @@ class FlowPort(Protocol):
     def remember_source(
         self, key: str, hash: str, sources: Sequence[tuple[str, str]], extra: bytes = b""
     ) -> None:
-        """Remember what a flow file compiled to, so that it need not be compiled again.
+        """Remember the compiled flow of a file, so that it need not be compiled again.
 
         Args:
             key: Identifies the file and everything else that the result depends on.
             hash: Hash of the compiled flow.
             sources: (path, digest) of each file that was read.
-            extra: Anything else that the caller wants returned, such as warnings.
+            extra: Further data to return, such as warnings.
         """
 
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
         """Return (hash, sources, extra) as remembered, or None."""
 
     def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
-        """Register the signals that start executions of a flow, replacing those registered before.
+        """Register the signals that start executions of a flow, replacing earlier ones.
 
         Args:
             flow: Its id.
             hash: Hash of the compiled flow, which is kept from then on.
-            signals: Names of signals; empty: it no longer starts on any.
+            signals: Names of signals. Empty: no signal starts it any more.
         """
 
     def starts(self, signal: str) -> list[Start]:
-        """Return the flows that messages of a signal start, by the flow's id."""
+        """Return the flows that messages of a signal start, ordered by the flow's id."""

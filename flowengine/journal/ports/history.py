@@ -1,4 +1,4 @@
-"""What executions have done, for everybody who reads."""
+"""Read access to journals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class HistoryPort(Protocol):
         """Return the newest snapshot of an execution and the events after it.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The execution does not exist.
         """
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
@@ -23,12 +23,12 @@ class HistoryPort(Protocol):
 
         Args:
             id: Full id of the execution.
-            since: Number of the first event wanted.
-            limit: At most so many; None: all.
+            since: Number of the first event to return.
+            limit: Maximum number of events. None: unlimited.
 
         Returns:
-            The events in order; empty if there are none (yet).
+            The events in order. Empty if there are none (yet).
 
         Raises:
-            NotFound: There is no such execution.
+            NotFound: The execution does not exist.
         """

@@ -1,4 +1,4 @@
-"""What others bring about in an execution: its start, messages to it, decisions on its waits."""
+"""Input to executions from outside: their start, messages, and decisions on their waits."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 class InboxPort(Protocol):
-    """Accepts what is sent to executions, whoever drives them."""
+    """Accepts input to executions, regardless of the process that drives them."""
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
-        """Create an execution that has its first event in the inbox, unless there is one of its id.
+        """Create an execution with its first event in the inbox, unless its id exists.
 
-        Calling it again completes what a process that died has left half done.
+        Repeating the call completes an unfinished creation by a process that died.
 
         Args:
-            beginning: The execution, which nobody holds.
-            files: What it keeps from the start: bytes and the name of each.
+            beginning: The execution, without a lease holder.
+            files: Files that it keeps from the start: bytes and the name of each.
 
         Raises:
-            Conflict: It cannot start: as for `commit`.
+            Conflict: It cannot start, as for `commit`.
         """
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
@@ -32,15 +32,16 @@ class InboxPort(Protocol):
         Args:
             execution: Full id.
             event: The packed event to journal.
-            at: When.
-            message_id: A second message of the same id to this execution is not stored.
+            at: When it was sent.
+            message_id: Makes it idempotent: a second message with the same id to this execution is
+                not stored.
 
         Returns:
             Its number, and whether it was the first with this id.
 
         Raises:
-            NotFound: There is no such execution.
-            Conflict: It has ended; `standing` is its record.
+            NotFound: The execution does not exist.
+            Conflict: It has ended. `standing` is its record.
         """
 
     def inbox(self, execution: str) -> list[Message]:
@@ -52,26 +53,27 @@ class InboxPort(Protocol):
     def changes(self) -> int:
         """Return a number that differs from the last one if another process has committed.
 
-        Costs microseconds. Own commits may or may not change it. Compare only values that were got
-        in the same thread.
+        Costs microseconds. Commits of this process may or may not change it. Compare only values
+        that were read in the same thread.
         """
 
     def decide(self, wait: str, vote: Vote) -> Standing:
         """Record an answer if none conflicts with it, and notify the execution, in one transaction.
 
-        The first settling vote wins. A vote settles if it does not approve, or if with it the
-        record's `need` (default 1) approvals are there, those that the record lists as `votes`
-        included. Each person has one vote. An accepted vote is in the inbox of the execution. With
-        it the grant that it comes from is used once, and the one that it gives is kept.
+        The first settling vote wins. A vote settles if it does not approve, or if it completes the
+        number of approvals in the record's `need` (default 1). Votes listed in the record as
+        `votes` count too. Each user has one vote. An accepted vote is in the inbox of the
+        execution. The grant that it comes from is used once, and the grant that it contains is
+        kept.
 
         Args:
             wait: Full id of the wait.
-            vote: The answer; permission and data have been checked before.
+            vote: The answer. Permission and data were checked before.
 
         Returns:
             The result. The caller compares a vote that was not accepted with the decision that
             counts.
 
         Raises:
-            NotFound: There is no such wait.
+            NotFound: The wait does not exist.
         """

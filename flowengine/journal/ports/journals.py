@@ -1,4 +1,4 @@
-"""The right to write the journal of an execution: only what drives executions may use it."""
+"""Write access to journals, reserved for the drivers of executions."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ class JournalPort(HistoryPort, Protocol):
     """Writes journals, under leases."""
 
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
-        """Write what some executions did, in one transaction.
+        """Write the changes of some executions, in one transaction.
 
         Args:
             appends: At most one for each execution.
 
         Returns:
-            For each append None, or why it alone was left out: `LeaseLost` (its epoch is not the
-            one in force), or `Conflict` - a new execution whose id is taken (`standing` is its
-            record), a claim to be rejected (`standing` is the record of who holds it), a wait that
-            expired though a decision had been recorded (`standing` is that `Wait`; load the
-            execution again and take its inbox first).
+            For each append None, or the error for which only this append was left out.
+
+            - `LeaseLost`: its epoch is not the current one.
+            - `Conflict`: the id of a new execution is taken (`standing` is its record).
+            - `Conflict`: a claim is rejected (`standing` is the record of the lock's holder).
+            - `Conflict`: a wait expired although a decision had been recorded (`standing` is that
+              `Wait`). Load the execution again and take its inbox first.
         """
 
     def renew(self, owner: Owner, until: int) -> None:
-        """Say that an owner lives, so that its leases hold until then. Call it before `acquire`.
+        """Extend the leases of a living owner until a time. Call it before `acquire`.
 
-        One row, however many leases it has. An owner whose leases were taken meanwhile learns that
-        at its next `commit`, not here.
+        Writes a single row, regardless of the number of leases. An owner whose leases were taken
+        over receives the error at its next `commit`, not here.
         """
 
     def acquire(self, execution: str, owner: str, now: int) -> int:
@@ -42,19 +44,19 @@ class JournalPort(HistoryPort, Protocol):
 
         Args:
             execution: Full id.
-            owner: `Owner.id` that `renew` has made known.
-            now: Time of the clock that `until` was given in.
+            owner: `Owner.id` of an owner registered by `renew`.
+            now: Time of the clock that `until` refers to.
 
         Returns:
             The epoch for `Append`. If the same owner held it, its earlier epoch is void.
 
         Raises:
-            Conflict: A living owner holds it; `standing` is that `Owner`.
-            NotFound: There is no such execution.
+            Conflict: A living owner holds it. `standing` is that `Owner`.
+            NotFound: The execution does not exist.
         """
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
-        """Give leases back, as (execution, epoch); those that were lost are passed over."""
+        """Release leases, given as (execution, epoch). Lost leases are ignored."""
 
     def retire(self, owner: str) -> None:
-        """Give back all leases of an owner and forget it."""
+        """Release all leases of an owner and remove it."""

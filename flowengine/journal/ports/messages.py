@@ -1,4 +1,4 @@
-"""What executions share: messages to each other, locks, and grants for all of a flow."""
+"""Data that executions share: messages to each other, locks, and grants for whole flows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class MessagePort(Protocol):
-    """Passes messages between executions, and knows their locks and grants."""
+    """Passes messages between executions, and stores their locks and grants."""
 
     def send_keyed(
         self,
@@ -22,14 +22,15 @@ class MessagePort(Protocol):
     ) -> Sent:
         """Put a signal into the inbox of the oldest open execution that has this key.
 
-        A second message with the same signal, key and id is not stored, whoever got the first. If
-        two would start an execution at the same time, one does, and the other goes to it.
+        A second message with the same signal, key and id is not stored, regardless of the receiver
+        of the first. If two messages would start an execution at the same time, one does, and the
+        other goes to that execution.
 
         Args:
             signal: Name of the signal.
-            key: The key that `Append.keys` or an open wait gave.
+            key: The key, as set by `Append.keys` or an open wait.
             event: The packed event to journal.
-            at: When.
+            at: When it was sent.
             message_id: Makes it idempotent.
             begin: The execution to create if no open one has the key.
 
@@ -38,7 +39,7 @@ class MessagePort(Protocol):
 
         Raises:
             NotFound: No open execution has the key, and none is to be started.
-            Conflict: The one to be started cannot be, as in `commit`.
+            Conflict: The execution to start is refused, as in `commit`.
         """
 
     def find_key(self, signal: str, key: str) -> str:
@@ -49,24 +50,24 @@ class MessagePort(Protocol):
         """
 
     def outbox(self) -> list[Outgoing]:
-        """Return what executions have sent that nobody has settled yet, oldest first."""
+        """Return the messages of executions that are not settled yet, oldest first."""
 
     def settle(self, number: int, refused: str | None) -> None:
-        """Take a message out of the outbox, since it is where it belongs or nobody can take it.
+        """Remove a message from the outbox after its delivery, or mark it as undeliverable.
 
         Args:
-            number: Of the message.
-            refused: Why nobody could take it; then it stays with its sender.
+            number: Number of the message.
+            refused: Why it is undeliverable. It then stays with its sender.
         """
 
     def undelivered(self, execution: str) -> list[Outgoing]:
-        """Return what an execution has sent that nobody could take, oldest first."""
+        """Return the undeliverable messages of an execution, oldest first."""
 
     def claims(self, lock: str) -> list[Claimed]:
-        """Return who holds a lock and who waits for it, in the order in which they claimed it."""
+        """Return the holders of a lock and the executions waiting for it, in claim order."""
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
-        """Return grants, oldest first; those that cannot be used any more, too.
+        """Return grants, oldest first, including those that are no longer usable.
 
         Args:
             flow: Only for executions of this flow.
@@ -74,16 +75,16 @@ class MessagePort(Protocol):
         """
 
     def revoke(self, grant: str, by: str) -> FlowGrant:
-        """End a grant: from when this returns no vote can use it.
+        """Revoke a grant. Once this returns, no vote can use it.
 
         Args:
             grant: Its full id.
-            by: Who ends it.
+            by: The user who revokes it.
 
         Returns:
             The grant afterwards.
 
         Raises:
-            NotFound: There is no such grant.
-            Conflict: It was revoked before; `standing` is the grant.
+            NotFound: The grant does not exist.
+            Conflict: It was revoked before. `standing` is the grant.
         """

@@ -1,7 +1,7 @@
-"""What one append does to the tables, inside the transaction of a commit.
+"""Writing appends to the tables, inside the transaction of a commit.
 
-Every row that is written hangs on the fence: first the epoch is looked up, under the right to write
-that the transaction holds from its start, so that nobody can take the lease in between.
+Every written row depends on the fence. The epoch is checked first, under the write lock that the
+transaction holds from its start, so that no other process can take the lease in between.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from flowengine.journal.sqlite.rows import event_row, list_sum, read_execution, 
 from flowengine.kernel.notation.ids import wait_id
 
 ANYONE = ""
-"""Stands in the table of assignees for waits that anyone may answer."""
+"""Assignee of waits that any user may answer."""
 FIRST_EPOCH = 1
-"""Of the lease of a new execution that somebody holds; nobody holds one of epoch 0."""
+"""Epoch of the lease of a new execution with a holder. No lease with epoch 0 has a holder."""
 WHOLE_LIFE = -1
-"""Stands in the table of keys for the wait of keys that hold to an execution's end."""
+"""Number of the wait for keys that are valid until an execution ends."""
 
 
 def write(
     connection: sqlite3.Connection, append: Append, number: int | None = None
 ) -> tuple[int, Conflict | None]:
-    """Write one append, or nothing of it.
+    """Write one append, all or nothing.
 
     Args:
-        connection: In a transaction that may write.
-        append: What to write.
-        number: Of the execution, if it is known; the fence shows whether that still holds.
+        connection: In a write transaction.
+        append: The append.
+        number: Number of the execution, if known. The fence verifies it.
 
     Returns:
         The number of the execution, and why the append was left out, or None.
@@ -80,9 +80,10 @@ def write(
 
 
 def _fence(connection: sqlite3.Connection, number: int, append: Append) -> Conflict | None:
-    """Return why an append may not be written, or None.
+    """Return why an append is refused, or None.
 
-    If the append releases the lease, that is done here: checking and releasing are one statement.
+    If the append releases the lease, this is done here, so that checking and releasing are a single
+    statement.
     """
     held = (number, append.epoch)
     late = _expired_too_late(connection, append) if append.closed else None
@@ -97,15 +98,15 @@ def create_waiting(connection: sqlite3.Connection, begin: Beginning, at: int) ->
     """Create an execution whose first event is still in its inbox.
 
     Args:
-        connection: In a transaction that may write.
+        connection: In a write transaction.
         begin: The execution.
-        at: When.
+        at: When it is created.
 
     Returns:
         Its number.
 
     Raises:
-        Conflict: Its id is taken, or its flow is not there.
+        Conflict: Its id is taken, or its flow is missing.
     """
     head = Head("running", at)
     append = Append(begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys, claims=begin.claims)
@@ -116,10 +117,10 @@ def create_waiting(connection: sqlite3.Connection, begin: Beginning, at: int) ->
 
 
 def lease_lost(connection: sqlite3.Connection, execution: str, number: int | None) -> LeaseLost:
-    """Return the error that tells a writer who has taken over.
+    """Return the error for a lost lease, with the new holder.
 
     Args:
-        connection: To look up who holds the lease.
+        connection: Used to look up the holder of the lease.
         execution: Id, for the message.
         number: Number of the execution, if it still exists.
     """
@@ -189,7 +190,7 @@ def _not_created(connection: sqlite3.Connection, execution: str, new: NewExecuti
 
 
 def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflict | None:
-    """Return a conflict if a wait expires for which a decision has been recorded."""
+    """Return a conflict if a wait with a recorded decision expires."""
     for closed in append.closed:
         if closed.how != "expired":
             continue
@@ -204,7 +205,7 @@ def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflic
 
 
 def _write_index(connection: sqlite3.Connection, number: int, append: Append) -> None:
-    """Write what lists show, after the events are written."""
+    """Update the data shown in lists, after the events are written."""
     places = cache(lambda: text_places(_numbered(append)))
     for record in append.opened:
         _open_wait(connection, append.execution, number, record, places)
@@ -239,7 +240,7 @@ def _numbered(append: Append) -> Iterator[tuple[int, bytes]]:
 def _take(
     connection: sqlite3.Connection, number: int, seq: int, message: int, places: Places
 ) -> None:
-    """Note that a message is in the journal, which has its long texts from now on."""
+    """Record that a message is in the journal, which contains its long texts from now on."""
     taken = connection.execute(queries.TAKE, (seq, message, number)).fetchone()
     if taken is None:
         return
@@ -260,7 +261,7 @@ def _set_snapshot(
     snapshot: tuple[int, bytes],
     lists: Sequence[ListPart],
 ) -> None:
-    """Replace the snapshot, and write what is new of the lists that it leaves out."""
+    """Replace the snapshot, and write the new parts of the lists that it leaves out."""
     seq, state = snapshot
     connection.execute(queries.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
     for part in lists:
@@ -277,14 +278,15 @@ def _open_wait(
     record: Mapping[str, Plain],
     places: Places,
 ) -> None:
-    """Insert or change a wait, with those who may answer it and the keys it listens for."""
+    """Insert or update a wait, with its assignees and the keys it listens for."""
     wait = wait_id(execution, record["id"])
     before = connection.execute(queries.OPENED_BEFORE, (wait,)).fetchone()
     if before is not None and before[1] is not None:
         for statement in queries.FORGET_WAIT:
             connection.execute(statement, {"number": before[0], "address": f"wait {wait}"})
     first: dict[str, Place] = {}
-    if before is not None and before[1] is None:  # it changes: the journal has its texts already
+    # An update, whose texts are in the journal already.
+    if before is not None and before[1] is None:
         first = JournalTexts(connection, number, f"wait {wait}").places(before[2])
     packed = shortened(pack(dict(record)), lambda: {**places(), **first})
     connection.execute(
@@ -316,7 +318,7 @@ def _close_wait(
 
 
 def _set_head(connection: sqlite3.Connection, number: int, head: Head, *, is_new: bool) -> None:
-    """Write what lists show of an execution; a new one was inserted with it."""
+    """Update an execution's entry in lists. A new execution was inserted with it."""
     if not is_new:
         connection.execute(queries.SET_HEAD, (*_head_row(head), number))
     if head.status in ENDED:
@@ -335,14 +337,14 @@ def find_number(connection: sqlite3.Connection, execution: str) -> int:
     """Return the number of an execution.
 
     Args:
-        connection: To look it up.
+        connection: Used to look it up.
         execution: Full id.
 
     Returns:
         Its number.
 
     Raises:
-        NotFound: There is none.
+        NotFound: The execution does not exist.
     """
     row = connection.execute(queries.NUMBER, (execution,)).fetchone()
     if row is None:

@@ -1,7 +1,7 @@
 """Locks that executions share, in the tables of the SQLite store.
 
-A lock goes to those who claimed it first, to as many as it has permits. It is granted in the
-transaction that frees it, whichever that is: the new holder finds it in the inbox.
+A lock is granted in the order of its claims, up to its permits. The transaction that frees it also
+grants it, in any process. The new holder finds the grant in its inbox.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def rejected(connection: sqlite3.Connection, append: Append) -> Conflict | None:
     """Return a conflict if an append claims a lock that is not free, and does not wait for it.
 
     Args:
-        connection: In a transaction that may write.
-        append: Nothing of it has been written.
+        connection: In a write transaction.
+        append: Not written yet.
     """
     for claim in append.claims:
         own = (claim.lock, claim.unit, append.execution)
@@ -34,12 +34,12 @@ def rejected(connection: sqlite3.Connection, append: Append) -> Conflict | None:
 
 
 def write_claims(connection: sqlite3.Connection, number: int, append: Append) -> None:
-    """Write what an append wants of locks, and grant what became free.
+    """Write the claims of an append, and grant the locks that became free.
 
     Args:
-        connection: In a transaction that may write.
-        number: Of the execution.
-        append: What it does.
+        connection: In a write transaction.
+        number: Number of the execution.
+        append: The append.
     """
     at = append.at
     for claim in append.claims:
@@ -56,11 +56,11 @@ def write_claims(connection: sqlite3.Connection, number: int, append: Append) ->
 
 
 def end_claims(connection: sqlite3.Connection, number: int, at: int) -> None:
-    """Give back all locks of an execution that has ended.
+    """Release all locks of an execution that has ended.
 
     Args:
-        connection: In a transaction that may write.
-        number: Of the execution.
+        connection: In a write transaction.
+        number: Number of the execution.
         at: When it ended (ms).
     """
     locks = connection.execute(queries.CLAIMED_BY, (number,)).fetchall()
@@ -73,14 +73,14 @@ def end_claims(connection: sqlite3.Connection, number: int, at: int) -> None:
 def _cancel_oldest(
     connection: sqlite3.Connection, execution: str, lock: str, permits: int, at: int, event: bytes
 ) -> None:
-    """Ask as many of the oldest others to end as are too many."""
+    """Request the cancellation of the oldest other claims in excess of the permits."""
     others = connection.execute(queries.OTHER_CLAIMS, (lock, execution)).fetchall()
     for claim, number, _ in others[: max(len(others) - permits + 1, 0)]:
         connection.execute(queries.TELL, (number, f"claim {claim}", "cancel", at, event))
 
 
 def _grant(connection: sqlite3.Connection, lock: str, at: int) -> None:
-    """Grant a lock to the first who wait, up to its permits."""
+    """Grant a lock to the first waiting claims, up to its permits."""
     (held,) = connection.execute(queries.HELD, (lock,)).fetchone()
     while (row := connection.execute(queries.NEXT_CLAIM, (lock,)).fetchone()) is not None:
         claim, execution, permits, event = row

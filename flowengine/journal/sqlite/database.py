@@ -1,13 +1,13 @@
-"""Connections to the one SQLite file, its settings, and its errors in words.
+"""Connections to the one SQLite file, its settings, and its error messages.
 
-Each thread that uses a store has its own connection, which stays open; and a second one for what
-need not be synced by itself (`Database.preparing`). The file is in write-ahead log mode; what a
-commit survives is the pragma `synchronous` (https://sqlite.org/pragma.html):
+Each thread that uses a store has its own connection, which stays open, and a second one for writes
+that need no separate sync (`Database.preparing`). The file is in write-ahead log mode. The
+durability of a commit depends on the pragma `synchronous` (https://sqlite.org/pragma.html):
 
 | durability | synchronous | a commit |
 |---|---|---|
-| power   | FULL   | is on the disk when it returns: the log is synced at every commit |
-| process | NORMAL | is with the operating system: a power cut may lose the last ones, no parts |
+| power   | FULL   | is on disk when it returns: the log is synced at every commit |
+| process | NORMAL | is with the operating system: a power cut may lose whole recent commits |
 | none    | OFF    | the same, and a power cut may damage the file |
 """
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from flowengine.journal.store import Durability
 
 ERRORS = (sqlite3.Error, UnicodeDecodeError)
-"""What calls of SQLite raise; the second one when its message quotes a damaged file."""
+"""Exceptions of SQLite calls. The second one occurs when a message quotes a damaged file."""
 
 _LEVELS: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
 PARAMETERS = "mode=rw"
-"""Of the names under which SQLite is given files."""
+"""Parameters of the file names passed to SQLite."""
 _HEADER_SIZE = 100
 _MAGIC = b"SQLite format 3\x00"
 
@@ -46,9 +46,9 @@ class Database:
     """The file and its connections.
 
     Args:
-        path: The file; it and its folder are created if missing, readable for this user only.
-        durability: What a finished commit survives.
-        patience: Seconds to wait for another process that writes.
+        path: The file. It and its directory are created if missing, readable for this user only.
+        durability: The failure that a finished commit survives.
+        patience: Seconds to wait for another writing process.
     """
 
     _file: OpenFile | None = None
@@ -65,7 +65,7 @@ class Database:
         self._own = _local()
         self._all: list[Connection] = []
         self._identities: list[tuple[str, tuple[int, int]]] = []
-        """Path, device and number of each file that is in use."""
+        """Path, device and inode number of each file in use."""
         self._lock = allocate_lock()
         self._closed = False
         self._prepare()
@@ -73,7 +73,7 @@ class Database:
     def connection(self) -> Connection:
         """Return this thread's connection, outside of any transaction.
 
-        Code that uses it without a `Transaction` holds its lock, `using`.
+        Code that uses it without a `Transaction` must hold its lock, `using`.
         """
         try:
             connection: Connection = self._own.connection
@@ -82,19 +82,19 @@ class Database:
         return self._settled(connection)
 
     def reading(self) -> Transaction:
-        """Return a transaction that sees one state of the file throughout."""
+        """Return a transaction that reads one consistent state of the file."""
         return Transaction(self, self.connection(), "BEGIN")
 
     def writing(self) -> Transaction:
-        """Return a transaction that holds the right to write from its start."""
+        """Return a transaction that holds the write lock from its start."""
         return Transaction(self, self.connection(), "BEGIN IMMEDIATE")
 
     def preparing(self) -> Transaction:
-        """Return a transaction whose commit need not be on the disk before a later one is.
+        """Return a transaction whose commit need not be on disk before a later one is.
 
-        For what a power cut makes worthless (leases: their holders died), and for what means
-        nothing until a journal refers to it (flows, references to artifacts): the log is synced in
-        order, so whatever is committed after it brings it to the disk too.
+        It is used for data that is worthless after a power cut (leases, whose holders died), and
+        for data without meaning until a journal refers to it (flows, references to artifacts). The
+        log is synced in order, so a later synced commit also brings this one to disk.
         """
         if self._level < _LEVELS["power"]:
             return self.writing()
@@ -105,10 +105,10 @@ class Database:
         return Transaction(self, self._settled(connection), "BEGIN IMMEDIATE")
 
     def close(self) -> None:
-        """Close all connections; the store cannot be used any more.
+        """Close all connections. The store cannot be used afterwards.
 
-        A thread that is using its connection ends that first: to close it there crashes the
-        process. One that takes longer than anybody waits for another process keeps it.
+        Threads that are using their connection finish first, because closing it there would crash
+        the process. A thread that exceeds the timeout for other processes keeps its connection.
         """
         with self._lock:
             self._closed = True
@@ -129,13 +129,13 @@ class Database:
             self._file.release()
 
     def check_place(self) -> None:
-        """Check that the file and those beside it are where they were.
+        """Check that the database file and its log files have not been moved or deleted.
 
-        What is written to a deleted file is lost; that includes the log, which has the last
-        commits, and the file by whose locks processes share the log.
+        Writes to a deleted file are lost. This includes the log, which contains the last commits,
+        and the file whose locks coordinate access to the log.
 
         Raises:
-            StoreError: One was deleted, moved, or replaced by another.
+            StoreError: A file was deleted, moved, or replaced by another.
         """
         for path, identity in self._identities:
             try:
@@ -146,7 +146,7 @@ class Database:
                 raise self._is_gone(path, "replaced by another")
 
     def _is_gone(self, path: str, what: str) -> StoreError:
-        """Return the error for one of the files that is not where it was."""
+        """Return the error for a file that was moved or deleted."""
         if path == self._place:
             return StoreError(
                 f"the store {self.path} was {what} while it was in use; nothing since then was "
@@ -160,7 +160,7 @@ class Database:
         )
 
     def durability(self) -> Durability:
-        """Return what a finished commit survives, from the settings that are in force."""
+        """Return the durability of a commit, according to the settings in force."""
         connection = self.connection()
         with connection.using:
             (level,) = connection.execute("PRAGMA synchronous").fetchone()
@@ -168,7 +168,7 @@ class Database:
         return next((name for name in _LEVELS if _LEVELS[name] == level and mode == "wal"), "none")
 
     def explain(self, error: Exception) -> StoreError:
-        """Return an error that says what happened, where, and what to do.
+        """Return an error with the cause, the location and a hint.
 
         Args:
             error: One of `ERRORS`.
@@ -187,7 +187,7 @@ class Database:
         return StoreError(message.format(**values), hint=hint.format(**values))
 
     def _prepare(self) -> None:
-        """Make the file if it is absent, look whether it is sound, and bring it up to date."""
+        """Create the file if missing, check that it is sound, and migrate it."""
         try:
             folder = os.path.dirname(os.path.abspath(self.path))
             make_folder(folder, synced=self._level > _LEVELS["none"])
@@ -235,16 +235,16 @@ class Database:
         )
 
     def _make(self) -> None:
-        """Make the file, private and whole before it has its name: nobody ever sees half of it."""
+        """Create the file privately and completely before it gets its name."""
         new = draft_of(self._place)
         try:
             os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            os.chmod(new, 0o600)  # whatever the umask has taken away; the log gets the same rights
+            os.chmod(new, 0o600)  # despite the umask, and the log inherits the rights
             connection = self._connect(new)
             try:
                 connection.execute("PRAGMA synchronous = OFF")
-                # The log comes last: its content is copied into the file when it is closed, and
-                # nobody is told if there is no room for that.
+                # The log comes last. Its content is copied into the file when it is closed, and
+                # SQLite does not report a lack of space at that point.
                 connection.execute("PRAGMA journal_mode = MEMORY")
                 schema.migrate(connection)
                 self._use_log(connection)
@@ -264,20 +264,20 @@ class Database:
                     os.unlink(new + ending)
 
     def _connect(self, path: str) -> Connection:
-        """Open a connection to a file that is there; SQLite itself never makes one."""
+        """Open a connection to an existing file. SQLite itself never creates one."""
         quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         return sqlite3.connect(
             f"file://{quoted}?{PARAMETERS}",
             uri=True,
             timeout=self._patience,
             isolation_level=None,  # transactions are started and ended explicitly
-            check_same_thread=False,  # so that `close` can close those of other threads
+            check_same_thread=False,  # so that `close` can close the connections of other threads
             cached_statements=128,
             factory=Connection,
         )
 
     def _settled(self, connection: Connection) -> Connection:
-        """Return the connection without what an interrupt between BEGIN and the rest has left."""
+        """Return the connection after rolling back a transaction left by an interrupt."""
         try:
             if connection.in_transaction:
                 with connection.using:
@@ -293,7 +293,7 @@ class Database:
         """Open a connection with a level of `synchronous`."""
         if self._closed:
             raise self._is_closed()
-        self.check_place()  # a new log would be made in the place of one that is gone
+        self.check_place()  # SQLite would replace a missing log with a new one
         try:
             connection = self._connect(self._place)
         except ERRORS as error:
@@ -317,7 +317,10 @@ class Database:
         raise self._is_closed()
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
-        """Switch the file to a write-ahead log; SQLite itself does not wait for others here."""
+        """Switch the file to a write-ahead log, waiting for other processes if needed.
+
+        SQLite itself does not wait for them here.
+        """
         give_up = time.monotonic() + self._patience
         while True:
             try:
@@ -350,13 +353,13 @@ class Connection(sqlite3.Connection):
 
 
 class Transaction:
-    """A transaction; `with` gives its connection.
+    """A transaction whose context manager returns its connection.
 
-    It is committed at the end, rolled back on any exception; errors of SQLite leave it as
+    It is committed at the end, and rolled back on any exception. Errors of SQLite are raised as
     `StoreError`.
 
     Args:
-        database: Whose.
+        database: The database.
         connection: One of its connections, of this thread.
         begin: The statement that starts it.
     """
@@ -401,20 +404,21 @@ class Transaction:
         return False
 
     def _roll_back(self) -> None:
-        """Undo it; some errors of SQLite have done so already."""
+        """Roll back, unless SQLite has done so already after an error."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
 
 def check_header(path: str, file: OpenFile) -> None:
-    """Refuse a file that is not a store, or incomplete. Costs one small read.
+    """Refuse a file that is incomplete or not a store. Costs one small read.
 
     Args:
-        path: Its name, for messages, and to look for its log.
+        path: Its name, for messages and to find its log.
         file: The file.
 
     Raises:
-        StoreError: It is not SQLite's, another program's, or shorter than it says.
+        StoreError: It is not an SQLite file, belongs to another program, or is shorter than its
+            header declares.
     """
     header, size = file.read(_HEADER_SIZE), file.size()
     if not size:
@@ -430,8 +434,8 @@ def check_header(path: str, file: OpenFile) -> None:
     )
     if version and application != APPLICATION_ID:
         raise StoreError(f"{path} is another program's database", hint=_ELSEWHERE)
-    # https://sqlite.org/fileformat.html#in_header_database_size: it counts only if these agree;
-    # and what the file lacks may still be in the log.
+    # https://sqlite.org/fileformat.html#in_header_database_size: the size is valid only if these
+    # two agree, and missing pages may still be in the log.
     counted = header[24:28] == header[92:96]
     whole = pages * (65536 if page_size == 1 else page_size)
     if counted and size < whole and not _has_log(path):
@@ -441,7 +445,7 @@ def check_header(path: str, file: OpenFile) -> None:
 
 
 def _has_log(path: str) -> bool:
-    """Return whether there is a log that may hold what the file lacks."""
+    """Return whether a log exists that may contain the missing pages."""
     try:
         return os.path.getsize(f"{path}-wal") > 0
     except FileNotFoundError:
@@ -492,4 +496,4 @@ _EXPLANATIONS: dict[str, tuple[str, str]] = {
     "UnicodeDecodeError": ("the store {path} is damaged: it holds invalid text", _RESTORE),
     "SQLITE_CORRUPT": ("the store {path} is damaged: {error}", _RESTORE),
 }
-"""Code of SQLite, or its beginning → (what happened, what to do)."""
+"""Code of SQLite, or its prefix → (cause, hint)."""

@@ -1,4 +1,4 @@
-"""Grants for all executions of a flow: given with a decision, used by later ones."""
+"""Grants for all executions of a flow: created by a decision, used by later ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REVOKE = "UPDATE grants SET revoked_by = ? WHERE id = ? AND revoked_by IS NULL"
 
 
 def give(connection: sqlite3.Connection, wait: str, flow: str, vote: Vote) -> None:
-    """Keep the grant that comes with a vote, if one does."""
+    """Keep the grant of a vote, if it contains one."""
     given = vote.gives
     if given is not None and vote.approves:
         row = (given.tool, given.version, vote.by, vote.at, given.body, given.uses, given.until)
@@ -33,7 +33,7 @@ def give(connection: sqlite3.Connection, wait: str, flow: str, vote: Vote) -> No
 
 
 def use(connection: sqlite3.Connection, id: str, at: int) -> bool:
-    """Count a use of a grant; return whether it could be used."""
+    """Count a use of a grant, and return whether it was usable."""
     return connection.execute(_USE, (id, at)).rowcount == 1
 
 
@@ -46,10 +46,10 @@ def list_grants(
 
 
 def revoke(connection: sqlite3.Connection, id: str, by: str) -> FlowGrant:
-    """End a grant.
+    """Revoke a grant.
 
     Raises:
-        NotFound: There is none.
+        NotFound: The grant does not exist.
         Conflict: It was revoked before.
     """
     first = connection.execute(_REVOKE, (by, id)).rowcount == 1

@@ -1,7 +1,7 @@
-"""Long texts that stand beside the journal of an execution: stored as their places in it.
+"""Long texts stored beside an execution's journal, as references into the journal.
 
-A question, its answers, their result and messages mostly say what an event of the same execution
-says. They are packed with places instead of such texts, and unpacked with the texts again.
+Questions, their answers and results, and messages mostly repeat texts of events of the same
+execution. They are packed with places instead of these texts, and unpacking restores the texts.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.rows import event_id, read_events
 
 _PLACED = b"\xc1"
-"""Stands before what has places. No packed value begins with it."""
+"""Prefix of data with places. No packed value begins with it."""
 
 Places = Callable[[], Mapping[str, Place]]
-"""Returns the places of long texts; asked only if there are some."""
+"""Returns the places of long texts. Called only if there are any."""
 
 
 def shortened(packed: bytes, places: Places) -> bytes:
-    """Return packed data in fewer bytes: with places instead of texts, and deflated.
+    """Return packed data in fewer bytes: with places instead of texts, and compressed.
 
     Args:
         packed: As `pack` returns it.
-        places: Of texts in the journal of the same execution.
+        places: Places of texts in the journal of the same execution.
     """
     if len(packed) < SHORTEST:
         return packed
     try:
         value = unpack(packed)
-    except StoreError:  # the store takes any bytes
+    except StoreError:  # the store accepts any bytes
         return deflated(packed)
     placed = pack_placed(value, places)
     return deflated(packed if placed == packed else _PLACED + placed)
 
 
 class JournalTexts:
-    """Reads what `shortened` returned.
+    """Decodes results of `shortened`.
 
     Args:
-        connection: Where to read.
-        number: Of the execution.
-        what: Names what is read, in errors.
+        connection: The connection to read from.
+        number: Number of the execution.
+        what: The name of the data in errors.
     """
 
     def __init__(self, connection: sqlite3.Connection, number: int, what: str) -> None:
@@ -69,10 +69,10 @@ class JournalTexts:
         """Return packed data as it was before it was shortened.
 
         Args:
-            stored: Any bytes at all; they are not trusted.
+            stored: Any bytes, not trusted.
 
         Raises:
-            StoreError: They are damaged, or the event that has a text is.
+            StoreError: They are damaged, or an event with a referenced text is.
         """
         try:
             packed = packed_again(stored)
@@ -85,7 +85,7 @@ class JournalTexts:
             ) from None
 
     def places(self, stored: bytes) -> dict[str, Place]:
-        """Return the texts with places in what is stored; raises as `whole`."""
+        """Return the texts that stored data refers to, with their places. Raises like `whole`."""
         self.whole(stored)
         return {text: unpack_place(data) for data, text in self._texts.items()}
 

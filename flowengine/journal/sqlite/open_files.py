@@ -1,9 +1,9 @@
-"""Files of stores that this process reads itself: each is open once, as long as needed.
+"""Files of stores that this process reads directly, each opened once and shared.
 
-SQLite's locks are POSIX locks, which belong to the process: to close *any* descriptor of a file
-drops all of them (https://sqlite.org/howtocorrupt.html, 2.2). Another process would then take the
-store for unused, and remove the log that this one still writes to. So a process has one descriptor
-of its own for a file, and closes it after the last connection.
+SQLite's locks are POSIX locks, which belong to the process: closing *any* descriptor of a file
+drops all of them (https://sqlite.org/howtocorrupt.html, 2.2). Another process would then consider
+the store unused, and remove the log that this one still writes to. A process therefore has its own
+single descriptor for a file, and closes it after the last connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class OpenFile:
     """A use of a file, which stays open until its last use is released.
 
     Args:
-        path: Where it is.
+        path: The path of the file.
 
     Raises:
         OSError: It cannot be opened.
@@ -28,7 +28,7 @@ class OpenFile:
 
     _lock: ClassVar = RLock()
     _open: ClassVar[dict[tuple[int, int], list[int]]] = {}
-    """Device and number of each file → how many use it, and its descriptors."""
+    """Device and inode number of each file → number of uses, and its descriptors."""
 
     def __init__(self, path: str) -> None:
         self._is_used = False
@@ -36,7 +36,7 @@ class OpenFile:
             found = os.stat(path)
             if (found.st_dev, found.st_ino) not in self._open:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                found = os.fstat(descriptor)  # it may have been replaced in between
+                found = os.fstat(descriptor)  # the file may have been replaced in between
                 self._open.setdefault((found.st_dev, found.st_ino), [0]).append(descriptor)
             self.identity = (found.st_dev, found.st_ino)
             in_use[self.identity] = os.path.abspath(path)
@@ -45,7 +45,7 @@ class OpenFile:
             self._is_used = True
 
     def release(self, close: Callable[[int], None] = os.close) -> None:
-        """End this use; a second time nothing happens."""
+        """End this use. A second call has no effect."""
         with self._lock:
             if not self._is_used:
                 return
@@ -58,9 +58,9 @@ class OpenFile:
                     close(descriptor)
 
     def read(self, size: int) -> bytes:
-        """Return the beginning of the file."""
+        """Return the first bytes of the file."""
         return os.pread(self._entry[1], size, 0)
 
     def size(self) -> int:
-        """Return how many bytes it has."""
+        """Return the size of the file in bytes."""
         return os.fstat(self._entry[1]).st_size

@@ -1,7 +1,7 @@
 """Pages of executions and waits.
 
 A page is read in order from indexes that start with the filtered columns, from the end of the last
-page; so it costs the same however long the list is. Other filters are checked row by row.
+page, so its cost does not depend on the length of the list. Other filters are checked row by row.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from flowengine.journal.sqlite.journal_texts import JournalTexts
 from flowengine.journal.sqlite.rows import read_execution, read_wait
 
 _PENDING = "waits.how IS NULL AND waits.decision IS NULL"
-"""As the partial indexes have it, or SQLite would not use them."""
+"""The same text as in the partial indexes, as required for SQLite to use them."""
 _MOST = 2**31
-"""On a page; SQLite takes no larger numbers than it can count to."""
+"""Maximum number of rows on a page. SQLite accepts no larger numbers."""
 
 
 class _Lead(NamedTuple):
-    """The table and index that a list is read along."""
+    """The table and index along which a list is read."""
 
     table: str
     age: str
-    """Its column that orders the list first."""
+    """The column that orders the list first."""
     key: str
-    """Its column that orders what is of one age."""
+    """The column that orders rows of the same age."""
     conditions: tuple[tuple[str, Any], ...] = ()
-    """The first columns of its index, and further conditions; those with None do not count."""
+    """The first columns of its index, and further conditions. Conditions with None are ignored."""
 
 
 # -- executions
@@ -46,10 +46,10 @@ def executions(
     """Return a page of executions, newest first.
 
     Args:
-        connection: Where to read.
-        filter: Which.
+        connection: The connection to read from.
+        filter: The filter.
         after: `next` of the page before.
-        limit: Most on a page.
+        limit: Maximum number on a page.
 
     Returns:
         The page.
@@ -84,9 +84,9 @@ def executions(
 
 
 def _lead_of_executions(filter: ExecutionFilter) -> _Lead:
-    """Return the index that fits best."""
+    """Return the best index."""
     if filter.due is not None:
-        index = "executions_by_due"  # few are due at a time; these are sorted
+        index = "executions_by_due"  # few are due at a time, and these are sorted
     elif filter.labels:
         label = next(iter(filter.labels.items()))
         return _Lead(
@@ -116,10 +116,10 @@ def waits(
     """Return a page of waits, oldest first.
 
     Args:
-        connection: Where to read.
-        filter: Which.
+        connection: The connection to read from.
+        filter: The filter.
         after: `next` of the page before.
-        limit: Most on a page.
+        limit: Maximum number on a page.
 
     Returns:
         The page.
@@ -136,7 +136,7 @@ def waits(
 
 
 def _leads_of_waits(connection: sqlite3.Connection, filter: WaitFilter) -> list[_Lead]:
-    """Return the indexes to read along; together they hold every wait that the filter asks for."""
+    """Return the indexes to read, which together contain every wait that matches the filter."""
     if filter.execution is not None:
         own = (
             ("waits.execution = (SELECT number FROM executions WHERE id = ?)", filter.execution),
@@ -160,7 +160,7 @@ def _leads_of_waits(connection: sqlite3.Connection, filter: WaitFilter) -> list[
 
 
 def _lead_along(index: str, kind: str, state: str) -> _Lead:
-    """Return an index of the waits of one kind."""
+    """Return the index of the waits of one kind."""
     return _Lead(
         f"waits INDEXED BY {index}",
         "waits.since",
@@ -170,7 +170,7 @@ def _lead_along(index: str, kind: str, state: str) -> _Lead:
 
 
 def _lead_to(assignee: str, kind: str) -> _Lead:
-    """Return the index of the pending waits that somebody may answer."""
+    """Return the index of the pending waits that an assignee may answer."""
     return _Lead(
         "assignees CROSS JOIN waits ON waits.number = assignees.wait",
         "assignees.since",
@@ -180,7 +180,7 @@ def _lead_to(assignee: str, kind: str) -> _Lead:
 
 
 def _all_kinds(connection: sqlite3.Connection) -> list[str]:
-    """Return the kinds of waits that there are, by a jump in the indexes for each."""
+    """Return the existing kinds of waits, with one index lookup for each."""
     kinds: set[str] = set()
     for index, state in (("waits_pending", _PENDING), ("waits_closed", f"NOT ({_PENDING})")):
         kind = ""
@@ -191,13 +191,13 @@ def _all_kinds(connection: sqlite3.Connection) -> list[str]:
 
 
 _Placed = tuple[Place, Wait]
-"""A wait after its place in the list."""
+"""A wait, preceded by its position in the list."""
 
 
 def _read_along(
     connection: sqlite3.Connection, lead: _Lead, filter: WaitFilter, place: Place | None
 ) -> Iterator[_Placed]:
-    """Yield the waits along one index, in order, read as they are asked for."""
+    """Yield the waits along one index, in order, reading lazily."""
     where, values = _where(
         *lead.conditions,
         ("waits.flow = ?", filter.flow),
@@ -230,7 +230,7 @@ def _read_along(
 def _merged(
     streams: Sequence[Iterator[_Placed]], assignees: Sequence[str] | None
 ) -> Iterator[_Placed]:
-    """Yield the waits of all streams in order, each once, if one of the assignees may answer."""
+    """Yield the waits of all streams in order, each once, if one of the assignees may answer it."""
     last = None
     for place, wait in heapq.merge(*streams, key=lambda placed: placed[0]):
         if place != last and may_answer(wait, assignees):
@@ -238,7 +238,7 @@ def _merged(
         last = place
 
 
-# -- what both need
+# -- shared
 
 
 def _where(*conditions: tuple[str, Any]) -> tuple[str, list[Any]]:

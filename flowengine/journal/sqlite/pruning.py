@@ -1,4 +1,4 @@
-"""Removing what is no longer needed, in small steps, so that others can write in between."""
+"""Removal of obsolete data, in small transactions so that other processes can write in between."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BATCH = 200
 
 
 def prune(database: Database, artifacts: Artifacts, before: int, statuses: Sequence[str]) -> Pruned:
-    """Remove executions that have ended, then what only they referred to.
+    """Remove executions that have ended, then all data that only they referred to.
 
     Args:
-        database: Where they are.
-        artifacts: Where their files are.
-        before: Only those that ended at this time or earlier.
-        statuses: Only those with one of these statuses.
+        database: Contains the executions.
+        artifacts: Contains their files.
+        before: Only executions that ended at this time or earlier.
+        statuses: Only executions with one of these statuses.
 
     Returns:
         How much was removed.
@@ -37,7 +37,7 @@ def prune(database: Database, artifacts: Artifacts, before: int, statuses: Seque
 
 
 def _prune_status(database: Database, before: int, status: str) -> int:
-    """Remove the executions of one status and return how many there were."""
+    """Remove the executions with a status and return their number."""
     removed = last = 0
     while True:
         with database.writing() as connection:
@@ -52,7 +52,7 @@ def _prune_status(database: Database, before: int, status: str) -> int:
 
 
 def _sweep(database: Database, artifacts: Artifacts) -> tuple[int, int]:
-    """Remove artifacts without references; return how many, and their bytes."""
+    """Remove unreferenced artifacts, and return their number and bytes."""
     connection = database.connection()
 
     def is_referred(digest: str) -> bool:

@@ -1,8 +1,8 @@
-"""Every query of the SQLite store, with a sentence each. The tables are in `schema.py`.
+"""Every query of the SQLite store, each with a description. The tables are in `schema.py`.
 
 An execution has a small number in addition to its id. Event n of execution e has the rowid `e << 32
-| n`: the journal of one execution lies together, in order, in one B-tree without a further index,
-so that an append writes one page.
+| n`. The journal of one execution is therefore contiguous and ordered in one B-tree without a
+further index, so that an append writes one page.
 """
 
 from __future__ import annotations
@@ -10,41 +10,42 @@ from __future__ import annotations
 # -- flows
 
 PUT_FLOW = "INSERT INTO flows (hash, compiled) VALUES (?, ?) ON CONFLICT DO NOTHING"
-"""Keep a compiled flow; the same hash is the same flow."""
+"""Insert a compiled flow. The same hash is the same flow."""
 
 GET_FLOW = "SELECT compiled FROM flows WHERE hash = ?"
-"""A compiled flow."""
+"""Select a compiled flow."""
 
 HAS_FLOW = "SELECT 1 FROM flows WHERE hash = ?"
-"""Whether a compiled flow is there, without reading it."""
+"""Check whether a compiled flow exists, without reading it."""
 
 REMEMBER_SOURCE = "INSERT OR REPLACE INTO sources (key, hash, files, extra) VALUES (?, ?, ?, ?)"
-"""What a flow file compiled to; replaces what it compiled to before."""
+"""Insert the compilation result of a flow file, replacing the previous one."""
 
 FIND_SOURCE = "SELECT hash, files, extra FROM sources WHERE key = ?"
-"""What a flow file compiled to."""
+"""Select the compilation result of a flow file."""
 
 DROP_STARTS = "DELETE FROM starts WHERE flow = ?"
-"""A flow no longer starts on messages."""
+"""Delete the signals that start a flow."""
 
 PUT_START = "INSERT INTO starts (signal, flow, hash) VALUES (?, ?, ?)"
-"""Messages of a signal start executions of a flow."""
+"""Insert a signal that starts executions of a flow."""
 
 STARTS = "SELECT flow, hash FROM starts WHERE signal = ? ORDER BY flow"
-"""The flows that messages of a signal start."""
+"""Select the flows that messages of a signal start."""
 
 # -- appends
 
 APPEND_FENCED = """
 INSERT INTO events (id, at, sum, payload)
 SELECT ?, ?, ?, ? FROM leases WHERE execution = ? AND epoch = ?"""
-"""One event, if the epoch is in force: check and write are one statement, so one transaction."""
+"""Insert one event if the epoch is current: check and write are one statement, so one
+transaction."""
 
 FENCE = "SELECT 1 FROM leases WHERE execution = ? AND epoch = ?"
-"""Whether the epoch is in force."""
+"""Check whether the epoch is current."""
 
 APPEND = "INSERT INTO events (id, at, sum, payload) VALUES (?, ?, ?, ?)"
-"""One event, after `FENCE` in the same transaction."""
+"""Insert one event, after `FENCE` in the same transaction."""
 
 CREATE = """
 INSERT INTO executions
@@ -52,224 +53,225 @@ INSERT INTO executions
    status, changed_at, due, ended_at, outputs, error)
 SELECT ?, ?, ?, hash, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM flows WHERE hash = ?
 ON CONFLICT (id) DO NOTHING"""
-"""A new execution, unless its id is taken or its flow is not there."""
+"""Insert a new execution, unless its id is taken or its flow is missing."""
 
 CREATE_LEASE = "INSERT INTO leases (execution, epoch, owner) VALUES (?, ?, ?)"
-"""The first lease of a new execution."""
+"""Insert the first lease of a new execution."""
 
 CREATE_LABEL = """
 INSERT INTO labels (name, value, created_at, execution) VALUES (?, ?, ?, ?)"""
-"""A label, for lists by label."""
+"""Insert a label, for lists by label."""
 
 SET_HEAD = """
 UPDATE executions SET status = ?, changed_at = ?, due = ?, ended_at = ?, outputs = ?, error = ?
 WHERE number = ?"""
-"""What lists show of an execution."""
+"""Update an execution's entry in lists."""
 
 SET_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (execution, seq, sum, state) VALUES (?, ?, ?, ?)"
-"""The newest snapshot, in the place of the one before."""
+"""Insert the newest snapshot, replacing the previous one."""
 
 CUT_LIST = "DELETE FROM lists WHERE execution = ? AND name = ? AND first >= ?"
-"""What is replaced of a list."""
+"""Delete the replaced part of a list."""
 
 ADD_TO_LIST = "INSERT INTO lists (execution, name, first, sum, items) VALUES (?, ?, ?, ?, ?)"
-"""Items of a list that a snapshot leaves out."""
+"""Insert items of a list that a snapshot leaves out."""
 
 SET_FLOW = "UPDATE executions SET hash = ?, version = ? WHERE number = ?"
-"""An execution was moved to another version of its flow."""
+"""Move an execution to another version of its flow."""
 
 KEEP_FORM = "INSERT OR IGNORE INTO forms (execution, hash) VALUES (?, ?)"
-"""A flow without which a journal cannot be read."""
+"""Insert a flow that is required to read a journal."""
 
 OPEN_WAIT = """
 INSERT INTO waits (id, execution, wait, flow, kind, batch, since, record)
 SELECT ?, number, ?, flow, ?, ?, ?, ? FROM executions WHERE number = ?
 ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, record = excluded.record"""
-"""A wait that opened, or one that changed."""
+"""Insert a wait that opened, or update one that changed."""
 
 OPEN_WAIT_FOR = """
 INSERT OR IGNORE INTO assignees (assignee, kind, since, wait)
 SELECT ?, kind, since, number FROM waits WHERE id = ? AND how IS NULL AND decision IS NULL"""
-"""Who may answer a pending wait; the empty text means anyone."""
+"""Insert an assignee of a pending wait. The empty text means any user."""
 
 OPENED_BEFORE = "SELECT number, how, record FROM waits WHERE id = ?"
-"""A wait that changes, or one that was closed and opens again: its execution went back."""
+"""Select a wait that changes, or a closed one that opens again after a retry."""
 
 FORGET_WAIT = (
     "DELETE FROM votes WHERE wait = :number",
     "DELETE FROM waits WHERE number = :number",
     "DELETE FROM messages WHERE address = :address",
 )
-"""What was asked and decided there no longer counts; the journal still has it."""
+"""Delete questions and decisions that a retry made obsolete. The journal still contains them."""
 
 CLOSE_WAIT_FOR = "DELETE FROM assignees WHERE wait = (SELECT number FROM waits WHERE id = ?)"
-"""Nobody needs to answer the wait any more, or others do."""
+"""Delete the assignees of a wait that needs no answer any more, or has other assignees."""
 
 EXPIRES_TOO_LATE = "SELECT 1 FROM waits WHERE id = ? AND decision IS NOT NULL AND how IS NULL"
-"""Whether a decision was recorded for a wait that is about to expire."""
+"""Check whether a decision was recorded for a wait that is about to expire."""
 
 CLOSE_WAIT = "UPDATE waits SET how = ?, closed_at = ?, result = ? WHERE id = ?"
-"""The journal says that a wait ended."""
+"""Record the journaled end of a wait."""
 
 ADD_KEY = "INSERT OR IGNORE INTO keys (signal, key, execution, wait) VALUES (?, ?, ?, ?)"
-"""A key under which an execution is found; `wait` is -1 for one that holds to its end."""
+"""Insert a key under which an execution is found. `wait` is -1 for one that is valid to its end."""
 
 DROP_WAIT_KEYS = "DELETE FROM keys WHERE execution = ? AND wait = ?"
-"""The keys of a wait that ended."""
+"""Delete the keys of a wait that ended."""
 
 DROP_KEYS = "DELETE FROM keys WHERE execution = ?"
-"""The keys of an execution that ended."""
+"""Delete the keys of an execution that ended."""
 
 TAKE = """
 UPDATE messages SET taken = ?, event = CASE WHEN address GLOB 'wait *' THEN x'' ELSE event END
 WHERE number = ? AND execution = ? RETURNING address, message_id, event"""
-"""A message is in the journal now, at this place; of a decision, the vote has what it says."""
+"""Record the journal position of a message. The content of a decision remains in its vote."""
 
 SHORTEN_MESSAGE = "UPDATE messages SET event = ? WHERE number = ?"
-"""Its long texts are in the journal."""
+"""Update a message whose long texts are in the journal."""
 
 VOTE_OF = """
 SELECT votes.number, votes.event FROM votes JOIN waits ON waits.number = votes.wait
 WHERE waits.id = ? AND votes.voter = ?"""
-"""The answer that somebody gave to a wait."""
+"""Select a user's answer to a wait."""
 
 SHORTEN_VOTE = "UPDATE votes SET event = ? WHERE number = ?"
 """As `SHORTEN_MESSAGE`."""
 
 PUT_OUT = "INSERT INTO outbox (sender, target, at, event) VALUES (?, ?, ?, ?)"
-"""A message to other executions is on its way."""
+"""Insert a message to other executions."""
 
-# -- locks that executions share
+# -- locks shared between executions
 
 CLAIM = """
 INSERT OR IGNORE INTO claims (lock, execution, unit, permits, at, held, granted)
 VALUES (?, ?, ?, ?, ?, 0, ?)"""
-"""A claim, unless it is there already."""
+"""Insert a claim, unless it exists."""
 
 GIVE_BACK = "DELETE FROM claims WHERE lock = ? AND execution = ? AND unit = ?"
-"""A claim is over."""
+"""Delete a claim."""
 
 CLAIMED_BY = "SELECT lock FROM claims WHERE execution = ?"
-"""The locks that an execution has claimed, some perhaps more than once."""
+"""Select the locks that an execution has claimed, possibly with duplicates."""
 
 GIVE_ALL_BACK = "DELETE FROM claims WHERE execution = ?"
-"""All claims of an execution are over."""
+"""Delete all claims of an execution."""
 
 HELD = "SELECT count(*) FROM claims WHERE lock = ? AND held = 1"
-"""How many hold a lock."""
+"""Count the holders of a lock."""
 
 NEXT_CLAIM = """
 SELECT number, execution, permits, granted FROM claims
 WHERE lock = ? AND held = 0 ORDER BY number LIMIT 1"""
-"""Who waits for a lock first."""
+"""Select the first waiting claim of a lock."""
 
 GRANT = "UPDATE claims SET held = 1 WHERE number = ?"
-"""A claim is granted."""
+"""Grant a claim."""
 
 TELL = """
 INSERT INTO messages (execution, address, message_id, at, event) SELECT new.*
 FROM (SELECT ? AS execution, ? AS address, ? AS message_id, ? AS at, ? AS event) AS new
 WHERE NOT EXISTS (
   SELECT 1 FROM messages WHERE address = new.address AND message_id = new.message_id)"""
-"""A message to an execution, unless it has been stored already: then no number is used up."""
+"""Insert a message to an execution, unless it was stored already. In that case no number is
+used."""
 
 OWN_CLAIM = """
 SELECT 1 FROM claims JOIN executions ON executions.number = execution
 WHERE lock = ? AND unit = ? AND executions.id = ?"""
-"""Whether a claim is there already."""
+"""Check whether a claim exists."""
 
 OTHER_CLAIMS = """
 SELECT claims.number, execution, executions.id
 FROM claims JOIN executions ON executions.number = execution
 WHERE lock = ? AND executions.id <> ? ORDER BY claims.number"""
-"""The claims that others than one execution have on a lock, in order."""
+"""Select the claims of other executions on a lock, in order."""
 
 CLAIMS = """
 SELECT executions.id, unit, at, held
 FROM claims JOIN executions ON executions.number = execution
 WHERE lock = ? ORDER BY claims.number"""
-"""All claims on a lock, in order."""
+"""Select all claims on a lock, in order."""
 
 # -- leases
 
 NUMBER = "SELECT number FROM executions WHERE id = ?"
-"""The number of an execution."""
+"""Select the number of an execution."""
 
 HOLDER = """
 SELECT leases.epoch, owners.id, pid, started, host, boot, until
 FROM leases LEFT JOIN owners ON owners.id = leases.owner WHERE leases.execution = ?"""
-"""The lease of an execution and who holds it, if it is held."""
+"""Select the lease of an execution and its holder, if it is held."""
 
 RENEW = """
 INSERT INTO owners (id, pid, started, host, boot, until) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET until = excluded.until"""
-"""An owner lives."""
+"""Insert an owner, or extend its leases."""
 
 ACQUIRE = """
 UPDATE leases SET owner = ?, epoch = epoch + 1 WHERE execution = ? RETURNING epoch"""
-"""A new holder, and so a new epoch."""
+"""Set a new holder, with a new epoch."""
 
 RELEASE = """
 UPDATE leases SET owner = NULL, epoch = epoch + 1 WHERE execution = ? AND epoch = ?"""
-"""Nobody holds it; a straggler of the last holder cannot write either."""
+"""Release a lease, with a new epoch so that a delayed write of the last holder fails."""
 
 RELEASE_ALL = "UPDATE leases SET owner = NULL, epoch = epoch + 1 WHERE owner = ?"
-"""All leases of an owner."""
+"""Release all leases of an owner."""
 
 FORGET_OWNER = "DELETE FROM owners WHERE id = ?"
-"""An owner that has retired."""
+"""Delete an owner that has retired."""
 
 FORGET_OWNERS = """
 DELETE FROM owners WHERE id NOT IN (SELECT owner FROM leases WHERE owner IS NOT NULL)
 AND boot <> ?"""
-"""Owners of earlier boots that hold nothing."""
+"""Delete owners of earlier boots without leases."""
 
 # -- inbox
 
 SEND = """
 INSERT INTO messages (execution, address, message_id, at, event) VALUES (?, ?, ?, ?, ?)"""
-"""A message to an execution."""
+"""Insert a message to an execution."""
 
 SENT = """
 SELECT messages.number, executions.id, messages.event, messages.execution
 FROM messages JOIN executions ON executions.number = messages.execution
 WHERE address = ? AND message_id = ?"""
-"""The message that was sent to this address with this id."""
+"""Select the message that was sent to this address with this id."""
 
 FIND_KEY = """
 SELECT executions.number, executions.id
 FROM keys JOIN executions ON executions.number = keys.execution
 WHERE signal = ? AND key = ? ORDER BY keys.execution LIMIT 1"""
-"""The oldest open execution with this key."""
+"""Select the oldest open execution with this key."""
 
 INBOX = """
 SELECT number, at, event FROM messages WHERE execution = ? AND taken IS NULL ORDER BY number"""
-"""What one execution has not journaled yet."""
+"""Select the messages to one execution that are not journaled yet."""
 
 OUTBOX = """
 SELECT number, sender, target, at, event, why FROM outbox INDEXED BY outbox_open
 WHERE why IS NULL ORDER BY number"""
-"""What is on its way."""
+"""Select the messages to be delivered."""
 
 DELIVERED = "DELETE FROM outbox WHERE number = ?"
-"""A message has arrived."""
+"""Delete a delivered message."""
 
 REFUSED = "UPDATE outbox SET why = ? WHERE number = ?"
-"""A message that nobody can take."""
+"""Mark a message as undeliverable."""
 
 UNDELIVERED = """
 SELECT number, sender, target, at, event, why FROM outbox INDEXED BY outbox_undelivered
 WHERE sender = ? AND why IS NOT NULL ORDER BY number"""
-"""What nobody could take of what one execution has sent."""
+"""Select the undeliverable messages of one execution."""
 
 ARRIVED = """
 SELECT messages.number, executions.id, messages.at, messages.event
 FROM messages JOIN executions ON executions.number = messages.execution
 WHERE messages.number > ? AND taken IS NULL ORDER BY messages.number"""
-"""What any execution has not journaled yet, from a number on."""
+"""Select the messages to all executions that are not journaled yet, starting at a number."""
 
 CHANGES = "PRAGMA data_version"
-"""A number that changes when another connection commits."""
+"""Read a number that changes when another connection commits."""
 
 # -- decisions
 
@@ -283,16 +285,16 @@ waits.closed_at, waits.result, waits.execution, waits.number, waits.since"""
 WAIT = f"""
 SELECT {WAIT_COLUMNS} FROM waits JOIN executions ON executions.number = waits.execution
 WHERE waits.id = ?"""
-"""A wait."""
+"""Select a wait."""
 
 VOTES = "SELECT voter, approves, event FROM votes WHERE wait = ? ORDER BY number"
-"""The answers to a wait, oldest first."""
+"""Select the answers to a wait, oldest first."""
 
 VOTE = "INSERT INTO votes (wait, voter, at, approves, event) VALUES (?, ?, ?, ?, ?)"
-"""An answer; it is kept as long as the execution."""
+"""Insert an answer, which is kept as long as the execution."""
 
 SETTLE = "UPDATE waits SET decision = ? WHERE number = ? AND decision IS NULL AND how IS NULL"
-"""The number of the answer that decides; there is one at most."""
+"""Set the number of the deciding answer. There is at most one."""
 
 # -- executions
 
@@ -302,53 +304,53 @@ executions.labels, executions.started_by, executions.parent, executions.forked_f
 executions.status, executions.changed_at, executions.due, executions.ended_at"""
 
 EXECUTION = f"SELECT number, {EXECUTION_COLUMNS}, outputs, error FROM executions WHERE id = ?"
-"""One execution, with its number."""
+"""Select one execution, with its number."""
 
 SNAPSHOT = "SELECT seq, sum, state FROM snapshots WHERE execution = ?"
-"""The newest snapshot."""
+"""Select the newest snapshot."""
 
 LISTS = "SELECT name, first, sum, items FROM lists WHERE execution = ? ORDER BY name, first"
-"""The lists that it leaves out."""
+"""Select the lists that it leaves out."""
 
 EVENTS = """
 SELECT id & 0xffffffff, at, sum, payload FROM events WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"""
-"""Events of one execution, in order."""
+"""Select events of one execution, in order."""
 
 BEGINNING_SO = "SELECT id FROM {table} WHERE id >= ? AND id < ? ORDER BY id LIMIT 6"
-"""The first ids in a range."""
+"""Select the first ids in a range."""
 
 NEXT_TO = """
 SELECT max(id) FROM {table} WHERE id < ? UNION ALL SELECT min(id) FROM {table} WHERE id > ?"""
-"""The ids before and after one, in order."""
+"""Select the ids before and after an id, in order."""
 
 # -- artifacts
 
 REFER = "INSERT OR IGNORE INTO artifacts (sha256, execution) VALUES (?, ?)"
-"""An execution refers to an artifact."""
+"""Insert a reference of an execution to an artifact."""
 
 REFERS = """SELECT 1 FROM artifacts JOIN executions ON executions.number = artifacts.execution
     WHERE artifacts.sha256 = ? AND executions.id = ?"""
-"""Whether an execution refers to an artifact."""
+"""Check whether an execution refers to an artifact."""
 
 REFER_TOO = """INSERT OR IGNORE INTO artifacts (sha256, execution)
     SELECT sha256, :number FROM artifacts WHERE sha256 = :sha256 AND
     (:of IS NULL OR execution = (SELECT number FROM executions WHERE id = :of)) LIMIT 1"""
-"""An execution refers to an artifact that another one, or any, refers to."""
+"""Insert a reference to an artifact that another execution, or any, refers to."""
 
 REFER_TO_ALL = """INSERT OR IGNORE INTO artifacts (sha256, execution)
     SELECT sha256, ? FROM artifacts
     WHERE execution = (SELECT number FROM executions WHERE id = ?)"""
-"""An execution refers to all artifacts of another one."""
+"""Insert references of an execution to all artifacts of another one."""
 
 IS_REFERRED = "SELECT 1 FROM artifacts WHERE sha256 = ? LIMIT 1"
-"""Whether any execution refers to an artifact."""
+"""Check whether any execution refers to an artifact."""
 
-# -- care
+# -- maintenance
 
 PRUNABLE = """
 SELECT number, id FROM executions
 WHERE status = ? AND ended_at <= ? AND number > ? ORDER BY number LIMIT ?"""
-"""Executions that ended with a status at some time or earlier, from a number on."""
+"""Select executions that ended with a status by a given time, starting at a number."""
 
 PRUNE = (
     """DELETE FROM outbox WHERE why IS NOT NULL
@@ -367,10 +369,10 @@ PRUNE = (
     "DELETE FROM leases WHERE execution = :number",
     "DELETE FROM executions WHERE number = :number",
 )
-"""All of one execution."""
+"""Delete all data of one execution."""
 
 PRUNE_FLOWS = """
 DELETE FROM flows WHERE hash NOT IN (SELECT hash FROM executions)
 AND hash NOT IN (SELECT hash FROM sources) AND hash NOT IN (SELECT hash FROM starts)
 AND hash NOT IN (SELECT hash FROM forms)"""
-"""Flows that no execution runs or has run, no file compiles to and no message starts."""
+"""Delete flows that no execution runs or has run, no file compiles to and no message starts."""

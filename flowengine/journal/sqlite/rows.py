@@ -1,4 +1,4 @@
-"""From rows of the SQLite store to the records of the port, and back to row numbers."""
+"""Conversion of rows of the SQLite store into records of the port, and back to row numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def event_id(number: int, seq: int) -> int:
     """Return the row number of an event.
 
     Args:
-        number: Of the execution.
-        seq: Of the event.
+        number: Number of the execution.
+        seq: Number of the event.
     """
     return number << 32 | seq
 
@@ -25,8 +25,8 @@ def event_row(number: int, seq: int, event: tuple[int, bytes]) -> tuple[int, int
     """Return the columns of an event: id, at, checksum, payload.
 
     Args:
-        number: Of the execution.
-        seq: Of the event.
+        number: Number of the execution.
+        seq: Number of the event.
         event: (`at`, packed event).
     """
     at, payload = event
@@ -34,24 +34,24 @@ def event_row(number: int, seq: int, event: tuple[int, bytes]) -> tuple[int, int
 
 
 def _event_sum(seq: int, at: int, payload: bytes) -> int:
-    """Return a checksum over an event, its place and its time."""
+    """Return a checksum over an event, its position and its time."""
     return checksum(payload, (seq ^ at * 31) & 0xFFFFFFFF)
 
 
 def list_sum(part: ListPart) -> int:
-    """Return a checksum over items of a list, and their place."""
+    """Return a checksum over items of a list, and their position."""
     return checksum(part.items, checksum(part.name.encode(), part.first & 0xFFFFFFFF))
 
 
 def read_lists(rows: Iterable[Sequence[Any]]) -> list[ListPart] | None:
-    """Return parts of lists from rows of `queries.LISTS`; None if one of them is damaged."""
+    """Return parts of lists from rows of `queries.LISTS`, or None if one of them is damaged."""
     read = [(ListPart(name, first, items), total) for name, first, total, items in rows]
     sound = all(list_sum(part) == total for part, total in read)
     return [part for part, _ in read] if sound else None
 
 
 def read_execution(row: Sequence[Any]) -> ExecutionRecord:
-    """Return a record from `sql.EXECUTION_COLUMNS` and, if they were asked for, outputs and error.
+    """Return a record from `sql.EXECUTION_COLUMNS`, with outputs and error if selected.
 
     Args:
         row: The columns in that order.
@@ -65,9 +65,9 @@ def read_wait(row: Sequence[Any], votes: list[bytes], whole: Callable[[bytes], b
     """Return a record from `sql.WAIT_COLUMNS`.
 
     Args:
-        row: The columns in that order; the last three are not part of the record.
-        votes: All answers, if they are wanted.
-        whole: Returns packed data from what is stored.
+        row: The columns in that order. The last three are not part of the record.
+        votes: All answers, if requested.
+        whole: Returns packed data from stored data.
     """
     id, execution, flow, number, record, decision, how, closed_at, result = row[:9]
     kept = unpack_wait(whole(record), f"wait {id}")
@@ -76,7 +76,7 @@ def read_wait(row: Sequence[Any], votes: list[bytes], whole: Callable[[bytes], b
 
 
 def read_holder(row: Sequence[Any]) -> Owner | None:
-    """Return the owner from `sql.HOLDER`, or None if nobody holds the lease.
+    """Return the owner from `sql.HOLDER`, or None if the lease has no holder.
 
     Args:
         row: The columns in that order.
@@ -85,18 +85,18 @@ def read_holder(row: Sequence[Any]) -> Owner | None:
 
 
 def read_events(rows: Iterable[Sequence[Any]], first: int, where: str) -> list[Entry]:
-    """Return the events of a journal and check that they are whole and in their places.
+    """Return the events of a journal and check that they are intact and in order.
 
     Args:
         rows: (seq, at, checksum, payload) in order.
-        first: The seq that the first must have.
-        where: Names the journal in errors.
+        first: The required seq of the first event.
+        where: The name of the journal in errors.
 
     Returns:
         The events.
 
     Raises:
-        StoreError: One is missing or damaged.
+        StoreError: An event is missing or damaged.
     """
     entries = []
     for expected, (seq, at, total, payload) in enumerate(rows, first):

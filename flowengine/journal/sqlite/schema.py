@@ -1,7 +1,7 @@
-"""The tables of the SQLite store, and the way from each version to the next.
+"""The tables of the SQLite store, and the migrations between versions.
 
-`PRAGMA user_version` holds the version of a file; a version is never changed once it is released,
-only followed by another. A file of a later version than this program knows is left alone.
+`PRAGMA user_version` contains the version of a file. A released version is never changed, only
+followed by another. A file with a later version than this program supports is not touched.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from flowengine.store_folder import APPLICATION_ID
 
 _VERSION_1 = (
     f"PRAGMA application_id = {APPLICATION_ID}",
-    # Compiled flows by hash, and which files compiled to them.
+    # Compiled flows by hash, and the files that compiled to them.
     "CREATE TABLE flows (hash TEXT NOT NULL UNIQUE, compiled BLOB NOT NULL)",
     """CREATE TABLE sources (
         key TEXT NOT NULL UNIQUE, hash TEXT NOT NULL, files BLOB NOT NULL, extra BLOB NOT NULL)""",
-    # Executions. Their numbers are never used again: a late writer must not meet a new one.
+    # Executions. Their numbers are never reused: a late writer must not meet a new execution.
     """CREATE TABLE executions (
         number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
         flow TEXT NOT NULL, version TEXT, hash TEXT NOT NULL, created_at INTEGER NOT NULL,
@@ -39,13 +39,13 @@ _VERSION_1 = (
     """CREATE TABLE snapshots (
         execution INTEGER PRIMARY KEY, seq INTEGER NOT NULL, sum INTEGER NOT NULL,
         state BLOB NOT NULL)""",
-    # Who may write.
+    # Lease holders.
     """CREATE TABLE owners (
         id TEXT PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER NOT NULL, host TEXT NOT NULL,
         boot TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID""",
     "CREATE TABLE leases (execution INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, owner TEXT)",
     "CREATE INDEX leases_by_owner ON leases (owner) WHERE owner IS NOT NULL",
-    # Waits. Pending is one that is neither closed nor settled by a decision.
+    # Waits. A wait is pending until it is closed or settled by a decision.
     """CREATE TABLE waits (
         number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, execution INTEGER NOT NULL,
         wait INTEGER NOT NULL, flow TEXT NOT NULL, kind TEXT NOT NULL, batch TEXT,
@@ -60,7 +60,7 @@ _VERSION_1 = (
         WHERE how IS NULL AND decision IS NULL""",
     """CREATE INDEX waits_closed ON waits (kind, since)
         WHERE NOT (how IS NULL AND decision IS NULL)""",
-    # Who may answer the pending ones; the empty text means anyone.
+    # Assignees of the pending waits. The empty text means any user.
     """CREATE TABLE assignees (
         assignee TEXT, kind TEXT, since INTEGER, wait INTEGER,
         PRIMARY KEY (assignee, kind, since, wait)) WITHOUT ROWID""",
@@ -68,7 +68,7 @@ _VERSION_1 = (
     """CREATE TABLE votes (
         number INTEGER PRIMARY KEY, wait INTEGER NOT NULL, voter TEXT NOT NULL, at INTEGER NOT NULL,
         approves INTEGER NOT NULL, event BLOB NOT NULL, UNIQUE (wait, voter))""",
-    # Messages stay after they are taken, so that a second one of the same id is known.
+    # Messages stay after they are taken, so that a second one with the same id is detected.
     """CREATE TABLE messages (
         number INTEGER PRIMARY KEY AUTOINCREMENT, execution INTEGER NOT NULL,
         address TEXT NOT NULL, message_id TEXT NOT NULL, at INTEGER NOT NULL, event BLOB NOT NULL,
@@ -78,7 +78,7 @@ _VERSION_1 = (
         signal TEXT, key TEXT, execution INTEGER, wait INTEGER,
         PRIMARY KEY (signal, key, execution, wait)) WITHOUT ROWID""",
     "CREATE INDEX keys_by_execution ON keys (execution, wait)",
-    # Which executions refer to which files.
+    # References of executions to files.
     """CREATE TABLE artifacts (
         sha256 TEXT, execution INTEGER, PRIMARY KEY (sha256, execution)) WITHOUT ROWID""",
     "CREATE INDEX artifacts_by_execution ON artifacts (execution)",
@@ -86,12 +86,12 @@ _VERSION_1 = (
     """CREATE TABLE starts (
         signal TEXT, flow TEXT, hash TEXT NOT NULL, PRIMARY KEY (signal, flow)) WITHOUT ROWID""",
     "CREATE INDEX starts_by_flow ON starts (flow)",
-    # Messages between executions, until they are in an inbox; those nobody can take stay.
+    # Messages between executions, until they are in an inbox. Undeliverable ones stay.
     """CREATE TABLE outbox (
         number INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, target TEXT NOT NULL,
         at INTEGER NOT NULL, event BLOB NOT NULL, why TEXT)""",
     "CREATE INDEX outbox_open ON outbox (number) WHERE why IS NULL",
-    # Locks that executions share: who holds them, and who waits, by number.
+    # Locks that executions share: holders and waiting claims, by number.
     """CREATE TABLE claims (
         number INTEGER PRIMARY KEY AUTOINCREMENT, lock TEXT NOT NULL, execution INTEGER NOT NULL,
         unit INTEGER NOT NULL, permits INTEGER NOT NULL, at INTEGER NOT NULL,
@@ -99,14 +99,14 @@ _VERSION_1 = (
     "CREATE INDEX claims_in_order ON claims (lock, held, number)",
     "CREATE INDEX claims_by_execution ON claims (execution)",
     "CREATE INDEX outbox_undelivered ON outbox (sender) WHERE why IS NOT NULL",
-    # Flows that executions ran before they were moved to the one that they run now.
+    # Flows that executions ran before they were moved to another version.
     """CREATE TABLE forms (
         execution INTEGER, hash TEXT, PRIMARY KEY (execution, hash)) WITHOUT ROWID""",
-    # Items of lists that only grow, which snapshots leave out.
+    # Items of append-only lists, which snapshots leave out.
     """CREATE TABLE lists (
         execution INTEGER NOT NULL, name TEXT NOT NULL, first INTEGER NOT NULL,
         sum INTEGER NOT NULL, items BLOB NOT NULL, UNIQUE (execution, name, first))""",
-    # Grants for all executions of a flow, by the wait with whose decision they were given.
+    # Grants for all executions of a flow, by the wait whose decision created them.
     """CREATE TABLE grants (
         id TEXT PRIMARY KEY, flow TEXT NOT NULL, tool TEXT NOT NULL, version TEXT NOT NULL,
         given_by TEXT NOT NULL, at INTEGER NOT NULL, body BLOB NOT NULL, uses INTEGER,
@@ -115,13 +115,13 @@ _VERSION_1 = (
 )
 
 MIGRATIONS = (_VERSION_1,)
-"""`MIGRATIONS[n]` makes version n + 1 of version n."""
+"""`MIGRATIONS[n]` migrates version n to version n + 1."""
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a file to the current version, in one transaction.
+    """Migrate a file to the current version, in one transaction.
 
-    Several processes may try at once: the first does it, the others find it done.
+    If several processes try at once, the first migrates it and the others find it up to date.
 
     Args:
         connection: In autocommit mode.

@@ -1,4 +1,4 @@
-"""The store in one SQLite file, with artifacts in a folder next to it."""
+"""The store in one SQLite file, with artifacts in a directory next to it."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ NO_WAIT_FILTER = WaitFilter()
 
 
 class SqliteStore:
-    """The store in one SQLite file; see `flowengine.journal.store` for what each method does.
+    """The store in one SQLite file. See `flowengine.journal.store` for the methods.
 
     Args:
-        path: The file; it and its folder are created if missing. Artifacts are in `artifacts` next
-            to it.
-        durability: What a finished commit survives.
-        patience: Seconds to wait for another process that writes before giving up.
-        is_dead: Returns whether a holder of leases is certainly dead.
+        path: The file. It and its directory are created if missing. Artifacts are in `artifacts`
+            next to it.
+        durability: The failure that a finished commit survives.
+        patience: Seconds to wait for another writing process before giving up.
+        is_dead: Returns whether a lease holder is certainly dead.
 
     Raises:
         StoreError: It cannot be opened: no permission, damaged, of a later version, …
@@ -95,8 +95,8 @@ class SqliteStore:
         self._database = Database(os.fspath(path), durability, patience)
         self._is_dead = is_dead
         self._numbers: dict[str, int] = {}
-        """Epochs of executions whose lease was acquired or created here; an epoch proves that it is
-        valid."""
+        """Numbers of executions whose lease was acquired or created here. The epoch verifies
+        them."""
 
     @property
     def durability(self) -> Durability:
@@ -162,7 +162,7 @@ class SqliteStore:
         return [refusal for _, refusal in written]
 
     def _write(self, connection: sqlite3.Connection, append: Append) -> tuple[int, Conflict | None]:
-        """Write one append of several; as `write`, in one statement where that is enough."""
+        """Write one of several appends, like `write`, in one statement if possible."""
         number = self._numbers.get(append.execution)
         if number is not None and append.is_one_event:
             row = event_row(number, append.seq, append.events[0])
@@ -173,13 +173,13 @@ class SqliteStore:
         return write(connection, append, number)
 
     def _append_event(self, number: int, append: Append) -> Conflict | None:
-        """Write one event: the commit of a step in a chain, so as cheap as SQLite can make it.
+        """Write one event, the commit of a step in a chain, as cheaply as possible in SQLite.
 
-        One statement outside of a transaction is a transaction. It takes the right to write before
-        it reads the lease, so the epoch cannot change between the check and the insert.
+        One statement outside of a transaction is a transaction. It takes the write lock before it
+        reads the lease, so the epoch cannot change between the check and the insert.
 
         Args:
-            number: Of the execution.
+            number: Number of the execution.
             append: Contains one event and nothing else.
 
         Returns:
@@ -208,7 +208,7 @@ class SqliteStore:
             number = row[0]
             snapshot, lists = None, None
             kept = connection.execute(queries.SNAPSHOT, (number,)).fetchone()
-            # The journal is the truth: without a sound snapshot all of it is read.
+            # The journal is authoritative: without a sound snapshot all of it is read.
             if kept is not None and checksum(kept[2], kept[0]) == kept[1]:
                 lists = read_lists(connection.execute(queries.LISTS, (number,)))
                 snapshot = None if lists is None else (kept[0], kept[2])
@@ -267,7 +267,7 @@ class SqliteStore:
             connection.execute(queries.FORGET_OWNER, (owner,))
         self._numbers.clear()
 
-    # -- locks that executions share
+    # -- locks shared between executions
 
     def claims(self, lock: str) -> list[Claimed]:
         with self._database.reading() as connection:
@@ -484,13 +484,13 @@ class SqliteStore:
                 raise not_referred(sha256, execution)
         return found
 
-    # -- care
+    # -- maintenance
 
     def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
         from flowengine.journal.sqlite import pruning
 
         pruned = pruning.prune(self._database, self._artifacts, before, statuses)
-        self._numbers.clear()  # somebody may take an id that is free now
+        self._numbers.clear()  # a new execution may take an id that is free now
         return pruned
 
     def close(self) -> None:
@@ -508,11 +508,11 @@ def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
 def _read_votes(
     connection: sqlite3.Connection, row: tuple[Any, ...]
 ) -> tuple[list[tuple[str, int, bytes]], Wait]:
-    """Return the answers to a wait, oldest first (who, whether it approves, event), and the wait.
+    """Return the answers to a wait, oldest first (user, whether it approves, event), and the wait.
 
     Args:
-        connection: Where to read.
-        row: Of `queries.WAIT`.
+        connection: The connection to read from.
+        row: Row of `queries.WAIT`.
     """
     whole = JournalTexts(connection, row[9], f"wait {row[0]}").whole
     rows = connection.execute(queries.VOTES, (row[10],))
@@ -538,7 +538,7 @@ def _read_journal(
 
 
 def _sent_before(connection: sqlite3.Connection, address: str, message_id: str) -> Sent | None:
-    """Return the message of this id to this address, if there is one."""
+    """Return the message with this id to this address, if any."""
     row = connection.execute(queries.SENT, (address, message_id)).fetchone()
     if row is None:
         return None
