@@ -79,7 +79,7 @@ class WebClient(Resource):
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Answer:
-        """Send a request and return the response, whatever its status.
+        """Send a request and return the response, with any status.
 
         Redirects of GET and HEAD are followed. `headers` are not sent to another server. Any other
         redirect is returned as the response.
@@ -176,7 +176,7 @@ class Http(Provider[WebClient]):
         return WebClient(request, Rules.of(policy.network, policy.deny_network))
 
     def health_check(self, resource: WebClient) -> bool:
-        """Return whether it is open. There is no process that could end."""
+        """Return whether it is open. No process of it can end."""
         return not resource.given_back
 
     async def release(self, resource: WebClient) -> None:

@@ -103,7 +103,7 @@ class ContainerResult(NamedTuple):
     """The result of a container that ran one command."""
 
     exit_code: int
-    """128 plus the signal number if a signal ended it. 127 if the image lacks the program."""
+    """128 plus the signal number if a signal ended it. 127 if the image has no such program."""
     stdout: str
     stderr: str
     """Beginning and end, with a line between them that reports how much is missing."""

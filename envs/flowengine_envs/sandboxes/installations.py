@@ -23,7 +23,7 @@ _WORKSPACE = "/workspace"
 _OWN = ("/tmp", "/dev/shm", _WORKSPACE, "/home/flow")
 """Directories that a sandbox has itself."""
 _MARKS = ("pyvenv.cfg", "lib*/python3*/os.py", "include/node/node.h", "lib/node_modules/npm")
-"""Patterns of which an interpreter's directory contains at least one."""
+"""Patterns that identify an interpreter's directory, which matches at least one."""
 _BESIDE = {"uvx": ("uv",)}
 """Programs that another program expects next to itself."""
 _LINKS = 40

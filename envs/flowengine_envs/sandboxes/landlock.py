@@ -11,8 +11,7 @@ import ctypes
 from functools import lru_cache
 
 _CREATE, _VERSION = 444, 1
-"""Numbers of `landlock_create_ruleset` and its flag. New system calls have one number everywhere.
-"""
+"""Numbers of `landlock_create_ruleset` and its flag, the same on all architectures."""
 _SCOPES = 6
 """The first version with this isolation."""
 

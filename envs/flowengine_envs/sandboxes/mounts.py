@@ -24,7 +24,7 @@ from flowengine_envs.workspaces.obeyed_files import obeyed
 from flowengine_envs.workspaces.own_folder import OWN
 
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys")
-"""Directories that are never mounted, and neither is anything in them."""
+"""Directories that are never mounted, together with everything in them."""
 _IN_USR = (*_SYSTEM, "games", "include", "libexec", "man", "share")
 """The same in `/usr` and `/usr/local`, next to which applications are installed."""
 _SHARED = ("home", "root", "run", "var")

@@ -82,7 +82,7 @@ class Namespace(Processes):
 
     @classmethod
     def capabilities(cls) -> Capabilities:
-        """Return the guarantees of namespaces, and the limits supported by this machine and user."""
+        """Return the guarantees of namespaces, and the limits that this machine supports."""
         holds: dict[Axis, str] = {
             "filesystem": "own mounts: the system to read, workspace, home, mounts of the spec",
             "network": "own network namespace; named destinations are reached through the engine",

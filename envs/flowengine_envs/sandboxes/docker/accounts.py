@@ -45,7 +45,7 @@ class Lists:
     def mounts(
         self, client: DockerClient, reference: str, image: str, labels: Mapping[str, str]
     ) -> list[Any]:
-        """Write the lists that lack the user and group of containers.
+        """Write the lists that do not contain the user and group of containers.
 
         Args:
             client: The daemon.

@@ -38,7 +38,7 @@ def _owner(labels: Mapping[str, str]) -> Owner | None:
 
 
 def remove(client: DockerClient, container: str) -> None:
-    """Remove a container and wait until it has disappeared. A missing container is no error.
+    """Remove a container and wait until it has disappeared. A missing container is ignored.
 
     Args:
         client: A client of the daemon.

@@ -456,7 +456,7 @@ class Docker(Sandbox):
         return self._keeper, self._input
 
     async def ended(self) -> tuple[int, bool]:
-        """Return a command's exit code, and whether it ended for lack of memory."""
+        """Return a command's exit code, and whether it ended because memory ran out."""
         return await asyncio.to_thread(self._ended)
 
     def _ended(self) -> tuple[int, bool]:
