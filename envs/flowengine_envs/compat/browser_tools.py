@@ -42,7 +42,7 @@ def page_down(env: RequestsMarkdownBrowser) -> str:
 
 @with_env(KEY, _DECLARE)
 def page_up(env: RequestsMarkdownBrowser) -> str:
-    """Show the page before of what is open."""
+    """Show the previous page of what is open."""
     return _page(env, "page_up")
 
 
@@ -62,7 +62,7 @@ def find_on_page(text: str, env: RequestsMarkdownBrowser) -> str:
     """Search in what is open, from the current page on, and show the page that has the text.
 
     Args:
-        text: What to look for; * is any text.
+        text: The text to search for, in which * matches any text.
         env: The browser.
     """
     return _page(env, "find_on_page", text)
@@ -76,7 +76,7 @@ def find_next(env: RequestsMarkdownBrowser) -> str:
 
 @with_env(KEY, _DECLARE)
 def back(env: RequestsMarkdownBrowser) -> str:
-    """Return to what was open before."""
+    """Return to the previously opened page."""
     return _page(env, "back")
 
 
