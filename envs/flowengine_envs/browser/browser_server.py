@@ -61,7 +61,7 @@ class BrowserServer:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, judged only from information at hand."""
+        """Whether it runs, as far as is known without I/O."""
         return self._program.returncode is None
 
     @property

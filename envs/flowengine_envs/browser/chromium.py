@@ -73,7 +73,7 @@ class Surroundings(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether its browser runs, judged only from information at hand."""
+        """Whether its browser runs, as far as is known without I/O."""
 
     def refused(self) -> Sequence[str]:
         """Return the connections refused since the last call."""
@@ -115,7 +115,7 @@ class Chromium:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, judged only from information at hand."""
+        """Whether it runs, as far as is known without I/O."""
         running = self._server is not None and self._server.alive
         return running and self._browser is not None and self._browser.is_connected()
 
@@ -256,7 +256,7 @@ class Profile:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs, judged only from information at hand."""
+        """Whether the process runs, as far as is known without I/O."""
         return self.chromium.alive
 
     def refused(self) -> Sequence[str]:

@@ -5,8 +5,9 @@
 A page arrives in two parts, options as JSON and the HTML. The answer is one JSON part. Malicious
 HTML may exhaust or compromise its parser, so a fork server that never reads a page forks a process
 for each one. This process only forwards bytes: the page to the forked process, and an answer of
-limited length back. Before it sends the answer, it kills the process and its descendants. Before
-the next page, it replaces a changed fork server and restarts itself.
+limited length back. Before it sends the answer, it kills the process and its descendants. If the
+fork server has ended or was changed, this program starts again before the next page. If its own
+limits were changed, it exits.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def log_shown(seen: WebObservation) -> str:
 
 
 def is_cut(seen: WebObservation, text: int, tree: int) -> bool:
-    """Return whether a page exceeds what is shown of it at once."""
+    """Return whether a page is too large to be shown at once."""
     return len(seen.content) > text or len(seen.ax_tree) > tree
 
 

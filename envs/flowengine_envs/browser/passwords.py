@@ -45,7 +45,11 @@ class Passwords:
         self._held[page] = [*values, *filter(None, more)]
 
     def may_leave_by(self, request: Request) -> bool:
-        """Return whether a request may contain a password: its page holds one, and it writes."""
+        """Return whether a request may contain a password from a page.
+
+        A request that writes may contain any password of its page, or of any page if it navigates.
+        Of other requests, only navigations with a query are checked, by searching their address.
+        """
         navigates = request.is_navigation_request()
         writes = request.method not in _READS
         if not writes and not (navigates and "?" in request.url):

@@ -90,7 +90,7 @@ class Browser(Verbs):
 
     @property
     def healthy(self) -> bool:
-        """Whether the browser runs, judged only from information at hand."""
+        """Whether the browser runs, as far as is known without I/O."""
         return self._session is not None and self._session.alive
 
     @property

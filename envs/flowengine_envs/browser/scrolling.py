@@ -1,6 +1,6 @@
 """Scrolls pages and areas inside them, and reports how far.
 
-The page returns numbers, of which only integers are accepted.
+The page returns numbers. Only integers are accepted.
 """
 
 from __future__ import annotations

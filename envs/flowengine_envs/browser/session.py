@@ -75,7 +75,7 @@ class TabState:
     async def picture(self, size: tuple[int, int] | None = None) -> bytes:
         """Return a PNG of the window, or of a part of the page.
 
-        Playwright's own method would wait for all frames, of which one may never respond.
+        Playwright's own method would wait for all frames, but one may never respond.
         """
         asked: dict[str, Any] = {"format": "png"}
         if size is not None:
@@ -161,7 +161,7 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether the browser runs, judged only from information at hand."""
+        """Whether the browser runs, as far as is known without I/O."""
         return not self._ended and self._place.alive
 
     @property

@@ -1,4 +1,4 @@
-"""Predicts which element of which form an action touches, and whether it submits the form.
+"""Predicts the element that an action touches, its form, and whether the form is submitted.
 
 This is a prediction for approvers. It is only as reliable as the page, whose scripts can change the
 result. The actual requests are checked when they are sent (`approvals.Guard.watch`).

@@ -31,7 +31,7 @@ class Adopted:
 
     Args:
         page: A page.
-        context: A profile, of which the first page or a new one is used.
+        context: A profile. Its first page is used, or a new one.
         browser: A browser, in which a profile is created.
     """
 
@@ -144,7 +144,7 @@ class _Around:
 
     @property
     def alive(self) -> bool:
-        """Whether the browser runs, judged only from information at hand."""
+        """Whether the browser runs, as far as is known without I/O."""
         return self.browser is None or self.browser.is_connected()
 
     def refused(self) -> Sequence[str]:

@@ -228,7 +228,7 @@ def _shown(seen: WebObservation, offset: int = 0) -> Picture:
 
 @with_env(KEY, _DECLARE)
 def visit_url(url: str, env: BrowserEnv) -> Picture:
-    """Open a page of the web in the browser.
+    """Open a web page in the browser.
 
     Args:
         url: An http or https address.
@@ -256,7 +256,7 @@ def click(selector: str, env: BrowserEnv) -> Picture:
 
 @with_env(KEY, _DECLARE)
 def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Picture:
-    """Replace the text of a field of the page.
+    """Replace the text of a field on the page.
 
     Args:
         selector: A CSS selector.
@@ -273,10 +273,10 @@ def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Pic
 
 @with_env(KEY, _DECLARE)
 def read_on(offset: int, env: BrowserEnv) -> Picture:
-    """Read on in the text of the page.
+    """Continue reading the text of the page.
 
     Args:
-        offset: `next_offset` of the answer before.
+        offset: `next_offset` of the previous answer.
         env: The browser.
 
     Returns:

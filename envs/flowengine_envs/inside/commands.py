@@ -47,7 +47,7 @@ class RunningCommand:
         task: The program to run.
         output: Limits of the kept output.
         name: Names its output files.
-        say: Called with messages, the last of which has `done`.
+        say: Called with messages. The last one has `done`.
     """
 
     def __init__(

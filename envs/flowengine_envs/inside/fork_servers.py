@@ -115,7 +115,7 @@ def serve(run: Callable[[], None]) -> None:
         for module in json.loads(data):
             with suppress(Exception):  # The process that needs the module reports the error.
                 import_module(module)
-        gc.freeze()  # Unvisited objects stay shared with the processes.
+        gc.freeze()  # Frozen objects are not visited, so their memory stays shared.
         answer = _forked(fds, run)
         for fd in fds:
             os.close(fd)

@@ -156,7 +156,7 @@ def _keep(channel: socket.socket, entrances: system.Entrances) -> None:
         os.nice(_NICE)
         channel = socket.socket(fileno=high(channel.fileno()))
         _hold_nothing_but(channel.fileno())
-        gc.freeze()  # Unvisited objects stay shared with the supervisor.
+        gc.freeze()  # Frozen objects are not visited, so their memory stays shared.
         keeping = _Keeping(channel)
         while True:
             keeping.keep_one()
@@ -315,7 +315,7 @@ def _moved(one: socket.socket) -> socket.socket:
 
 
 def _hold_nothing_but(kept: int) -> None:
-    """Close the supervisor's descriptors. The first three are connected to nothing."""
+    """Close the supervisor's descriptors, and connect the first three to /dev/null."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd, inheritable=False)

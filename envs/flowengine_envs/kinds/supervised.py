@@ -101,7 +101,7 @@ class Supervised(InWorkspace):
 
     @property
     def healthy(self) -> bool:
-        """Whether it is usable, judged only from information at hand."""
+        """Whether it is usable, as far as is known without I/O."""
         return self._channel.alive and self.sandbox.alive()
 
     async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
@@ -136,7 +136,7 @@ class Supervised(InWorkspace):
         await self._channel.request("remove", about=repr(path), path=path)
 
     async def ping(self) -> bool:
-        """Return whether the supervisor responds. Must be called on the background loop."""
+        """Return whether the supervisor responds. Call on the background loop."""
         return await self._channel.ping()
 
     async def program(
@@ -149,7 +149,7 @@ class Supervised(InWorkspace):
         stdin: bytes | None = None,
         on_output: OnOutput | None = None,
     ) -> CommandResult:
-        """Run a program to its end. Must be called on the background loop.
+        """Run a program to its end. Call on the background loop.
 
         Args:
             argv: Program and arguments, run without a shell.
@@ -244,7 +244,7 @@ class Supervised(InWorkspace):
         return cwd if cwd.startswith("/") else f"{self.sandbox.workdir}/{cwd}"
 
     async def close(self) -> None:
-        """End everything inside and remove the sandbox. Must be called on the background loop."""
+        """End everything inside and remove the sandbox. Call on the background loop."""
         try:
             await self._channel.close()
         finally:

@@ -326,7 +326,7 @@ class Session(Resource):
         )
 
     async def _notice(self, message: Any) -> None:
-        """Handle notifications of the server, of which only changes of its tools matter."""
+        """Handle notifications of the server. Only changes of its tools matter."""
         from mcp.types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):

@@ -2,7 +2,7 @@
 
 | module | contents |
 |---|---|
-| `addresses` | public IP addresses; normalized hosts |
+| `addresses` | public IP addresses, and normalized hosts |
 | `rules` | rules of a policy: `none`, `any`, `public`, places, patterns |
 | `connections` | resolves a name, checks each address, connects to an allowed one |
 | `egress` | outgoing connections of sandboxes without a network |

@@ -37,7 +37,7 @@ from flowengine_envs.network.connections import (
 )
 
 NAME = "flowengine"
-"""Its name in the header `Proxy-Status` (RFC 9209) of its own responses."""
+"""Its name in the header `Proxy-Status` (RFC 9209) of responses that it creates itself."""
 _ERRORS = {
     400: "http_request_error",
     403: "destination_ip_prohibited",

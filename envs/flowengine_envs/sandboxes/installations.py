@@ -52,7 +52,7 @@ def installation(spec: Spec, request: Request | None = None) -> Installation | N
 
     Raises:
         EnvironmentUnavailable: The program does not exist, or the sandbox cannot contain it.
-        Refused: A sandbox may not see its directory.
+        Refused: Its directory must not be shown to a sandbox.
     """
     named = getattr(spec.config, "interpreter", None)
     if named is None:

@@ -1,8 +1,8 @@
 """The state of a terminal's processes: whether one waits for input, and for which kind.
 
 It is derived from system data: the foreground group, the system calls of its processes, and the
-terminal's settings. Neither output nor program names are used, except that the program file
-distinguishes a shell at its prompt from a shell that reads.
+terminal's settings. Output is never used. Program names are used only to distinguish a shell at its
+prompt from a shell that reads.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ class Terminal:
     def _kill_all(self) -> None:
         if self.alive:
             self._tmux.program.kill()
-            self._loop.after(_AGAIN, self._kill_all)  # It may not have started yet.
+            self._loop.after(_AGAIN, self._kill_all)  # It may still be starting.
 
     def _typed(self, call: Call, dropped: Call) -> None:
         """Type input, except while the shell reads our line, which Ctrl-C would delete.

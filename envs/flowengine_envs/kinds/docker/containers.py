@@ -63,7 +63,7 @@ class Containers(InWorkspace):
 
     @property
     def healthy(self) -> bool:
-        """Whether it is usable, judged only from information at hand."""
+        """Whether it is usable, as far as is known without I/O."""
         return self._gate is None or self._gate.alive()
 
     @property
@@ -250,7 +250,7 @@ class Containers(InWorkspace):
         await self._outside.remove(path)
 
     async def close(self) -> None:
-        """Remove the containers that still run. Must be called on the background loop."""
+        """Remove the containers that still run. Call on the background loop."""
         for box in [*self._running]:
             await box.close()
         if self._gate is not None:

@@ -62,7 +62,7 @@ class Mirror:
         loop.call_soon_threadsafe(self._serve)
 
     def close(self) -> None:
-        """Disconnect all viewers. Must be called on its loop."""
+        """Disconnect all viewers. Call on its loop."""
         if self._closed:
             return
         self._closed = True

@@ -98,7 +98,7 @@ class Shell(Supervised):
 
     @property
     def healthy(self) -> bool:
-        """Whether it is usable, judged only from information at hand."""
+        """Whether it is usable, as far as is known without I/O."""
         return super().healthy and not self._gone
 
     def check_open(self) -> None:
@@ -377,7 +377,7 @@ class Shell(Supervised):
         await asyncio.gather(super().finish(bound, lost=lost), *ends)
 
     async def close(self) -> None:
-        """End everything inside and remove the sandbox. Must be called on the background loop."""
+        """End everything inside and remove the sandbox. Call on the background loop."""
         for each in (self, *self._others):
             each._close_mirror()
         await super().close()
@@ -388,7 +388,7 @@ class Shell(Supervised):
                 self._mirror.close()
 
     async def start(self, deadline: float) -> None:
-        """Start the terminal and run `activate`. Must be called on the background loop.
+        """Start the terminal and run `activate`. Call on the background loop.
 
         Args:
             deadline: When the shell must be ready, by the clock of the loop.

@@ -61,7 +61,7 @@ async def built(spec: Spec) -> str | None:
     Raises:
         ImageUnavailable: The image is missing, and `pull_policy` is `never`.
         EnvironmentUnavailable: The directory or Dockerfile is missing or too large.
-        Refused: A container may not see the directory.
+        Refused: The directory must not be shown to a container.
         EnvironmentStartFailed: The build failed. The message contains the end of its output.
     """
     build = wanted(spec)

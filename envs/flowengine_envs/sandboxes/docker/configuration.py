@@ -68,7 +68,7 @@ class Container(Config):
     Default: the project's own, which is built on this machine.
     """
     pull_policy: Literal["missing", "never", "always"] = "missing"
-    """When the image is fetched."""
+    """When the image is pulled."""
     platform: Annotated[str, Field(min_length=1)] | None = None
     """For example `linux/amd64`. Default: the daemon's."""
     container_name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]+$")] | None = None

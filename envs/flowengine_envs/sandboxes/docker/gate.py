@@ -1,8 +1,8 @@
 """The network of containers that run any image and may reach places.
 
 Forwarding connections needs Python next to the program. One additional container of the project's
-own image therefore forwards them and sees nothing else. Containers of commands have no network of
-their own and share that of this container.
+own image therefore forwards them and sees nothing else. Containers of commands share the network of
+this container.
 """
 
 from __future__ import annotations

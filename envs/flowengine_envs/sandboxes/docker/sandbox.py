@@ -270,7 +270,7 @@ class Docker(Sandbox):
                 )
 
     async def _make(self, reference: str) -> None:
-        """Create the container, and record it even if the caller is cancelled meanwhile."""
+        """Create the container, and record it even if the caller is cancelled."""
         making = asyncio.ensure_future(asyncio.to_thread(self._create, reference))
         try:
             self._container = await asyncio.shield(making)
