@@ -68,7 +68,7 @@ class Action(NamedTuple):
     hidden: bool = False
     """Whether the element may be invisible."""
     navigates: bool = False
-    """Whether its time limit is that of loading a page."""
+    """Whether its time limit is the one for loading a page."""
     leaves: bool = False
     """Whether it leaves the page, which must respond first."""
 
@@ -209,7 +209,7 @@ async def _fill(acting: Acting, element: Locator, text: str, submit: bool = Fals
 
 
 async def _look_at_filled(acting: Acting, element: Locator, text: str) -> None:
-    """Check the value that a field made of a text.
+    """Check the value of a field after a text was entered.
 
     Raises:
         ActionFailed: The field accepted none of it.

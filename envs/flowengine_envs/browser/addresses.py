@@ -37,7 +37,7 @@ def checked_url(url: str) -> str:
 
 
 def is_file(url: str) -> bool:
-    """Return whether an address is that of a file."""
+    """Return whether an address names a file."""
     return url.strip()[:5].lower() == "file:"
 
 

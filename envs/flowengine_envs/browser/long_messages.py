@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 
 LONGEST_TEXT = 4 * 1024
-"""Maximum characters of a text in an overlong message, counted as bytes beyond ASCII.
+"""Maximum characters of a text in an overlong message.
 
-A multiple of 4, so that truncated base64 data is still valid base64.
+A character beyond ASCII counts as its bytes. The maximum is a multiple of 4, so that truncated
+base64 data is still valid base64.
 """
 NOTE = " (...)"
 """The end of a truncated text. It contains no base64 character."""

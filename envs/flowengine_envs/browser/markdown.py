@@ -84,7 +84,7 @@ class Converter:
             except (OSError, ValueError, asyncio.IncompleteReadError):
                 await self.close()
                 return Markdown("", error="the process that converts the page has ended")
-            except BaseException:  # An unread answer would be taken for that of the next page.
+            except BaseException:  # An unread answer would be mistaken for the next page's.
                 await asyncio.shield(self.close())
                 raise
 

@@ -37,7 +37,7 @@ LARGEST = 40
 _BESIDE_HEADING = 8
 """Maximum lines of an element that wraps a heading and its links, rather than a card."""
 _LOWEST = 99
-"""A level below that of all headings."""
+"""A level below all headings."""
 _MOST_WORDS = 10
 
 

@@ -142,7 +142,7 @@ class Requests:
             self.status, self._coming = self._coming, None
 
     def _is_page(self, asked: Request) -> bool:
-        """Return whether a request is for the page itself, not for a resource of it."""
+        """Return whether a request is for the page itself, not for one of its resources."""
         if not asked.is_navigation_request():
             return False
         try:

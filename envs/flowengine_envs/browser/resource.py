@@ -37,7 +37,7 @@ _MOST_BLOCKED = 50
 _CHROMIUMS_OWN = ("connectivitycheck.gstatic.com:",)
 """Hosts that Chromium itself contacts after a TLS failure."""
 _SPARE = 2.0
-"""Seconds in addition to an action's own, after which it is ended in any case."""
+"""Seconds in addition to an action's own time limit, after which it is always ended."""
 _LATELY = 0.5
 """Seconds for which a page that has responded is assumed to respond."""
 _SAVING = 5.0
@@ -226,9 +226,10 @@ class Browser(Verbs):
     async def _answering(
         self, acting: Acting, name: str, fields: Mapping[str, Any]
     ) -> tuple[str, Mapping[str, Any]]:
-        """Check that the page responds before an action leaves it, because Chromium asks it first.
+        """Check that the page responds before an action leaves it.
 
-        If it does not respond and an address is to be opened, a new page replaces it.
+        Chromium would query the page first. If it does not respond and an address is to be opened,
+        a new page replaces it.
 
         Returns:
             The action to perform.

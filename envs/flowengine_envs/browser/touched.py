@@ -65,7 +65,7 @@ class Touched(NamedTuple):
     sends: bool
     """Whether a click on it submits its form."""
     pressed: bool
-    """Whether scripts decide the effect of a click: it is not a web link or an input field."""
+    """Whether scripts decide the effect of a click: it is not a web link or a field for values."""
     own: bool
     """Whether its form contains a password field."""
     filled: bool

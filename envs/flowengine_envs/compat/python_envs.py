@@ -57,7 +57,7 @@ class LocalConfig(Config):
     """Default and maximum seconds of a call."""
     limits: Limits = Field(default_factory=Limits)
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables of the code. It inherits none of this process's."""
+    """Environment variables of the code, which inherits none from this process."""
 
 
 class DockerConfig(LocalConfig):

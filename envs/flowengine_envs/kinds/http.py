@@ -176,7 +176,7 @@ class Http(Provider[WebClient]):
         return WebClient(request, Rules.of(policy.network, policy.deny_network))
 
     def health_check(self, resource: WebClient) -> bool:
-        """Return whether it is open. No process of it can end."""
+        """Return whether it is open. It has no process that could end."""
         return not resource.given_back
 
     async def release(self, resource: WebClient) -> None:

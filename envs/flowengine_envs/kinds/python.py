@@ -129,7 +129,7 @@ class PythonSandbox(Supervised):
 
     @property
     def late(self) -> Mapping[int, Late]:
-        """Output that calls printed after their end, by call number, for the last 64 of them."""
+        """Output printed after the end of its call, by call number, for the last 64 such calls."""
         return dict(self._late)
 
     def heard_late(self, header: Mapping[str, Any], payload: bytes) -> None:

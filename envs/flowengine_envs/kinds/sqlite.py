@@ -405,7 +405,7 @@ class Sqlite(Provider[Database]):
         return Database(request, connection, thread, file)
 
     def health_check(self, resource: Database) -> bool:
-        """Return whether the connection is open. No process of it can end."""
+        """Return whether the connection is open. It has no process that could end."""
         return not resource.given_back
 
     async def release(self, resource: Database) -> None:

@@ -3,7 +3,7 @@
 `python3 -I -c SCRIPT NUMBER` reads two parts from descriptor NUMBER, each after its length in four
 bytes: a JSON object `{"main": module, "magic": version of bytecode, "sources": {module: text}}`,
 and the modules as bytecode. It makes the modules importable and calls `main(NUMBER)`. Nothing needs
-to be copied into a sandbox, and the code that runs there can change none of it.
+to be copied into a sandbox, so the code that runs there cannot change the program.
 
 Compiling these modules takes longer than anything else when a sandbox starts, so the engine
 compiles them. A Python with another bytecode version compiles the sources itself.

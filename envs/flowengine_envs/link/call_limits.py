@@ -131,7 +131,7 @@ class CallLimits:
         self._spent += seconds
 
     def is_own(self, timeout: float | None) -> bool:
-        """Return whether the bound of a call differs from the one that its caller requested.
+        """Return whether the bound of a call differs from its caller's request.
 
         Args:
             timeout: Seconds that the caller requested.

@@ -29,7 +29,7 @@ _ANSWERING = 100
 """Number of unanswered requests of a server beyond which its output is not read."""
 _ENTRIES = 10_000
 _VALUES = 100_000
-"""Maximum items of a list or map in an answer, and of all of them together, except free data."""
+"""Maximum items of a list or map in an answer, and of the whole answer, except free data."""
 _FREE = frozenset({"structuredContent", "inputSchema", "outputSchema", "_meta", "data"})
 """Parts of an answer with free data, which need no validation."""
 _SHOWN = 1000
@@ -55,7 +55,7 @@ class Requests:
         self.noise = 0
         """Number of messages that belong to no request."""
         self.last_noise = ""
-        """The beginning of the last of them."""
+        """The beginning of the last such message."""
 
     def sent(self, message: JSONRPCMessage) -> None:
         """Record a message to the server."""

@@ -24,7 +24,7 @@ HOST = "host"
 _OWN = ("/workspace", "/home/flow", "/tmp", "/dev/shm")
 """Directories that a namespace has itself."""
 _ENDING = 20.0
-"""Seconds for the first process to kill the server's descendants, which takes up to this long."""
+"""Seconds within which the first process must have killed the server's descendants."""
 
 
 class SandboxedServer:

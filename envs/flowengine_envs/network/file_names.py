@@ -18,7 +18,7 @@ _UNSAFE = re.compile(r'[<>:"|?*]')
 
 
 def offered(disposition: str, path: str, media_type: str) -> str:
-    """Return the name that a server gives a file, made safe.
+    """Return a safe form of the name that a server gives a file.
 
     Args:
         disposition: The header `Content-Disposition`.

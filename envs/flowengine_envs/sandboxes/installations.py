@@ -18,7 +18,7 @@ from flowengine_envs.sandboxes.mounts import check
 
 _OF_THIS_MACHINE = ("namespace", "host")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-"""Directories that every sandbox of this machine sees in any case."""
+"""Directories that every sandbox of this machine sees."""
 _WORKSPACE = "/workspace"
 _OWN = ("/tmp", "/dev/shm", _WORKSPACE, "/home/flow")
 """Directories that a sandbox has itself."""

@@ -1,8 +1,8 @@
 """Kernel resources that are counted per user and therefore shared by all of a user's sandboxes.
 
-A second user namespace around that of the sandbox limits it to a share of the user's inotify
-instances and watches, pending signals, and bytes in message queues. Changing the settings needs a
-right that no program in the sandbox has.
+A second user namespace around the sandbox limits it to a share of the user's inotify instances and
+watches, pending signals, and bytes in message queues. Changing the settings needs a right that no
+program in the sandbox has.
 """
 
 from __future__ import annotations

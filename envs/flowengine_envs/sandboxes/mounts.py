@@ -39,8 +39,8 @@ def check(folder: Path, state: Path | None = None, guarded: Iterable[Path] = ())
 
     Args:
         folder: On this machine.
-        state: A directory of the engine's state. None of its parents is mounted.
-        guarded: Directories of the engine. None of their parents or contents is mounted.
+        state: A directory of the engine's state, whose parents are never mounted.
+        guarded: Directories of the engine, whose parents and contents are never mounted.
 
     Returns:
         Its path without links.

@@ -1,7 +1,7 @@
 """Programs of this machine, started and killed together with their descendants.
 
 bubblewrap starts a sandbox in stages. Each stage is a new process that only at its end arranges to
-die with the previous one. Killing the first process in between would leave the others behind: they
+die with the previous one. Killing the first process before that would leave the others behind: they
 wait for it forever, or continue without it, and keep its streams open.
 """
 

@@ -46,7 +46,7 @@ class Obeyed(NamedTuple):
     path: str
     """Relative to the searched directory."""
     writable: bool
-    """Whether it may be written, like Git's history. It cannot be replaced in any case."""
+    """Whether it may be written, like Git's history. It can never be replaced."""
 
 
 def obeyed(root: Path) -> list[Obeyed]:

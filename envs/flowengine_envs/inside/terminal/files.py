@@ -18,7 +18,7 @@ from flowengine_envs.inside.loop import Loop
 
 
 class TerminalFiles:
-    """Such a directory, created anew, and repaired when programs have removed parts of it.
+    """A new directory of this kind, repaired after programs have removed parts of it.
 
     Args:
         loop: The loop.

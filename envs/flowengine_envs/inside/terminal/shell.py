@@ -47,7 +47,7 @@ class TerminalShell:
         self.idle = 0
         """The shell that reads the next command."""
         self.plain = False
-        """Whether that shell has no lists of exit codes, because it is not bash."""
+        """Whether that shell has no `PIPESTATUS`, because it is not bash."""
         self.pane = 0
         """The parent process of all shells."""
         self.way = 0

@@ -1,6 +1,6 @@
 """A persistent shell on a terminal: separate commands, one after another.
 
-The content of the screen has no meaning here. A command is written into a pipe (see `handover`).
+The content of the screen is never interpreted. A command is written into a pipe (see `handover`).
 Its last line creates a file whose name states how the command ended, and then waits until all
 output has been read. The start and end of its output are found by a number written to the terminal
 itself, after all earlier output (see `stream`).
@@ -391,7 +391,7 @@ class Terminal:
     # Events found by checking processes
 
     def _at_prompt(self, running: Running, seen: foreground.Seen) -> None:
-        # A command interrupted while the shell read it is not read to its end.
+        # The rest of a command that was interrupted while the shell read it is not needed.
         self._handover.close_pipe(running)
         self._shell.at_prompt(seen)
         running.asked = True

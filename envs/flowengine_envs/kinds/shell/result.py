@@ -61,7 +61,7 @@ class ShellResult(NamedTuple):
     shell_restarted: bool = False
     """Whether the command ended the shell. Its directory, variables and functions are lost."""
     left_out: int = 0
-    """Bytes of output that none of these contain."""
+    """Bytes of output that were dropped."""
     limit: LimitMet | None = None
     """The limit of the environment that made it fail. `output` contains only `Killed`."""
     notes: Sequence[str] = ()

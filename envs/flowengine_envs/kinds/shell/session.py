@@ -515,7 +515,7 @@ class Shell(Supervised):
 
 
 def _secrets(request: Request) -> list[str]:
-    # Resolved values all look alike. Only the spec shows which of them are secrets.
+    # Resolved values look alike. Only the spec shows which ones are secrets.
     declared = getattr(request.spec.config, "env", None) or {}
     resolved = request.config.env if declared else {}
     found = [
