@@ -1,4 +1,4 @@
-"""What can be done in a browser, each action as data: `{"action": "click", "ref": "e3"}`."""
+"""Browser actions, each as data: `{"action": "click", "ref": "e3"}`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LONGEST_WAIT = 30.0
 _MOST_LINES = 50
-"""Lines of a log."""
+"""Maximum number of lines of a log."""
 _LONGEST_LINE = 300
 
 
@@ -35,7 +35,7 @@ _FORMATS = {
     "time": "hh:mm",
     "week": "YYYY-Www",
 }
-"""How values of fields are written that take no other text."""
+"""Formats of values for fields that accept no other text."""
 _HELD = """element => {
   const field = element.tagName === "LABEL" ? element.control : element;
   if (!field || !("value" in field)) return null;
@@ -58,25 +58,25 @@ class Field(NamedTuple):
 
 
 class Action(NamedTuple):
-    """Something that can be done."""
+    """A browser action."""
 
     about: str
     fields: Mapping[str, Field]
     run: Callable[..., Awaitable[Any]]
     on_element: bool = False
-    """Whether it takes `ref` or `selector`; `run` gets the element as its second argument."""
+    """Whether it takes `ref` or `selector`. `run` receives the element as its second argument."""
     hidden: bool = False
-    """Whether the element need not be visible."""
+    """Whether the element may be invisible."""
     navigates: bool = False
-    """Whether it takes the time of loading a page."""
+    """Whether its time limit is the one for loading a page."""
     leaves: bool = False
-    """Whether it leaves the page, which has to answer for that."""
+    """Whether it leaves the page, which must respond first."""
 
     def checked(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an action.
 
         Raises:
-            ActionFailed: One is missing, unknown, or of the wrong type.
+            ActionFailed: One is missing, unknown, or has the wrong type.
         """
         allowed = {**(_ELEMENT if self.on_element else {}), **self.fields}
         described = f"'{name}' takes {', '.join(allowed) or 'no fields'}"
@@ -115,18 +115,18 @@ def _fits(value: object, type: str) -> bool:
 
 
 async def do(acting: Acting, name: str, given: Mapping[str, Any]) -> Any:
-    """Do one action.
+    """Perform one action.
 
     Args:
-        acting: Where.
-        name: Of the action.
+        acting: The context of the action.
+        name: Name of the action.
         given: Its fields.
 
     Returns:
-        What it gives besides the page, mostly None.
+        Its value in addition to the page, usually None.
 
     Raises:
-        ActionFailed: It was not done; the message says why.
+        ActionFailed: It was not performed. The message contains the reason.
     """
     action = ACTIONS.get(name)
     if action is None:
@@ -209,10 +209,10 @@ async def _fill(acting: Acting, element: Locator, text: str, submit: bool = Fals
 
 
 async def _look_at_filled(acting: Acting, element: Locator, text: str) -> None:
-    """Look at what a field has made of a text.
+    """Check the value of a field after a text was entered.
 
     Raises:
-        ActionFailed: It has taken nothing of it.
+        ActionFailed: The field accepted none of it.
     """
     held = await element.evaluate(_HELD, timeout=acting.milliseconds)
     if not isinstance(held, list) or not all(isinstance(each, str) for each in held):
@@ -230,7 +230,7 @@ async def _look_at_filled(acting: Acting, element: Locator, text: str) -> None:
 
 async def _type(acting: Acting, element: Locator, text: str, submit: bool = False) -> None:
     for number, line in enumerate(text.split("\n")):
-        if number:  # a press waits for the page that it may lead to, typing does not
+        if number:  # A press waits for the page that it may open, but typing does not.
             await element.press("Enter", timeout=acting.milliseconds)
         if line:
             await element.press_sequentially(line, timeout=acting.milliseconds)
@@ -320,7 +320,7 @@ async def _screenshot(acting: Acting, full_page: bool = False) -> None:
 
 
 async def _observe(acting: Acting) -> None:
-    """Nothing: what there is to see follows every action."""
+    """Do nothing: every action ends with an observation."""
 
 
 async def _new_tab(acting: Acting, url: str | None = None) -> None:

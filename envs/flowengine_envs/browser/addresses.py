@@ -1,4 +1,4 @@
-"""Addresses that are opened, and as they are shown."""
+"""Checks addresses, and shortens them for display."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def checked_url(url: str) -> str:
     """Return an address that may be opened.
 
     Raises:
-        ActionFailed: It is none, or of a scheme that is not.
+        ActionFailed: It is invalid, or its scheme is not allowed.
     """
     text = url.strip()
     if not text or len(text) > _LONGEST_URL or any(ord(each) < 0x21 for each in text):
@@ -37,12 +37,12 @@ def checked_url(url: str) -> str:
 
 
 def is_file(url: str) -> bool:
-    """Return whether an address is that of a file."""
+    """Return whether an address names a file."""
     return url.strip()[:5].lower() == "file:"
 
 
 def shown_url(url: str) -> str:
-    """Return an address as it is shown: without user name and password, and not too long."""
+    """Return an address for display: without user name and password, and truncated."""
     try:
         parts = urlsplit(url)
     except ValueError:

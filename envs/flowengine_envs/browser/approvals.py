@@ -1,10 +1,10 @@
-"""What people are asked about before a browser does it.
+"""Browser actions that require approval.
 
     policy: {ask: [password, upload, new_host]}
 
-Before an action begins, `Guard.check` looks at what it would do. What no look can foresee, such as
-a script that sends a form, is stopped where it happens: requests by `Guard.watch`, connections by
-the proxy, which asks `Guard.judge`.
+Before an action begins, `Guard.check` predicts its effects. Effects that cannot be predicted, such
+as a script that submits a form, are stopped when they happen: requests by `Guard.watch`,
+connections by the proxy, which calls `Guard.judge`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _WORDS = {
 
 
 class Unapproved(ActionFailed):
-    """An action was not done, because people have to approve it first.
+    """An action was not performed because it requires approval.
 
     Args:
-        found: What it would do: `action` and `target`.
+        found: Its effects: `action` and `target`.
     """
 
     def __init__(self, found: dict[str, Any]) -> None:
@@ -59,53 +59,53 @@ class Unapproved(ActionFailed):
 
 
 class Planned(NamedTuple):
-    """An action that is about to be done."""
+    """An action about to be performed."""
 
     name: str
     fields: Mapping[str, Any]
-    """Its fields, without those that name the element."""
+    """Its fields, except those that name the element."""
     element: Locator | None
-    """What it is done to."""
+    """The element that it acts on."""
     page: Page
     seconds: float
-    """How long the page may take for it."""
+    """Seconds that the page may take for it."""
     uploads: Sequence[Upload]
     approved: Mapping[str, Any] | None
-    """What people have approved of it."""
+    """The approval given for it."""
 
 
 class Guard:
-    """What has to be approved in one environment, and what was.
+    """Approvals required in one environment, and those given.
 
     Args:
-        policy: That of the environment.
+        policy: The environment's policy.
     """
 
     def __init__(self, policy: Any) -> None:
         self.asks: frozenset[str] = frozenset(policy.ask)
         self.hosts: set[str] = set()
-        """Hosts that people have approved."""
+        """Approved hosts."""
         self.opening = secrets.token_hex(8)
-        """Names the browser that runs: pages do not outlast it."""
+        """Identifies the running browser, whose pages end with it."""
         self.stopped: list[str] = []
-        """What was stopped since this was asked last, as it is told."""
+        """Messages about requests stopped since the last call."""
         self._named = Rules.of(policy.network).allowed
         self._passwords = Passwords()
         self._released: frozenset[str] = frozenset()
-        """Origins that a form with a password may be sent to by the action that is under way."""
+        """Origins to which the current action may submit a form with a password."""
 
     def opened_again(self) -> None:
-        """Note that another browser takes the place of the one before."""
+        """Record that another browser replaces the previous one."""
         self.opening = secrets.token_hex(8)
 
     # Before an action
 
     async def check(self, planned: Planned) -> None:
-        """Look at what an action would do; what has to be approved is done only if it was.
+        """Predict the effects of an action, and allow it only with any required approval.
 
         Raises:
-            Unapproved: People have to be asked.
-            ActionFailed: What they approved was in a browser that is gone.
+            Unapproved: The action requires approval.
+            ActionFailed: The approval was for a browser that has ended.
         """
         self._released = frozenset()
         if not self.asks:
@@ -117,7 +117,7 @@ class Guard:
             await self._passwords.look(planned.page, *await _entered(planned))
         found, origins = await self._found(planned)
         if found is None:
-            if approved and "host" not in approved["target"]:  # a host may be known by now
+            if approved and "host" not in approved["target"]:  # A host may be known by now.
                 raise ActionFailed(_GONE)
             return
         if approved.get("digest") != found["digest"]:
@@ -127,7 +127,7 @@ class Guard:
         self._released = origins
 
     async def _found(self, planned: Planned) -> tuple[dict[str, Any] | None, frozenset[str]]:
-        """Return what has to be approved, and where a password may be sent to with a yes."""
+        """Return the effects to approve, and the origins that may then receive a password."""
         name, on = planned.name, await self._touched(planned)
         why: list[str] = []
         target: dict[str, Any] = {}
@@ -152,12 +152,12 @@ class Guard:
         if on is not None:
             target |= {"element": on.shown, "page": shown_url(planned.page.url)}
         action = f"{name}: {' and '.join(_WORDS[each] for each in why)}"
-        # Compared by digest: what people are shown may have secrets masked.
+        # Compared by digest, because secrets may be masked in the approver's view.
         found: dict[str, Any] = {"action": action, "target": target, "digest": _digest(target)}
         return (found | {"browser": self.opening} if on is not None else found), origins
 
     async def _touched(self, planned: Planned) -> Touched | None:
-        """Return what an action would touch, if that matters."""
+        """Return the element that an action touches, if it matters."""
         name, fields = planned.name, planned.fields
         enters = fields.get("submit") or (name == "type" and "\n" in fields.get("text", ""))
         if name == "press":
@@ -167,7 +167,7 @@ class Guard:
         return await touched(planned.page, planned.element, planned.seconds)
 
     def _new_host(self, address: str) -> str:
-        """Return the host of an address, if people have to approve it."""
+        """Return the host of an address if it requires approval, or an empty string."""
         try:
             parts = urlsplit(address)
             if parts.scheme.lower() not in {"http", "https", "ws", "wss"} or not parts.hostname:
@@ -180,39 +180,39 @@ class Guard:
     def _is_new(self, name: str) -> bool:
         return name not in self.hosts and not any(each.names(name) for each in self._named)
 
-    # What nobody has foreseen
+    # Effects that were not predicted
 
     def judge(self, host: str, port: int) -> str:
-        """Return why a connection is refused that the network's rules allow; empty: it is not."""
+        """Return why to refuse a connection that the network's rules allow, or an empty string."""
         return NOT_APPROVED if NEW_HOST in self.asks and self._is_new(host) else ""
 
     async def watch(self, context: BrowserContext) -> None:
-        """Stop requests of a profile that would send a password and that nobody has approved."""
+        """Stop unapproved requests of a profile that would send a password."""
         if PASSWORD in self.asks:
             await context.route("**/*", self._look)
 
     def stopped_actions(self) -> list[str]:
-        """Return what was stopped since this was asked last."""
+        """Return messages about requests stopped since the last call."""
         told, self.stopped = self.stopped, []
         return [*dict.fromkeys(told)]
 
     async def ended(self, page: Page | None) -> None:
-        """Note that an action is over, and what it has left on the page.
+        """Record the end of an action and the passwords that it left on the page.
 
-        What it was allowed holds no longer.
+        Its permissions end.
         """
         self._released = frozenset()
         if PASSWORD in self.asks and page is not None:
             await self._passwords.look(page)
 
     async def _look(self, route: Route) -> None:
-        """Look at a request before it is sent."""
+        """Check a request before it is sent."""
         request, to = route.request, _origin(route.request.url)
         try:
             sends = to not in self._released and self._passwords.may_leave_by(request)
         except faults.Error:
-            sends = True  # nobody knows whose it is
-        with suppress(faults.Error):  # the page may be gone by now
+            sends = True  # The page that sends it is unknown.
+        with suppress(faults.Error):  # The page may be closed by now.
             if not sends:
                 await route.fallback()
                 return
@@ -220,11 +220,11 @@ class Guard:
                 f"not approved: the page was kept from sending a password to {to} "
                 "(policy: ask: password)"
             )
-            await route.abort("aborted")  # the page stays where a form would have left it
+            await route.abort("aborted")  # The page stays as before the form was submitted.
 
 
 async def _entered(planned: Planned) -> list[str]:
-    """Return the password that an action enters, if it does."""
+    """Return the password that an action enters, if any."""
     if planned.element is None or planned.name not in {"fill", "type"}:
         return []
     matches, milliseconds = "(at, all) => at.matches(all)", planned.seconds * 1000

@@ -1,8 +1,9 @@
 """Chromium behind Playwright's server in a sandbox, and the connection to it.
 
-The server starts Chromium and speaks WebSocket on the sandbox's own loopback. A script beside it
-joins its one connection to the standard streams, which alone lead out. Here, Playwright connects to
-a `BrowserServer`, which bounds each message on its way out of the sandbox.
+The server starts Chromium and accepts WebSocket connections on the sandbox's loopback interface. A
+script next to it forwards its only connection through the standard streams, which are the only way
+out. Playwright connects here to a `BrowserServer`, which limits the size of each message from the
+sandbox.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ from flowengine_envs.browser.playwright_client import playwright, replace_ended
 from flowengine_envs.kinds.one_program import start_program
 
 LARGEST_MESSAGE = 64 * 1024 * 1024
-"""Bytes of a message from the sandbox; in a longer one, long texts are cut."""
+"""Maximum bytes of a message from the sandbox. In a longer one, long texts are truncated."""
 _HEAD_END = b"\r\n\r\n"
 _PIECE = 1 << 16
 _ENDING = 3.0
-"""Seconds for an end that was asked for."""
+"""Seconds for a requested shutdown."""
 _LOG = 4096
 _HELD_ELSEWHERE = frozenset({"DATA", "FSIZE"})
-"""Limits of single processes that a browser cannot work under: it reserves far more than it uses,
-and its profile is one of many files."""
+"""Limits of single processes that prevent a browser from working.
+
+It reserves far more memory than it uses, and its profile consists of many files.
+"""
 _TEXT = 0x81
-"""First byte of a text message in one frame, not compressed: all that the server sends."""
+"""First byte of an uncompressed single-frame text message, the only kind that the server sends."""
 _CONTROLS = frozenset({0x88, 0x89, 0x8A})
 _TWO_BYTES, _EIGHT_BYTES = 126, 127
 
 
 class BrowserServer:
-    """A server that runs.
+    """A running server.
 
     Args:
         program: The first process of its sandbox.
@@ -58,12 +61,12 @@ class BrowserServer:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, as far as is known at once."""
+        """Whether it runs, as far as is known without I/O."""
         return self._program.returncode is None
 
     @property
     def log(self) -> str:
-        """The last lines that it wrote to standard error."""
+        """The last lines of its standard error."""
         return self._log.decode(errors="replace").strip()
 
     async def connect(self) -> Browser:
@@ -88,13 +91,13 @@ class BrowserServer:
         return await client.chromium.connect(address)
 
     async def listen(self) -> str:
-        """Return the address at which Playwright, as the only client, reaches the server.
+        """Return the address of the server for Playwright, its only client.
 
         Raises:
             EnvironmentStartFailed: The server has ended.
         """
         assert self._program.stdout is not None
-        with suppress(ValueError):  # its first line is longer than any path
+        with suppress(ValueError):  # Its first line is too long for any path.
             self._path = (await self._program.stdout.readline()).strip()
         if not self._path.startswith(b"/"):
             self._program.kill()
@@ -106,7 +109,7 @@ class BrowserServer:
         return f"ws://127.0.0.1:{port}{self._path.decode()}"
 
     async def close(self) -> None:
-        """End it, the browser, and all else that it started."""
+        """End the server, the browser and all other processes that it started."""
         if self._program.stdin is not None:
             with suppress(OSError, RuntimeError):
                 self._program.stdin.close()
@@ -124,7 +127,7 @@ class BrowserServer:
             await self._open.aclose()
 
     async def _accept(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        """Connect the client; its path, which no other program knows, tells it from others."""
+        """Connect the client, which is identified by a path that no other program knows."""
         try:
             head = await source.readuntil(_HEAD_END)
             if self._connected or head.split(b" ", 2)[1:2] != [self._path]:
@@ -144,7 +147,7 @@ class BrowserServer:
             sink.close()
 
     async def _take_out(self, sink: asyncio.StreamWriter) -> None:
-        """Send the client what the server sends, until one of them ends."""
+        """Forward the server's messages to the client until either of them ends."""
         source = self._program.stdout
         assert source is not None
         try:
@@ -156,7 +159,7 @@ class BrowserServer:
             self._log += f"\nthe browser's server sent {error}, and was ended".encode()
             self._program.kill()
         except (OSError, asyncio.IncompleteReadError):
-            pass  # one of them has ended
+            pass  # One of them has ended.
 
     async def _read_log(self, stream: asyncio.StreamReader) -> None:
         with suppress(OSError):
@@ -165,11 +168,11 @@ class BrowserServer:
 
 
 class _Refused(Exception):
-    """What no server sends, but perhaps a page that has taken it over."""
+    """Data that the server never sends, but that a compromised server may send."""
 
 
 def _uncompressed(head: bytes) -> bytes:
-    """Return the head of a request without extensions: messages are read on their way."""
+    """Return the head of a request without extensions, because messages are parsed in transit."""
     lines = head.split(b"\r\n")
     return b"\r\n".join(
         line for line in lines if not line.lower().startswith(b"sec-websocket-extensions:")
@@ -187,7 +190,7 @@ async def _message(source: asyncio.StreamReader) -> bytes:
     """Read a message of the server, and return it as a frame.
 
     Raises:
-        _Refused: It is too long and cannot be shortened, or none that the server sends.
+        _Refused: It is too long and cannot be truncated, or is invalid.
         asyncio.IncompleteReadError: The server has ended.
     """
     first, length = await source.readexactly(2)
@@ -212,10 +215,10 @@ async def _message(source: asyncio.StreamReader) -> bytes:
 
 
 async def _shortened(source: asyncio.StreamReader, length: int) -> bytes:
-    """Return a message that is too long with its long texts cut; of an answer, else an error.
+    """Return an overlong message with its long texts truncated, or an error if it is a response.
 
     Raises:
-        _Refused: It is still too long, and no answer.
+        _Refused: It is still too long, and not a response.
     """
     message, left = Shortened(LARGEST_MESSAGE), length
     size = f"of {length:,} bytes, of at most {LARGEST_MESSAGE:,}"
@@ -237,8 +240,8 @@ async def start_server(sandbox: Sandbox, options: Mapping[str, Any]) -> BrowserS
     """Start the server, and so Chromium, in an open sandbox.
 
     Args:
-        sandbox: The sandbox; it ends what is left when it closes.
-        options: Of `launchServer`.
+        sandbox: The sandbox, which ends remaining processes when it closes.
+        options: Options of `launchServer`.
 
     Returns:
         The server.

@@ -1,4 +1,4 @@
-"""Recognizes pages that ask for proof that a person is there. They are reported, not answered."""
+"""Recognizes bot checks. They are reported, not solved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FRAMES = re.compile(
     re.IGNORECASE,
 )
 _SHORT = 3000
-"""Characters: in a longer text, these words are mostly about something."""
+"""Characters. In a longer text, these words usually belong to its topic."""
 
 
 def is_challenge(title: str, text: str, frames: Iterable[str]) -> bool:

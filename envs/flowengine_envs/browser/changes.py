@@ -1,4 +1,4 @@
-"""What is new on a page since it was looked at before: its lines that were not there."""
+"""Finds the lines of a page that are new since an earlier observation."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from flowengine_envs.browser.observation import WebObservation
 
 
 def is_same_page(before: WebObservation | None, after: WebObservation) -> bool:
-    """Return whether two observations are of the same address."""
+    """Return whether two observations have the same address."""
     if before is None or not after.url:
         return False
     return urldefrag(before.url).url == urldefrag(after.url).url
 
 
 def new_lines(before: str, after: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text that are new, each with where it begins.
+    """Yield the new lines of a text, each with its offset.
 
     Args:
-        before: The text as it was.
-        after: The text as it is: of equal lines, the first ones count as those that were there.
+        before: The earlier text.
+        after: The current text. Of equal lines, the first ones count as the earlier ones.
     """
     known = Counter(map(_compared, before.split("\n")))
     at = 0
@@ -35,5 +35,5 @@ def new_lines(before: str, after: str) -> Iterator[tuple[int, str]]:
 
 
 def _compared(line: str) -> str:
-    # Where an element stands, and which one has the focus, is no news.
+    # An element's position, and which element has the focus, do not count as changes.
     return line.strip().replace(" [active]", "")

@@ -1,8 +1,8 @@
 """A Chromium process in a sandbox, which several environments may share.
 
-Each environment has a profile in it: cookies, storage, downloads, and a proxy of its own, so that
-it is told what its own pages were refused. Sandbox, driver, process, and what turns pages into
-Markdown are there once.
+Each environment has its own profile in it: cookies, storage, downloads, and a proxy that reports
+the refused connections of its pages. The sandbox, driver, process and Markdown converter are
+shared.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from flowengine_envs.browser.browser_server import BrowserServer
 
 ARRIVING = "downloads"
-"""Folder of the sandbox's home in which downloads arrive."""
+"""Directory of the sandbox's home that receives downloads."""
 _CLOSING = 5.0
-"""Seconds for closing a profile; a process in which that takes longer is given to nobody else."""
+"""Seconds for closing a profile. After a timeout, no other environment joins the process."""
 _NOBODY = "http://127.0.0.1:9/"
 _FEATURES_OFF = (
-    # Windows are never seen, but their toolbar and address bar would be pages with a process.
+    # Windows are never shown, but their toolbar and address bar would be pages with a process.
     "InitialWebUI",
     "WebUIOmniboxAimPopup",
     "WebUIOmniboxPopup",
-    # What Playwright turns off: Chromium heeds only the last list.
+    # Features that Playwright disables: Chromium applies only the last list.
     "AimEnabled",
     "AvoidCorsURLLoaderRestartOnRedirect",
     "AvoidUnnecessaryBeforeUnloadCheckSync",
@@ -56,7 +56,7 @@ _FEATURES_OFF = (
 )
 _ARGUMENTS = (
     f"--disable-features={','.join(_FEATURES_OFF)}",
-    # What Chromium would tell and ask its maker, although it is told not to.
+    # Services that Chromium would contact although they are disabled.
     f"--component-updater=url-source={_NOBODY}",
     f"--autofill-server-url={_NOBODY}",
     "--disable-quic",
@@ -66,33 +66,33 @@ _ARGUMENTS = (
 
 
 class Surroundings(Protocol):
-    """What a profile has around it."""
+    """The process and its services for a profile."""
 
     converter: Converter
-    """Turns its pages into Markdown."""
+    """Converts its pages to Markdown."""
 
     @property
     def alive(self) -> bool:
-        """Whether its browser is there, as far as is known at once."""
+        """Whether its browser runs, as far as is known without I/O."""
 
     def refused(self) -> Sequence[str]:
-        """Return the connections that were refused since this was asked last."""
+        """Return the connections refused since the last call."""
 
     async def leave(self, context: BrowserContext | None) -> None:
-        """Close the profile, and all around it that nobody else uses."""
+        """Close the profile, and everything that only it uses."""
 
 
 class Chromium:
-    """A process that runs.
+    """A running process.
 
     Args:
-        request: Of the environment for which it is started.
+        request: The request of the environment for which it is started.
     """
 
     def __init__(self, request: Request) -> None:
         self._folder = make_scratch()
         self._traces = Traces(request.trace)
-        # Everything in it is marked as its own: it may outlast the environment that comes first.
+        # Everything in it has its own mark, because it may outlast the first environment.
         id = uuid.uuid4().hex
         own = request._replace(
             id=id,
@@ -115,7 +115,7 @@ class Chromium:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, as far as is known at once."""
+        """Whether it runs, as far as is known without I/O."""
         running = self._server is not None and self._server.alive
         return running and self._browser is not None and self._browser.is_connected()
 
@@ -125,19 +125,19 @@ class Chromium:
         return self._sound and self.alive and bool(self._free)
 
     def join(self, request: Request) -> Profile:
-        """Keep a place for an environment, which has to leave it; the last one ends the process."""
+        """Reserve a place for an environment. When the last one leaves, the process ends."""
         self._profiles += 1
         return Profile(self, request, self._free.popleft())
 
     async def start(self, request: Request, closed: Callable[[], None]) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            request: Of the environment for which it is started.
-            closed: Called when it ends because nobody uses it any more.
+            request: The request of the environment for which it is started.
+            closed: Called when it ends because no environment uses it.
 
         Raises:
-            EnvironmentStartFailed: It did not start; the message says why.
+            EnvironmentStartFailed: It did not start. The message contains the reason.
         """
         try:
             await asyncio.to_thread(self._make_folders)
@@ -159,7 +159,8 @@ class Chromium:
         options = {
             "executablePath": installation.browser(request.config.program),
             "headless": True,
-            "chromiumSandbox": False,  # it needs rights that the sandbox around it takes away
+            # Its sandbox needs rights that the surrounding sandbox removes.
+            "chromiumSandbox": False,
             "args": _ARGUMENTS,
             "downloadsPath": f"{self.sandbox.home}/{ARRIVING}",
         }
@@ -173,28 +174,28 @@ class Chromium:
         """Open a profile.
 
         Args:
-            proxy: Which proxy is its own.
-            options: Of Playwright.
+            proxy: Number of its proxy.
+            options: Options of Playwright.
 
         Returns:
             The profile, which its place closes.
         """
         assert self._browser is not None
         proxies = self.sandbox.proxies
-        # Of the profile, not the browser: what Chromium asks for by itself goes nowhere.
+        # Set for the profile, not for the browser: Chromium's own requests have no route.
         way = {"server": proxies[proxy], "bypass": "<-loopback>"} if proxies else None
         opening = asyncio.ensure_future(self._browser.new_context(proxy=way, **options))  # type: ignore[arg-type]
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # It opens nevertheless, and nobody else would close it.
+            # It opens nevertheless, and nothing else would close it.
             with suppress(faults.Error, TimeoutError):
                 async with asyncio.timeout(_CLOSING):
                     await (await opening).close()
             raise
 
     async def leave(self, profile: Profile, context: BrowserContext | None) -> None:
-        """Close a profile and free its place; the last one ends the process."""
+        """Close a profile and free its place. The process ends with the last one."""
         if context is not None and self._profiles > 1:
             await self._close_context(context)
         self._profiles -= 1
@@ -212,14 +213,14 @@ class Chromium:
         except TimeoutError:
             self._sound = False
         except faults.Error:
-            pass  # it has ended
+            pass  # It has ended.
 
     def trace(self, tracer: Tracer) -> None:
-        """Note what may be left over, for one more environment that uses it."""
+        """Record its resources for one more environment that uses it."""
         self._traces.add(tracer)
 
     async def close(self) -> None:
-        """End it and all that it started."""
+        """End it and all processes that it started."""
         server, self._server = self._server, None
         try:
             if server is not None:
@@ -237,7 +238,7 @@ class Profile:
 
     Args:
         chromium: The process.
-        request: Of the environment.
+        request: The environment's request.
         proxy: Number of its proxy.
     """
 
@@ -250,22 +251,22 @@ class Profile:
         self._request = request
         self._judged = False
         self._refused = 0
-        """Number of the last refused connection that was told."""
-        self.refused()  # what it refused for others
+        """Number of the last refused connection that was reported."""
+        self.refused()  # skips connections refused earlier for other environments
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs, as far as is known at once."""
+        """Whether the process runs, as far as is known without I/O."""
         return self.chromium.alive
 
     def refused(self) -> Sequence[str]:
-        """Return the connections that were refused since this was asked last."""
+        """Return the connections refused since the last call."""
         new = self.chromium.sandbox.refused_connections(self._refused, self.proxy)
         self._refused = new[-1][0] if new else self._refused
         return [text for _, text in new]
 
     def judge(self, judge: Callable[[str, int], str] | None) -> None:
-        """Have each of its connections judged by more than its policy."""
+        """Check each of its connections in addition to the policy."""
         if judge is not None:
             self.chromium.sandbox.judge_connections(judge, self.proxy)
             self._judged = True
@@ -274,7 +275,7 @@ class Profile:
         """Open the profile.
 
         Args:
-            state: Cookies and storage that it begins with.
+            state: Its initial cookies and storage.
 
         Returns:
             The profile, without a page.
@@ -289,14 +290,15 @@ class Profile:
             timezone_id=config.timezone,
             storage_state=state,
         )
-        # If opening fails, what is recorded is killed; so only now, when others may use it, too.
+        # If opening fails, recorded resources are killed. They are recorded only now, when other
+        # environments may also use them.
         self.chromium.trace(self.trace)
         return context
 
     async def leave(self, context: BrowserContext | None) -> None:
-        """Close the profile; the last one ends the process."""
+        """Close the profile. The process ends with the last one."""
         await self.chromium.leave(self, context)
-        if self._judged:  # whoever has the proxy next is asked about other things
+        if self._judged:  # The proxy's next user has different rules.
             self.chromium.sandbox.judge_connections(None, self.proxy)
 
 

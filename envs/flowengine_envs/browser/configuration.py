@@ -1,6 +1,6 @@
-"""The models of `config:` and `policy:` of the kind `browser`.
+"""The models of `config:` and `policy:` for the kind `browser`.
 
-Loads pydantic: import it inside `config_model` and `policy_model`.
+Importing this module loads pydantic, so import it inside `config_model` and `policy_model`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Permission = Literal[
 
 
 PROFILES = 16
-"""Most environments that share a process; further ones start another."""
+"""Maximum number of environments that share a process. Further ones start another."""
 
 
 class Viewport(Config):
-    """The size of the window, and so of screenshots."""
+    """The size of the window, and therefore of screenshots."""
 
     width: Annotated[int, Field(ge=100, le=4096)] = 1280
     height: Annotated[int, Field(ge=100, le=4096)] = 720
@@ -33,40 +33,43 @@ class BrowserConfig(OwnPrograms):
     """`config:` of the kind `browser`."""
 
     program: Annotated[str, Field(min_length=1)] | None = None
-    """Path of the browser; default: Chromium or Chrome of this machine, or Playwright's own."""
+    """Path of the browser. Default: Chromium or Chrome of this machine, or Playwright's own."""
     viewport: Viewport = Field(default_factory=Viewport)
     navigation_timeout: Duration = 30.0
     """Seconds for loading a page."""
     action_timeout: Duration = 5.0
-    """Seconds that an action waits for its element, and for the page to take it."""
+    """Seconds that an action waits for its element, and for the page to respond to it."""
     settle: Duration = 2.0
-    """Seconds that an observation waits for what an action started to load."""
+    """Seconds that an observation waits for the requests that an action started."""
     storage_state: Annotated[str, Field(min_length=1)] | None = None
-    """File with cookies and storage of a login, beside the flow file."""
+    """File with the cookies and storage of a login, next to the flow file."""
     permissions: list[Permission] = Field(default_factory=list)
-    """What pages may do without asking; everything else is denied."""
+    """Permissions granted to pages without a prompt. All others are denied."""
     isolate: Literal["process", "execution", "context"] = "execution"
-    """Which environments share a Chromium process, each with a profile of its own: none, those of
-    one execution or session, or all of a program that may do the same."""
+    """Which environments share a Chromium process, each with its own profile.
+
+    `process`: none. `execution`: those of one execution or session. `context`: all of a program
+    that have the same permissions.
+    """
     locale: Annotated[str, Field(min_length=2)] = "en-US"
     timezone: Annotated[str, Field(min_length=1)] | None = None
     tabs: Annotated[int, Field(ge=1, le=100)] = 20
-    """Most tabs that are open at once; further ones are closed as they open."""
+    """Maximum number of open tabs. Further ones are closed as they open."""
     downloads: Size = 100 * 1024 * 1024
-    """Bytes of one download; a larger one is cancelled."""
+    """Maximum bytes of one download. A larger one is cancelled."""
     characters: Annotated[int, Field(gt=0)] = 2_000_000
-    """Most characters of a page's Markdown."""
+    """Maximum number of characters of a page's Markdown."""
     tree: Annotated[int, Field(gt=0)] = 200_000
-    """Most characters of its accessibility tree in an observation."""
+    """Maximum number of characters of its accessibility tree in an observation."""
 
     @property
     def proxies(self) -> int:
-        """Proxies that the sandbox needs: one for each profile."""
+        """Number of proxies that the sandbox needs, one per profile."""
         return 1 if self.isolate == "process" else PROFILES
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """Folders that the sandbox has to see beside the interpreter's."""
+        """Directories that the sandbox needs in addition to the interpreter's."""
         return installation.folders(self.program)
 
 
@@ -74,12 +77,15 @@ class BrowserPolicy(Policy):
     """`policy:` of the kind `browser`."""
 
     network: Literal["none", "any", "public"] | list[NetworkPlace] | None = "public"
-    """What pages may reach; default: every host at a public address."""
+    """Places that pages may reach. Default: every host with a public address."""
     evaluate: bool = False
     """Whether the action `evaluate` may run code on pages."""
     ask: list[Literal["password", "upload", "new_host"]] = Field(default_factory=list)
-    """What people have to approve each time: sending a form with a password, uploading files,
-    reaching a host that `network` does not name and nobody has approved."""
+    """Actions that require approval each time.
+
+    `password`: submitting a form with a password. `upload`: uploading files. `new_host`: reaching a
+    host that `network` does not name and that has not been approved.
+    """
 
     @model_validator(mode="after")
     def _can_ask(self) -> Self:

@@ -1,7 +1,6 @@
-"""Files that pages offer: they go to the folder `downloads` of the workspace.
+"""Files that pages offer, which are saved in the directory `downloads` of the workspace.
 
-They arrive in the sandbox, where only their growth is watched, and are taken out of it when they
-are complete.
+They arrive in the sandbox, where only their size is checked, and are copied out when complete.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 FOLDER = "downloads"
 _LOOK = 0.1
-"""Seconds between looks at how much has arrived."""
+"""Seconds between checks of the size received."""
 _PIECE = 1 << 16
 
 
@@ -31,9 +30,9 @@ class Downloads:
     """The downloads of one browser.
 
     Args:
-        workspace: Where they go.
-        arriving: The folder of this machine in which the browser process collects them.
-        largest: Bytes that may be under way in the process.
+        workspace: The directory that receives them.
+        arriving: The directory of this machine in which the browser process collects them.
+        largest: Maximum bytes in transit in the process.
     """
 
     def __init__(self, workspace: Path, arriving: Path, largest: int) -> None:
@@ -46,24 +45,24 @@ class Downloads:
         self._done: list[Downloaded] = []
 
     def begin(self, download: Download) -> None:
-        """Take a file that a page offers."""
+        """Start saving a file that a page offers."""
         task = asyncio.ensure_future(self._take(download))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     async def wait(self, seconds: float) -> int:
-        """Wait for files that are under way, and return how many still are after that time."""
+        """Wait for pending files, and return how many are still pending after that time."""
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
         return len(self._running)
 
     def taken(self) -> list[Downloaded]:
-        """Return what has ended since this was asked last."""
+        """Return the downloads that ended since the last call."""
         done, self._done = self._done, []
         return done
 
     async def close(self) -> None:
-        """Take no more."""
+        """Accept no more downloads."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -82,7 +81,7 @@ class Downloads:
         self._done.append(Downloaded("", 0, url, reason))
 
     async def _arrived(self, download: Download) -> str:
-        """Wait until it is complete, and return why it is not."""
+        """Wait until it is complete. Return the reason if it fails."""
         ending = asyncio.ensure_future(download.failure())
         too_large = False
         try:
@@ -102,7 +101,7 @@ class Downloads:
         return failure or ""
 
     def _size(self) -> int:
-        """Return how many bytes have come and were not taken out yet."""
+        """Return the bytes received that have not been copied out."""
         size = 0
         with suppress(OSError):
             for each in self._arriving.iterdir():
@@ -111,9 +110,9 @@ class Downloads:
         return size
 
     async def _kept(self, download: Download, url: str) -> Downloaded:
-        """Take a complete file out of the sandbox.
+        """Copy a complete file out of the sandbox.
 
-        A page may have taken over the server that sends it, so what it sends is counted, too.
+        A page may have compromised the server that sends it, so the bytes sent are also counted.
         """
         data = await _content(download, self._largest)
         await download.delete()
@@ -128,7 +127,7 @@ class Downloads:
         return f"it is larger than {self._largest:,} bytes (config: downloads)"
 
     def _free(self, suggested: str) -> str:
-        """Return a path that no other file has."""
+        """Return an unused path."""
         used = {*self._names}
         with suppress(OSError):
             used.update(os.listdir(self._workspace / FOLDER))
@@ -138,10 +137,10 @@ class Downloads:
 
 
 async def _content(download: Download, largest: int) -> bytes | None:
-    """Return the bytes of a download that has arrived; None: it has more than so many.
+    """Return the bytes of a received download. None: it exceeds the limit.
 
-    Playwright only saves downloads as files of any size, so it gets a pipe, and its next write
-    fails once the other end is closed.
+    Playwright can save downloads only as files without a size limit. It therefore writes to a pipe,
+    and its next write fails once the other end is closed.
     """
     source, sink = os.pipe()
     reader = asyncio.StreamReader()

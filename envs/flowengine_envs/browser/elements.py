@@ -1,6 +1,6 @@
-"""Finds the element that an action names: by its reference in the last observation, or a selector.
+"""Finds the element of an action by its reference in the last observation, or by a selector.
 
-Both are data to Playwright: no text of an action becomes code on a page or here.
+Both are data to Playwright: no text of an action becomes code on a page or in this process.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _REFERENCE = re.compile(r"(?:f\d+)?e\d+\Z", re.ASCII)
 _MOST_SHOWN = 5
 _PATIENCE = 1.0
-"""Seconds that an element which cannot be used is waited for, while the page loads nothing."""
+"""Seconds to wait for an unusable element while the page loads nothing."""
 _AGAIN = 0.1
 _VISIBLE = "it is not visible"
 _ENABLED = frozenset({"check", "click", "fill", "select"})
-"""Actions for which an element must be enabled."""
+"""Actions that require an enabled element."""
 _POINTED = frozenset({"check", "click", "hover"})
-"""Actions for which the mouse must reach it."""
+"""Actions that require the mouse to reach the element."""
 _DOUBT = """(element, pointed) => {
   let box = element.getBoundingClientRect();
   const control = element.tagName === "LABEL" && element.control || element;
@@ -43,7 +43,7 @@ _DOUBT = """(element, pointed) => {
   const at = element.getRootNode().elementFromPoint(x, y);
   return !at || element.contains(at) || at.contains(element) ? "" : "covered";
 }"""
-"""What may keep an element from being used. Playwright decides: this only says when to ask it."""
+"""Conditions that may make an element unusable. They only decide whether to ask Playwright."""
 _OPTIONS = """(element, values) => {
   const text = each => String(each || "").replace(/\\s+/g, " ").trim();
   const select = element.tagName === "LABEL" ? element.control : element;
@@ -61,16 +61,16 @@ async def find(
     """Return the one element that an action names.
 
     Args:
-        acting: The action, which waits for a selector until it has an element.
+        acting: The action, which waits until a selector matches an element.
         ref: A reference of the last observation, such as `e5`.
-        selector: A CSS selector, or another that Playwright knows (`text=Save`).
-        hidden: Whether one that cannot be seen will do.
+        selector: A CSS selector, or another syntax of Playwright (`text=Save`).
+        hidden: Whether an invisible element is accepted.
 
     Returns:
         The element.
 
     Raises:
-        ActionFailed: There is none, or more than one.
+        ActionFailed: No element matches, or more than one.
     """
     if (ref is None) == (selector is None):
         raise ActionFailed("name the element by either 'ref' or 'selector'")
@@ -110,7 +110,7 @@ async def _wait(acting: Acting, found: Locator, selector: str, *, hidden: bool) 
         if not hidden:
             await _until(acting, reason, f"'{selector:.200}': ", waited)
     except faults.TimeoutError:
-        await _answer(first.count(), _PATIENCE)  # if the page can say so at all
+        await _answer(first.count(), _PATIENCE)  # Raises if the page does not respond at all.
         what = f"there is no such element after {seconds:g} s"
         raise ActionFailed(f"'{selector:.200}': {what}") from None
     except faults.Error as error:
@@ -130,17 +130,17 @@ async def usable(
 ) -> None:
     """Wait until an element can take an action.
 
-    What Playwright waits for when it does the action may never come. So a known reason ends it,
+    Playwright's own wait during the action may never end. A known obstacle therefore ends this wait
     once the page has been quiet for a second.
 
     Args:
         acting: The action.
-        element: What it is done to.
+        element: The element that it acts on.
         action: Its name.
-        options: Values or labels that are to be chosen.
+        options: Values or labels to select.
 
     Raises:
-        ActionFailed: The element cannot take it; the message says why.
+        ActionFailed: The element cannot take it. The message contains the reason.
     """
 
     async def reason() -> str:
@@ -162,7 +162,7 @@ async def usable(
     if options is not None:
         await _until(acting, lacking)
     if pointed and doubt:
-        try:  # it scrolls in several ways before it gives up
+        try:  # It tries several ways of scrolling before it fails.
             await element.hover(trial=True, timeout=_PATIENCE * 1000)
         except faults.TimeoutError as error:
             if "covered" in (why := reason_of(error)) and not acting.tab.requests.busy:
@@ -170,7 +170,7 @@ async def usable(
 
 
 async def _answer(question: Awaitable[Any], seconds: float) -> Any:
-    """Return what a page answers, if it does in time."""
+    """Return a page's answer if it arrives in time."""
     try:
         async with asyncio.timeout(seconds):
             return await question
@@ -184,16 +184,16 @@ async def _until(
     what: str = "",
     waited: float = 0.0,
 ) -> None:
-    """Wait until there is no reason against something.
+    """Wait until no obstacle is left.
 
     Args:
         acting: The action.
-        reason: Asks for a reason; empty: there is none.
-        what: What the reason is about.
-        waited: Seconds for which it has been waited already.
+        reason: Returns the obstacle, or an empty string.
+        what: Prefix of the message.
+        waited: Seconds already spent waiting.
 
     Raises:
-        ActionFailed: There still is one.
+        ActionFailed: An obstacle is left.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -208,7 +208,7 @@ async def _until(
 
 
 async def _lacking(element: Locator, values: list[str]) -> str:
-    """Return which options a list does not have."""
+    """Describe the options that a list does not contain."""
     answer = await element.evaluate(_OPTIONS, values)
     if not isinstance(answer, list) or not answer[0]:
         return ""

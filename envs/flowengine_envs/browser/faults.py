@@ -1,7 +1,7 @@
-"""Playwright's errors, for what has to name them where no browser has been opened yet.
+"""Playwright's errors, for modules that name them before a browser has been opened.
 
-The classes of a kind's resources are looked at when a flow is checked, also by those who have not
-installed Playwright, so it is imported when the first of these is looked for.
+The classes of a kind's resources are inspected when a flow is checked, even if Playwright is not
+installed. It is therefore imported when the first of these errors is accessed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pages that are files of the workspace: `file:///workspace/report.html`.
 
-The browser's sandbox has none of these files, nor others that are worth reading: each request for
-a `file:` address is answered from here, confined to the workspace. As elsewhere in Chromium, a
-page of a file may show other files and run their scripts, but not read them.
+The browser's sandbox contains no such files. Each request for a `file:` address is answered here,
+confined to the workspace. As always in Chromium, a page from a file may show other files and run
+their scripts, but not read them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route
 
 ROOT = "/workspace"
-"""Where addresses have the workspace."""
+"""Path of the workspace in addresses."""
 LARGEST = 50 * 1024 * 1024
-"""Bytes of a file."""
+"""Maximum bytes of a file."""
 _SHOWN = frozenset({"document", "image", "media", "font", "stylesheet", "script"})
-"""What may be loaded of a page; all else would let a script read other files."""
+"""Resource types that a page may load. Others would let a script read files."""
 _AS_THEY_ARE = frozenset({"text/html", "text/css", "text/javascript"})
 
 
@@ -36,7 +36,7 @@ class WorkspaceFiles:
     """The files of one workspace, for one profile.
 
     Args:
-        workspace: The folder.
+        workspace: The directory.
     """
 
     def __init__(self, workspace: Path) -> None:
@@ -45,17 +45,17 @@ class WorkspaceFiles:
         self._serves = False
 
     async def open(self, context: BrowserContext, address: str) -> str:
-        """Make the files ready to be shown.
+        """Prepare the files for display.
 
         Args:
             context: The profile.
-            address: As somebody wrote it.
+            address: The address as given.
 
         Returns:
             The address to load.
 
         Raises:
-            ActionFailed: It is not that of a file of the workspace; the message says why.
+            ActionFailed: It names no file of the workspace. The message contains the reason.
         """
         path = self._path(address)
         await asyncio.to_thread(self._read, path)
@@ -85,13 +85,13 @@ class WorkspaceFiles:
             raise ActionFailed(f"UrlRefused: {error.message}") from None
         except StepError as error:
             raise ActionFailed(error.message) from None
-        except ValueError:  # a character that no path can have
+        except ValueError:  # A character that is invalid in paths.
             raise ActionFailed(f"UrlRefused: {path[:200]!r} is not a path") from None
 
     async def _answer(self, route: Route) -> None:
         """Answer a request for a file, or refuse it."""
         request = route.request
-        with suppress(faults.Error):  # the page may be gone by now
+        with suppress(faults.Error):  # The page may be closed by now.
             if request.resource_type not in _SHOWN:
                 await route.abort("accessdenied")
                 return
@@ -105,7 +105,7 @@ class WorkspaceFiles:
 
 
 def _type_of(path: str, data: bytes) -> str:
-    """Return the type of a file's content, so that text is shown and not downloaded."""
+    """Return the content type of a file, so that text is shown and not downloaded."""
     guessed = mimetypes.guess_type(path)[0] or ""
     try:
         data.decode()

@@ -1,4 +1,4 @@
-"""Elements and passages of a page that are looked for, and all its elements part by part."""
+"""Searches a page for elements and passages, and lists all its elements in parts."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from flowengine_envs.browser.observation_text import (
 from flowengine_envs.browser.outline import Line, Outline
 
 _MOST = 20
-"""Places and passages that are shown at once."""
+"""Maximum number of places and passages shown at once."""
 _BESIDE = 5
-"""Passages that are shown beside elements."""
+"""Maximum number of passages shown in addition to elements."""
 _SHOWN = 4000
-"""Characters of elements that are shown at once."""
+"""Maximum characters of elements shown at once."""
 _WHOLE = 12
-"""Lines of a region that is shown whole; of a larger one, what was found and its controls."""
+"""Lines of a region that is shown completely. A larger one shows only matches and controls."""
 _CONTROLS = 8
-"""Controls of a region that are shown beside what was found."""
+"""Controls of a region that are shown in addition to matches."""
 _AROUND = 100
-"""Characters that are shown on each side of a passage."""
+"""Characters shown on each side of a passage."""
 _DEEPEST = 20
-"""Steps by which a line is indented."""
+"""Maximum indentation of a line, in levels."""
 _PATH = 4
-"""Elements around one that are named."""
+"""Maximum number of enclosing elements that are named."""
 
 
 def search_text(seen: WebObservation, text: str, offset: int = 0, ref: str | None = None) -> str:
-    """Return the elements of an observation that hold a text, each with its row or section.
+    """Return the elements of an observation that contain a text, each with its row or section.
 
     Args:
         seen: The observation.
-        text: What to look for; case does not count. Several words need not stand beside each
-            other if no element has them so.
-        offset: Number of places to leave out, from the beginning.
-        ref: Look only in this element; None: on the whole page.
+        text: The text to search for, ignoring case. Its words need not be adjacent if no element
+            contains them so.
+        offset: Number of leading places to skip.
+        ref: Search only in this element. None: the whole page.
 
     Returns:
-        The elements with what belongs to them and the controls in it, and passages of the text.
+        The elements with their context and its controls, and passages of the text.
     """
     wanted = text.casefold().strip()
     outline = Outline(with_short_names(seen.ax_tree))
@@ -68,11 +68,11 @@ def elements(seen: WebObservation, offset: int = 0, ref: str | None = None) -> s
 
     Args:
         seen: The observation.
-        offset: Number of lines to leave out, from the beginning.
-        ref: Only those of this element; None: of the whole page.
+        offset: Number of leading lines to skip.
+        ref: Only lines of this element. None: the whole page.
 
     Returns:
-        As many of the lines as are shown at once, and how many more there are.
+        As many lines as are shown at once, and the number of remaining ones.
     """
     outline = Outline(with_short_names(seen.ax_tree))
     within = _within(outline, ref)
@@ -120,7 +120,7 @@ def _counted(
     *,
     more: bool = True,
 ) -> str:
-    """Return how many there are, which of them are shown, and how the others are reached."""
+    """Return the total, the range that is shown, and how to request the rest."""
     if not count:
         return f"{what}: {all_of} {unit}"
     end = offset + count
@@ -129,7 +129,7 @@ def _counted(
 
 
 class _Place:
-    """A row or section in which something was found."""
+    """A row or section with a match."""
 
     def __init__(self, region: range) -> None:
         self.region = region
@@ -137,7 +137,7 @@ class _Place:
 
 
 def _places(outline: Outline, wanted: str, within: range) -> list[_Place]:
-    """Return where a text is, in the order of the page."""
+    """Return the places of a text, in page order."""
     hits = [at for at in within if wanted in outline.lines[at].text.casefold()]
     words = wanted.split()
     apart = not hits and len(words) > 1
@@ -155,7 +155,7 @@ def _places(outline: Outline, wanted: str, within: range) -> list[_Place]:
 
 
 def _shown_places(outline: Outline, places: Sequence[_Place], offset: int) -> tuple[list[str], int]:
-    """Return lines for the places from one on, and how many of them those are."""
+    """Return lines for the places from an offset, and how many places they show."""
     shown: list[str] = []
     count, length, last = 0, 0, None
     for place in places[offset : offset + _MOST]:
@@ -173,7 +173,7 @@ def _shown_places(outline: Outline, places: Sequence[_Place], offset: int) -> tu
 
 
 def _shown_place(outline: Outline, place: _Place) -> Iterator[str]:
-    """Yield a region, of a large one what was found, its text and its controls."""
+    """Yield the lines of a region. A large region shows only matches, their text and controls."""
     lines, region = outline.lines, place.region
     kept = [at for at in region if not _is_repeated(outline, at, place)]
     if len(kept) > _WHOLE:
@@ -210,7 +210,7 @@ def _named(line: Line) -> str:
 
 def _passages(text: str, wanted: str) -> Iterator[str]:
     folded = text.casefold()
-    if len(folded) != len(text):  # letters that become two: places would not be the same
+    if len(folded) != len(text):  # Some letters fold to two, so positions would differ.
         folded = text.lower() if len(text.lower()) == len(text) else text
     at = folded.find(wanted)
     while at >= 0:

@@ -1,4 +1,4 @@
-"""Where Chromium and Playwright are on this machine, and what a sandbox has to see of them."""
+"""Locations of Chromium and Playwright on this machine, and the directories they need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROGRAMS = (
     "/usr/lib/chromium-browser/chromium-browser",
     "/opt/google/chrome/chrome",
 )
-"""The programs themselves. What is on the `PATH` is mostly a script that wants files of `/etc`."""
+"""The executables themselves. The one on `PATH` is usually a script that reads files of `/etc`."""
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -28,10 +28,10 @@ def browser(named: str | None) -> str | None:
     """Return the path of the browser.
 
     Args:
-        named: The path that a spec names, if it does.
+        named: The path that a spec names, if any.
 
     Returns:
-        The path; None: there is none.
+        The path. None: no browser was found.
     """
     if named is not None:
         own = os.path.abspath(os.path.expanduser(named))
@@ -42,14 +42,14 @@ def browser(named: str | None) -> str | None:
 
 
 def _playwrights() -> list[str]:
-    """Return the browsers that `playwright install` has fetched, the newest first."""
+    """Return the browsers downloaded by `playwright install`, the newest first."""
     told = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright"
     found = Path(os.path.expanduser(told)).glob("chromium-*/chrome-linux*/chrome")
     return sorted((str(path) for path in found if os.access(path, os.X_OK)), reverse=True)
 
 
 def driver() -> Path | None:
-    """Return the folder of Playwright's driver; None: Playwright is not installed."""
+    """Return the directory of Playwright's driver. None: Playwright is not installed."""
     found = find_spec("playwright")
     if found is None or found.origin is None:
         return None
@@ -57,15 +57,15 @@ def driver() -> Path | None:
 
 
 def missing() -> list[str]:
-    """Return the Python packages that are not installed."""
+    """Return the missing Python packages."""
     return [name for name in ("lxml", "playwright") if find_spec(name) is None]
 
 
 def folders(named: str | None) -> tuple[str, ...]:
-    """Return the folders that a sandbox has to see beside the interpreter's and the system's.
+    """Return the directories that a sandbox needs besides the interpreter's and the system's.
 
     Args:
-        named: The path of the browser that a spec names, if it does.
+        named: The path of the browser that a spec names, if any.
     """
     program, played = browser(named), driver()
     places = [os.path.dirname(program)] if program is not None else []

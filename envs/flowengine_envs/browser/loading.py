@@ -1,4 +1,4 @@
-"""Loads pages, and waits until their text is there."""
+"""Loads pages, and waits until their text has arrived."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from flowengine_envs.browser.uploads import Upload
 
 _ERROR_PAGE = 2.0
-"""Seconds for Chromium's own page about a failure."""
+"""Seconds for Chromium's own error page."""
 
 
 class Navigation(ActionFailed):
-    """No document came.
+    """No document arrived.
 
     Args:
-        url: What was asked for.
-        reason: Why there is none.
+        url: The requested address.
+        reason: Why the request failed.
     """
 
     def __init__(self, url: str, reason: str) -> None:
@@ -41,7 +41,7 @@ class Navigation(ActionFailed):
 
 @dataclass
 class Acting:
-    """An action that is being done."""
+    """The context of a running action."""
 
     session: Session
     tab: TabState
@@ -51,19 +51,19 @@ class Acting:
     evaluate: bool
     """Whether code may run on pages."""
     approved: Mapping[str, Any] | None = None
-    """What people have approved of this action."""
+    """The approval given for this action."""
     full_page: bool = False
-    """Whether the observation is to show the whole page."""
+    """Whether the observation shows the whole page."""
     uploads: Sequence[Upload] = ()
-    """The files of an upload, as they were read before anybody was asked about them."""
+    """The files of an upload, as read before approval was requested."""
     notes: list[str] = field(default_factory=list)
-    """What is good to know of it, in the project's own words."""
+    """Remarks about it, in the project's own words."""
     refused: list[str] = field(default_factory=list)
-    """What the browser says of a value that was filled in and does not fit."""
+    """The browser's messages about an invalid value that was filled in."""
 
     @property
     def guard(self) -> Guard:
-        """What has to be approved."""
+        """The approvals of the environment."""
         return self.session.guard
 
     @property
@@ -73,12 +73,12 @@ class Acting:
 
     @property
     def milliseconds(self) -> float:
-        """Time of an action."""
+        """Milliseconds for an action."""
         return self.action_timeout * 1000
 
 
 async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) -> None:
-    """Load a page, and wait until its text is there."""
+    """Load a page, and wait until its text has arrived."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + acting.navigation_timeout
     acting.tab.requests.status = None
@@ -98,7 +98,7 @@ async def load(acting: Acting, go: Callable[[float], Awaitable[Any]], url: str) 
 async def _response(
     acting: Acting, go: Callable[[float], Awaitable[Any]], url: str, late: str
 ) -> Any:
-    """Begin to load a page, and return the response; None if it is a download."""
+    """Start to load a page, and return the response. None: it is a download."""
     try:
         return await go(acting.navigation_timeout * 1000)
     except faults.TimeoutError:
@@ -107,7 +107,7 @@ async def _response(
         if "Download is starting" in str(error):
             return None
         if "ERR_ABORTED" not in str(error):
-            # Chromium is on the way to its own page about it, which would interrupt the next one.
+            # Chromium is about to show its own error page, which would interrupt the next one.
             with suppress(faults.Error):
                 await acting.page.wait_for_url(
                     lambda at: at.startswith("chrome-error:"),
@@ -134,10 +134,10 @@ _CAUSES = {
 
 
 def cause(text: str) -> str:
-    """Return why no document came, in a line that names Chromium's word for it.
+    """Return why no document arrived, in one line with Chromium's error name.
 
     Args:
-        text: What Playwright says of it.
+        text: Playwright's message.
     """
     word = next((part for part in text.split() if part.startswith("net::")), "")
     code = word.removeprefix("net::")

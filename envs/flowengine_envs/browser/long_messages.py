@@ -1,7 +1,7 @@
-"""Messages of the driver that are longer than they may be: their long texts are cut as they come.
+"""Truncates long texts in messages of the driver that exceed the maximum size.
 
-A page decides how long the lines of its console, its errors, the names of its frames and the bodies
-of its requests are, and the driver sends them whether or not anything asks for them.
+A page controls the length of its console lines, errors, frame names and request bodies. The driver
+sends them even if no caller requests them.
 """
 
 from __future__ import annotations
@@ -9,26 +9,29 @@ from __future__ import annotations
 import re
 
 LONGEST_TEXT = 4 * 1024
-"""Characters of a text in a message that is too long; one beyond ASCII counts as its bytes. A
-multiple of 4: what is left of data in base64 is still base64."""
+"""Maximum characters of a text in an overlong message.
+
+A character beyond ASCII counts as its bytes. The maximum is a multiple of 4, so that truncated
+base64 data is still valid base64.
+"""
 NOTE = " (...)"
-"""The end of a text that was cut; none of it is a character of base64."""
+"""The end of a truncated text. It contains no base64 character."""
 _CHARACTER = rb'(?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])'
 _LONGEST_CHARACTER = 6
 _BEGINNING = re.compile(rb'"' + _CHARACTER + rb"{0,%d}+" % LONGEST_TEXT, re.DOTALL)
 _SHORT_ONES = re.compile(rb'(?:[^"]++|"' + _CHARACTER + rb'{0,%d}+")*+' % LONGEST_TEXT, re.DOTALL)
-"""All up to a text that is too long, or whose end has not come."""
+"""Everything before a text that is too long or incomplete."""
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _UNDECIDED = _LONGEST_CHARACTER * LONGEST_TEXT + 2
-"""Bytes from the beginning of a text on, after which it is known whether it is too long."""
+"""Bytes from the start of a text after which its length is known to exceed the limit or not."""
 _ID = re.compile(rb'\{"id":("[\w@-]{1,50}"|\d{1,20}),')
 
 
 class Shortened:
-    """A message in JSON with its long texts cut.
+    """A JSON message with its long texts truncated.
 
     Args:
-        largest: Bytes that it may have then.
+        largest: Maximum bytes of the result.
     """
 
     def __init__(self, largest: int) -> None:
@@ -39,34 +42,34 @@ class Shortened:
 
     @property
     def fits(self) -> bool:
-        """Whether it is short enough, as far as it has come."""
+        """Whether it is short enough so far."""
         return len(self._kept) <= self._largest
 
     @property
     def data(self) -> bytes:
-        """The message, once all of it has come."""
+        """The message, once it has arrived completely."""
         return bytes(self._kept) + self._rest
 
     @property
     def answers(self) -> bytes:
-        """The id, in JSON, of the call that it answers; empty: it answers none."""
+        """The id, in JSON, of the call that it answers. Empty: it is not a response."""
         found = _ID.match(self._kept)
         return b"" if found is None else bytes(found[1])
 
     def add(self, piece: bytes) -> None:
-        """Take the next piece; of a message that no longer fits, nothing more is looked at."""
+        """Process the next piece. After the message exceeds its limit, pieces are ignored."""
         if not self.fits:
             return
         data, at = self._rest + piece, 0
         while at < len(data):
             before = at
             at = self._inside(data, at) if self._cutting else self._outside(data, at)
-            if at == before:  # more has to come
+            if at == before:  # More data must arrive first.
                 break
         self._rest = data[at:]
 
     def _inside(self, data: bytes, at: int) -> int:
-        """Leave out the rest of a text; return where it goes on."""
+        """Skip the rest of a text, and return the position after it."""
         found = _INSIDE.match(data, at)
         assert found is not None
         at = found.end()
@@ -77,7 +80,7 @@ class Shortened:
         return at + 1
 
     def _outside(self, data: bytes, at: int) -> int:
-        """Keep what is short, and the beginning of a text that is not; return where it goes on."""
+        """Keep short texts and the start of a long one, and return the position after them."""
         found = _SHORT_ONES.match(data, at)
         assert found is not None
         self._kept += found[0]
@@ -92,5 +95,5 @@ class Shortened:
 
 
 def is_cut(text: str) -> bool:
-    """Return whether a text of the driver was cut; one that a page wrote may only look like it."""
+    """Return whether a text of the driver was truncated. A page can imitate this."""
     return text.endswith(NOTE)

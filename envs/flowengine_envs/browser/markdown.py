@@ -1,4 +1,4 @@
-"""Turns the HTML of pages into Markdown, each in a process that a loaded one has forked."""
+"""Converts the HTML of pages to Markdown, each in a process forked from a preloaded one."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Markdown(NamedTuple):
     title: str = ""
     truncated: bool = False
     error: str = ""
-    """Why there is no text."""
+    """Why the conversion failed."""
 
 
 class Converter:
-    """A program that has each page converted by a process of its own, one page after the other.
+    """A program that converts pages one after another, each in a separate process.
 
-    It is started for the first page, and again when it has ended.
+    It is started for the first page, and again after it has ended.
 
     Args:
-        sandbox: Where it runs.
-        interpreter: The Python that has the converters.
+        sandbox: The sandbox that it runs in.
+        interpreter: The Python installation with the converters.
     """
 
     def __init__(self, sandbox: Sandbox, interpreter: str | None) -> None:
@@ -57,10 +57,10 @@ class Converter:
         Args:
             html: Its HTML.
             base: Its address, against which its links are resolved.
-            characters: Length of the text; the rest is left out.
+            characters: Maximum length of the text. The rest is cut off.
 
         Returns:
-            Its text, or why there is none.
+            Its text, or the reason for the failure.
         """
         if not html.strip():
             return Markdown("")
@@ -84,7 +84,7 @@ class Converter:
             except (OSError, ValueError, asyncio.IncompleteReadError):
                 await self.close()
                 return Markdown("", error="the process that converts the page has ended")
-            except BaseException:  # an answer that nobody takes would be the next page's
+            except BaseException:  # An unread answer would be mistaken for the next page's.
                 await asyncio.shield(self.close())
                 raise
 
@@ -111,14 +111,14 @@ class Converter:
 
 
 async def _drain(stream: asyncio.StreamReader | None) -> None:
-    """Keep a process from waiting for somebody to read what it complains of."""
+    """Discard the errors of a process, which would otherwise block on a full pipe."""
     with suppress(OSError):
         while stream is not None and await stream.read(1 << 16):
             pass
 
 
 def _checked(answer: object) -> Markdown:
-    """Return what the process answered; `ValueError` if it is not an answer."""
+    """Return the process's answer. Raises `ValueError` if it is invalid."""
     if not isinstance(answer, dict):
         raise ValueError("no answer")
     if "error" in answer:

@@ -1,12 +1,13 @@
-"""The process that turns the HTML of pages into Markdown, and has each page read by one of its own.
+"""The process that converts the HTML of pages to Markdown, each page in a separate process.
 
     python -I -c START OPTIONS
 
-A page comes in two parts, options as JSON and the HTML; the answer is one part, as JSON. HTML can
-be made to exhaust or take over its parser. So a fork server, which never sees a page, forks a
-process for each one, and this one only passes bytes on: the page to the process, and an answer of
-bounded length back. Before it does, it kills the process with all that this has started. Before the
-next page, a changed server is replaced, and so is it itself.
+A page arrives in two parts, options as JSON and the HTML. The answer is one JSON part. Malicious
+HTML may exhaust or compromise its parser, so a fork server that never reads a page forks a process
+for each one. This process only forwards bytes: the page to the forked process, and an answer of
+limited length back. Before it sends the answer, it kills the process and its descendants. If the
+fork server has ended or was changed, this program starts again before the next page. If its own
+limits were changed, it exits.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ START = (
 )
 LARGEST_ANSWER = 64 * 1024 * 1024
 _USUAL = b"<title>A</title><main><h1>B</h1><p>C <a href='/'>D</a></p></main>"
-"""A page that needs what pages need."""
+"""A page with the elements that pages usually have."""
 
 
 def main(options: Mapping[str, Any]) -> None:
-    """Have pages converted until standard input ends.
+    """Convert pages until standard input ends.
 
     Args:
         options: `memory`, in bytes.
@@ -49,7 +50,7 @@ def main(options: Mapping[str, Any]) -> None:
     server = _started_server(options["memory"])
     given = standing()
     reader = _forked(server)
-    if reader is None:  # it would be so again
+    if reader is None:  # Another attempt would fail again.
         os._exit(1)
     while (page := _page()) is not None:
         answer = reader.answer(page)
@@ -68,14 +69,14 @@ class _Reader(NamedTuple):
 
     pid: int
     to: int
-    """Descriptor that leads to it."""
+    """Descriptor for writing to it."""
     source: BinaryIO
-    """Where its answer comes from."""
+    """Stream of its answer."""
 
     def answer(self, page: bytes) -> bytes | None:
-        """Give it a page; return its answer with the length, None if that is none."""
+        """Send it a page, and return its answer with the length. None: the answer is invalid."""
         try:
-            with suppress(BrokenPipeError):  # it may have answered without reading all
+            with suppress(BrokenPipeError):  # It may have answered without reading everything.
                 _write(self.to, page)
         finally:
             os.close(self.to)
@@ -94,7 +95,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _page() -> bytes | None:
-    """Return the two parts of the next page; None: there is none."""
+    """Return the two parts of the next page, or None at the end."""
     source = partial(os.read, sys.stdin.fileno())
     asked, html = parts.read(source), parts.read(source)
     return None if asked is None or html is None else parts.part(asked) + parts.part(html)
@@ -110,7 +111,7 @@ def _started_server(memory: int) -> ForkServer:
 
 
 def _serve(channel: socket.socket, memory: int) -> NoReturn:
-    """Be the fork server."""
+    """Run the fork server."""
     _convert_usual()
     os.dup2(channel.fileno(), fork_servers.CONTROL)
     fork_servers.close_all_but([0, 1, 2, fork_servers.CONTROL])
@@ -121,14 +122,14 @@ def _serve(channel: socket.socket, memory: int) -> NoReturn:
 
 
 def _convert_usual() -> None:
-    """Have ready what pages need: in the server its modules, in a process its own memory."""
+    """Preload: modules in the server, and private memory in a forked process."""
     from flowengine_envs.documents.converters import convert
 
     convert(_USUAL, "page.html", "text/html; charset=utf-8")
 
 
 def _forked(server: ForkServer) -> _Reader | None:
-    """Have a process forked for the next page; None: the server has ended or was changed."""
+    """Fork a process for the next page. None: the server has ended or was changed."""
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
     try:
@@ -144,7 +145,7 @@ def _forked(server: ForkServer) -> _Reader | None:
 
 
 def _end_all_but(server: ForkServer, pid: int) -> bool:
-    """End a process and all that it has started; return whether only the server is left."""
+    """End a process and its descendants. Return whether only the server is left."""
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     with suppress(ChildProcessError):
@@ -160,7 +161,7 @@ def _end_all_but(server: ForkServer, pid: int) -> bool:
 
 
 def _begin_anew() -> NoReturn:
-    """Become the program as it was started, with nothing of the pages in its memory."""
+    """Execute the program again, so that its memory contains nothing of the pages."""
     kill_everything()
     os.execv(sys.executable, sys.orig_argv)
 

@@ -1,4 +1,4 @@
-"""What there is to see of a browser after an action."""
+"""The state of a browser after an action."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Tab:
 
 @dataclass(frozen=True)
 class DialogShown:
-    """A dialog that a page opened, and what it was answered."""
+    """A dialog that a page opened, and its answer."""
 
     kind: str
     """`alert`, `confirm`, `prompt`, `beforeunload`."""
@@ -31,54 +31,54 @@ class Downloaded:
     """A file that a page offered."""
 
     path: str
-    """Relative to the workspace; empty if there is no file."""
+    """Relative to the workspace. Empty if no file was saved."""
     size: int
     url: str
     error: str = ""
-    """Why there is no file."""
+    """Why no file was saved."""
 
 
 @dataclass(frozen=True)
 class WebObservation:
-    """A page as it is after an action; a failure of the action is in `error`."""
+    """A page after an action. A failure of the action is in `error`."""
 
     content: str
-    """The text of the page as Markdown, without what cannot be seen."""
+    """The visible text of the page as Markdown."""
     url: str
     screenshot: bytes
-    """A PNG image; empty if there is none."""
+    """A PNG image, or empty."""
     ax_tree: str
     """Roles, names and states, with a reference (`[ref=e5]`) for each element."""
     error: str = ""
-    """Why the action did not succeed, or what is missing in the observation."""
+    """Why the action failed, or which part of the observation is missing."""
     title: str = ""
     status: int | None = None
-    """Of the HTTP response that the page came with."""
+    """Status of the page's HTTP response."""
     truncated: bool = False
-    """Whether a limit cut the content off."""
+    """Whether a limit truncated the content."""
     ax_tree_left_out: int = 0
-    """Characters of the accessibility tree that a limit cut off."""
+    """Characters of the accessibility tree cut off by a limit."""
     hidden_text_removed: int = 0
-    """Pieces of text on the page that cannot be seen, and are not in `content`."""
+    """Pieces of invisible text on the page, which `content` omits."""
     tabs: list[Tab] = field(default_factory=list)
     dialogs: list[DialogShown] = field(default_factory=list)
     downloads: list[Downloaded] = field(default_factory=list)
     blocked: list[str] = field(default_factory=list)
-    """Hosts that the page may not reach, and tried to."""
+    """Hosts that the page tried to reach without permission."""
     invalid: list[str] = field(default_factory=list)
-    """Fields whose values keep their forms from being sent, each with the browser's reason."""
+    """Fields with values that prevent submitting their forms, each with the browser's reason."""
     failed_requests: list[str] = field(default_factory=list)
-    """What scripts and frames asked for since the last observation, and did not get."""
+    """Failed requests of scripts and frames since the last observation."""
     notes: list[str] = field(default_factory=list)
-    """What else is good to know, a sentence each."""
+    """Further remarks, one sentence each."""
     challenge: bool = False
-    """Whether the page asks for proof that you are human."""
+    """Whether the page is a bot check."""
     value: Any = None
-    """What an action returned, such as `evaluate`."""
+    """The return value of an action such as `evaluate`."""
     needs_approval: dict[str, Any] | None = None
-    """What people have to approve before the action is done: `action` and `target`."""
+    """The effects that require approval before the action is performed: `action` and `target`."""
     generation: int = 1
-    """Higher each time the browser had to be started again."""
+    """Incremented each time the browser had to be restarted."""
 
     def as_data(self) -> dict[str, Any]:
         """Return it as plain data, without the screenshot."""

@@ -1,4 +1,4 @@
-"""Observations as models are told of them: within a bound, and with the page in a marked block."""
+"""Observations as text for models: bounded, with the page in a marked block."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from flowengine_envs.browser.observation import WebObservation
 from flowengine_envs.browser.outline import Outline
 
 _MOST = 20
-"""Lines, tabs, files or dialogs that are listed."""
+"""Maximum number of lines, tabs, files or dialogs listed."""
 _ANSWERED = frozenset({"confirm", "prompt"})
 ELEMENTS = "Elements (their names may be labels that the page does not show):"
 _NAME = re.compile(r'"((?:[^"\\]|\\.){300})(?:[^"\\]|\\.)+"|(^ *- /[a-z]+: .{300}).+', re.MULTILINE)
-"""Names and attributes of elements that are too long: they may hold what no person sees."""
+"""Overlong names and attributes of elements, which may contain invisible text."""
 
 
 def observation_text(
@@ -29,13 +29,14 @@ def observation_text(
 
     Args:
         seen: The observation.
-        text: Most characters of the content.
-        tree: Most characters of the accessibility tree.
-        offset: Where the content begins.
-        before: What the model was told of the same page; only what is new since then is shown.
+        text: Maximum characters of the content.
+        tree: Maximum characters of the accessibility tree.
+        offset: Start of the content.
+        before: The observation that the model last received of this page. Only changes since then
+            are shown.
 
     Returns:
-        What the project says of it, and in a marked block what the page says.
+        The project's own statements, and the page's content in a marked block.
     """
     whole = with_short_names(seen.ax_tree) if tree else ""
     if before is None:
@@ -52,10 +53,10 @@ def observation_text(
 
 
 def log_shown(seen: WebObservation) -> str:
-    """Return what a page wrote to its console and which requests failed, for a model.
+    """Return a page's console output and failed requests, for a model.
 
     Args:
-        seen: What the action `log` returned.
+        seen: The result of the action `log`.
     """
     log = seen.value if isinstance(seen.value, dict) else {}
     said = [f"Error: {seen.error}"] if seen.error else []
@@ -65,12 +66,12 @@ def log_shown(seen: WebObservation) -> str:
 
 
 def is_cut(seen: WebObservation, text: int, tree: int) -> bool:
-    """Return whether a page has more than is shown of it at once."""
+    """Return whether a page is too large to be shown at once."""
     return len(seen.content) > text or len(seen.ax_tree) > tree
 
 
 def _text(seen: WebObservation, most: int, offset: int) -> tuple[str, list[str]]:
-    """Return a part of the text, and where it is."""
+    """Return a part of the text, and its position."""
     end = offset + most
     content, rest = seen.content[offset:end], end < len(seen.content)
     counts = []
@@ -82,7 +83,7 @@ def _text(seen: WebObservation, most: int, offset: int) -> tuple[str, list[str]]
 
 
 def _count_of_elements(whole: str, shown: str, beyond: int) -> list[str]:
-    """Return how many elements are not shown, and how they are reached."""
+    """Return the number of omitted elements, and how to request them."""
     if len(shown) == len(whole) and not beyond:
         return []
     end = shown.count("\n")
@@ -92,7 +93,7 @@ def _count_of_elements(whole: str, shown: str, beyond: int) -> list[str]:
 
 
 def _new_text(before: WebObservation, seen: WebObservation, most: int) -> tuple[str, list[str]]:
-    """Return the lines of the text that are new, and where the others are read."""
+    """Return the new lines of the text, and how to read the others."""
     shown, length, rest = [], 0, ""
     for at, line in new_lines(before.content, seen.content):
         left = most - length
@@ -107,7 +108,7 @@ def _new_text(before: WebObservation, seen: WebObservation, most: int) -> tuple[
 
 
 def _new_elements(before: WebObservation, whole: str, most: int) -> tuple[str, list[str]]:
-    """Return the controls, headings and rows that are new in the tree: other text is shown."""
+    """Return the new controls, headings and rows of the tree. New text is shown elsewhere."""
     lines = [line for _, line in new_lines(with_short_names(before.ax_tree), whole)]
     outline = Outline("\n".join(lines))
     kept = [raw for raw, line in zip(lines, outline.lines, strict=True) if line.stands_out]
@@ -121,12 +122,12 @@ def _new_elements(before: WebObservation, whole: str, most: int) -> tuple[str, l
 
 
 def with_short_names(tree: str) -> str:
-    """Return a tree with its long names and attributes cut."""
+    """Return a tree with its long names and attributes truncated."""
     return _NAME.sub(lambda found: f'"{found[1]}…"' if found[1] else f"{found[2]}…", tree)
 
 
 def head(seen: WebObservation) -> Iterator[str]:
-    """Yield what the project says: words of its own and numbers, besides the address."""
+    """Yield the project's own statements. Their only page-controlled text is the address."""
     status = f" (status {seen.status})" if seen.status else ""
     yield f"Address: {one_line(seen.url)}{status}"
     if seen.error:
@@ -154,7 +155,7 @@ def head(seen: WebObservation) -> Iterator[str]:
 
 
 def text_beside_content(seen: WebObservation) -> Iterator[str]:
-    """Yield what comes from the page besides its text."""
+    """Yield texts from the page other than its content."""
     if seen.error:
         yield f"Error: {seen.error}"
     if seen.title:

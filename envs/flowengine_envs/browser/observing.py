@@ -1,4 +1,4 @@
-"""Looks at a page: its text, its accessibility tree, and a picture, each within a bound."""
+"""Observes a page: its text, accessibility tree and screenshot, each within a limit."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from flowengine_envs.browser.session import Session, TabState
 
 MOST = 45.0
-"""Seconds for all parts of an observation, of a page that answers."""
+"""Seconds for all parts of an observation, if the page responds."""
 _PICTURE = 10.0
-"""Seconds for its picture, without which a page can be read, too."""
+"""Seconds for its screenshot, without which a page can still be read."""
 _LOOK_BACK = 1.0
 HIGHEST = 16_384
-"""Pixels of the height of a screenshot: more than that Chromium does not draw."""
+"""Maximum height of a screenshot in pixels, beyond which Chromium does not draw."""
 _NOTHING = PageText("", 0, False, "", 0, [], [])
 
 
 class _Missing(NamedTuple):
-    """A part of an observation that there is not, and why."""
+    """A missing part of an observation, and the reason."""
 
     reason: str
 
@@ -41,16 +41,16 @@ class _Missing(NamedTuple):
 async def observe(
     session: Session, config: BrowserConfig, *, full_page: bool, answers: bool | None = None
 ) -> WebObservation:
-    """Return what there is to see in the active tab.
+    """Return the observation of the active tab.
 
     Args:
         session: The browser.
-        config: What the environment was told.
+        config: The environment's settings.
         full_page: Whether the screenshot shows more than the window.
-        answers: Whether the page answers; None: it is asked.
+        answers: Whether the page responds. None: it is checked.
 
     Returns:
-        The observation; what is missing in it is named in `error`.
+        The observation. Its `error` names missing parts.
     """
     tab = session.tab
     if (lost := await _lost(session, tab, answers)) is not None:
@@ -61,7 +61,8 @@ async def observe(
         drawing = parts.create_task(
             _part(_nothing() if full_page else tab.picture(), min(deadline, _now() + _PICTURE))
         )
-        # Before the tree: scripts take turns in a page, and a large tree would keep it waiting.
+        # Before the tree: scripts run one at a time in a page, and a large tree would delay this
+        # one.
         read = await _part(tab.read(MOST), deadline)
         text = _NOTHING if isinstance(read, _Missing) else read
         converting = parts.create_task(
@@ -72,7 +73,7 @@ async def observe(
     found, picture = converting.result(), drawing.result()
     if isinstance(found, _Missing):
         found = Markdown("", error=found.reason)
-    if full_page:  # its height has to be known
+    if full_page:  # The height must be known first.
         until = min(deadline, _now() + _PICTURE)
         picture = await _part(_full_picture(tab, text.height), until)
         if text.height > HIGHEST:
@@ -102,7 +103,7 @@ async def observe(
 
 
 async def _lost(session: Session, tab: TabState, answers: bool | None) -> WebObservation | None:
-    """Return why there is nothing to see; None: there is."""
+    """Return an observation that states why the tab cannot be observed, or None."""
     if tab.crashed:
         await session.remove(tab)
         return WebObservation("", "", b"", "", "the page crashed; a blank one takes its place")
@@ -119,7 +120,7 @@ async def _lost(session: Session, tab: TabState, answers: bool | None) -> WebObs
 
 
 async def complete(session: Session, seen: WebObservation, **more: Any) -> WebObservation:
-    """Return an observation with what happened beside the page since the last one."""
+    """Return an observation with other events since the last one."""
     return replace(
         seen,
         tabs=await session.listed(),
@@ -140,7 +141,7 @@ async def _nothing() -> bytes:
 
 
 async def _part(work: Awaitable[Any], deadline: float) -> Any:
-    """Return a part of an observation, or why there is none."""
+    """Return a part of an observation, or the reason why it is missing."""
     began = _now()
     try:
         async with asyncio.timeout_at(deadline):

@@ -1,6 +1,6 @@
-"""An accessibility tree as lines: which of them belong together, and which are controls.
+"""An accessibility tree as lines, with their groups and controls.
 
-It is the text that Playwright makes of a page, one element a line, indented below its parent:
+The tree is Playwright's text of a page, one element per line, indented below its parent:
 
     - row "Lamp 30 Buy" [ref=e7]:
       - cell "Lamp" [ref=e8]
@@ -33,11 +33,11 @@ _ROWS = {
 }
 """Roles of elements whose parts belong together."""
 LARGEST = 40
-"""Lines of a region: in a larger one, too much stands beside what was looked for."""
+"""Maximum lines of a region. A larger one contains too much unrelated content."""
 _BESIDE_HEADING = 8
-"""Lines of what is around a heading and its links, and not a card."""
+"""Maximum lines of an element that wraps a heading and its links, rather than a card."""
 _LOWEST = 99
-"""A level below that of all headings."""
+"""A level below all headings."""
 _MOST_WORDS = 10
 
 
@@ -45,10 +45,10 @@ class Line(NamedTuple):
     """A line of a tree."""
 
     text: str
-    """Without its indentation."""
+    """The text without indentation."""
     depth: int
     parent: int
-    """Number of the line of its parent; -1: it has none."""
+    """Line number of its parent, or -1."""
     role: str
     words: str
     """Its name and text."""
@@ -56,11 +56,11 @@ class Line(NamedTuple):
     control: bool
     """Whether it can be clicked or filled in."""
     level: int
-    """Of a heading; 0: it is none."""
+    """Level of a heading, or 0."""
 
     @property
     def stands_out(self) -> bool:
-        """Whether it is a control, a heading, or a row, rather than text and what is around it."""
+        """Whether it is a control, a heading or a row, rather than text or a container."""
         return self.control or bool(self.level) or self.role in _ROWS
 
 
@@ -76,7 +76,7 @@ class Outline:
         self._ends: list[int] = []
         self._children: dict[int, list[int]] = {}
         open_lines: list[tuple[int, int]] = []  # indentation and number of each ancestor
-        # Names may hold characters that other separators of lines are, and pose as further lines.
+        # Names may contain other line separators, which must not create further lines.
         for raw in tree.removesuffix("\n").split("\n") if tree else ():
             text = raw.lstrip(" ")
             indentation = len(raw) - len(text)
@@ -90,15 +90,15 @@ class Outline:
             self._ends[number] = len(self.lines)
 
     def below(self, at: int) -> range:
-        """Return a line and those below it in the tree."""
+        """Return a line and its descendants."""
         return range(at, self._ends[at])
 
     def find(self, ref: str) -> int | None:
-        """Return the line of a reference."""
+        """Return the line with a reference."""
         return next((at for at, line in enumerate(self.lines) if line.ref == ref), None)
 
     def path(self, at: int) -> list[Line]:
-        """Return the named elements around a line, the outermost first."""
+        """Return the named ancestors of a line, the outermost first."""
         found = []
         while (at := self.lines[at].parent) >= 0:
             if '"' in self.lines[at].text.partition("[")[0]:
@@ -120,8 +120,8 @@ class Outline:
     def around(self, at: int) -> range:
         """Return the row, card or section that a line belongs to.
 
-        It is the smallest one that adds what is missing: to a text its controls, to a control the
-        text that says what it is for.
+        It is the smallest region that completes the line: a text with its controls, or a control
+        with the text that describes it.
         """
         at = self._outermost(at)
         if (row := self._row(at)) is not None:
@@ -142,7 +142,7 @@ class Outline:
         return region
 
     def holding(self, words: Sequence[str]) -> list[int]:
-        """Return the innermost lines that hold all of these words, together with what is below."""
+        """Return the innermost lines that, with their descendants, contain all of these words."""
         counts = []
         for word in words[:_MOST_WORDS]:
             hits = [word in line.words.casefold() for line in self.lines]
@@ -157,7 +157,7 @@ class Outline:
         return [at for at in found if at not in outer and len(self.below(at)) <= LARGEST]
 
     def _outermost(self, at: int) -> int:
-        """Return the control that a line is in, or what is around a heading and nothing else."""
+        """Return the control that contains a line, or the element that wraps only a heading."""
         while (parent := self.lines[at].parent) >= 0:
             if not self.lines[parent].control and not (
                 self._level(at) and self._level(parent) and at == parent + 1
@@ -178,7 +178,7 @@ class Outline:
         return None
 
     def _level(self, at: int) -> int:
-        """Return the level of a heading, or of one with what stands beside it; 0: it is none."""
+        """Return the level of a heading or of its wrapper, or 0."""
         line, region = self.lines[at], self.below(at)
         if line.level or line.control or len(region) > _BESIDE_HEADING:
             return line.level
@@ -187,8 +187,8 @@ class Outline:
     def _section(self, node: int) -> range:
         """Return the siblings of a line that belong to it.
 
-        They are those under the same heading. Without headings a text begins what belongs to it,
-        and a control ends it: the next of the same role is that of another item.
+        They are those under the same heading. Without headings, a text starts a group and a control
+        ends it: the next element of the same role belongs to another item.
         """
         line, siblings = self.lines[node], self._siblings(self.lines[node].parent)
         place = bisect_left(siblings, node)
@@ -207,7 +207,7 @@ class Outline:
         return range(min(node, last), self._ends[max(node, last)])
 
     def _siblings(self, parent: int) -> list[int]:
-        """Return the lines below a parent, not those below them."""
+        """Return the children of a line."""
         if (found := self._children.get(parent)) is None:
             at, end = (0, len(self.lines)) if parent < 0 else (parent + 1, self._ends[parent])
             found = self._children[parent] = []
@@ -217,7 +217,7 @@ class Outline:
         return found
 
     def _completes(self, region: range, at: int) -> bool:
-        """Return whether a region has a control beside a text, or a text beside a control."""
+        """Return whether a region adds a control to a text, or a text to a control."""
         own = self.below(at)
         others = [self.lines[one] for one in region if one not in own]
         if not self.lines[at].control:

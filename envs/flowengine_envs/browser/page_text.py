@@ -1,4 +1,4 @@
-"""The text of a page that people can see, read where the page's own scripts cannot interfere."""
+"""The visible text of a page, read where the page's own scripts cannot interfere."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
 LARGEST = 16 * 1024 * 1024
-"""Characters of HTML that are read of a page."""
+"""Maximum characters of HTML that are read from a page."""
 
 
 class PageText(NamedTuple):
-    """What a page holds."""
+    """The content of a page."""
 
     html: str
-    """Without what cannot be seen."""
+    """HTML without invisible text."""
     hidden: int
-    """Pieces of text that cannot be seen."""
+    """Number of pieces of invisible text."""
     cut: bool
     title: str
     height: int
-    """Of the whole page, in pixels."""
+    """Height of the whole page, in pixels."""
     frames: list[str]
-    """Addresses of the first frames in it."""
+    """Addresses of its first frames."""
     invalid: list[str]
-    """The first fields with which a form was not sent, and why."""
+    """The first fields that prevented submitting a form, and why."""
 
 
 async def read_page(session: CDPSession, seconds: float) -> PageText:
@@ -36,14 +36,14 @@ async def read_page(session: CDPSession, seconds: float) -> PageText:
 
     Args:
         session: Its DevTools session.
-        seconds: How long a script of the page may keep it from answering.
+        seconds: How long a script of the page may keep it from responding.
 
     Returns:
-        What it holds.
+        Its content.
 
     Raises:
-        TimeoutError: It does not answer.
-        Error: It is gone.
+        TimeoutError: It does not respond.
+        Error: It was closed.
     """
     async with asyncio.timeout(seconds):
         tree = await session.send("Page.getFrameTree")

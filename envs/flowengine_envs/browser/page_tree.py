@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
 _SOON = 2.0
-"""Seconds within which a frame answers whose scripts let it; the tree does not wait longer."""
+"""Seconds within which a frame with idle scripts responds. The tree does not wait longer."""
 _MOST_FRAMES = 50
 
 
@@ -22,35 +22,35 @@ class Tree(NamedTuple):
 
     text: str
     left_out: int = 0
-    """Frames that are not in it because they do not answer."""
+    """Number of frames left out because they do not respond."""
 
 
 async def read_tree(page: Page, seconds: float) -> Tree:
     """Return the tree of a page.
 
     Args:
-        page: The page, which answers.
+        page: The page, which responds.
         seconds: How long it may take.
 
     Returns:
         The tree.
 
     Raises:
-        Error: The page is gone, or takes longer.
+        Error: The page was closed, or takes longer.
     """
     frames = page.frames[1 : _MOST_FRAMES + 1]
     if not frames:
         return Tree(await _snapshot(page, seconds))
     try:
         return await _with_frames(page, frames, min(_SOON, seconds))
-    except faults.TimeoutError:  # the page itself takes longer
+    except faults.TimeoutError:  # The page itself takes longer.
         return await _with_frames(page, frames, seconds - _SOON)
 
 
 async def _with_frames(page: Page, frames: Sequence[Frame], seconds: float) -> Tree:
-    """Return the tree after this time without the frames that do not answer: all are asked at once.
+    """Return the tree without frames that do not respond in this time.
 
-    So stuck frames cost this time once, however many there are.
+    All frames are queried at once, so stuck frames cost this time only once.
     """
     answers = asyncio.gather(*(_answers(frame) for frame in frames))
     text, answered = await asyncio.gather(_snapshot(page, seconds), answers)

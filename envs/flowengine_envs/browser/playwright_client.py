@@ -1,4 +1,4 @@
-"""Playwright in this process: one for all browsers of an event loop, while one of them is open."""
+"""Playwright in this process: one instance per event loop, while any of its browsers is open."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.async_api import Playwright, async_playwright
 
 
 class _Client:
-    """Playwright in one event loop, with the number of its users."""
+    """Playwright in one event loop, with its number of users."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -23,7 +23,7 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = WeakKeyDiction
 
 @asynccontextmanager
 async def playwright() -> AsyncIterator[Playwright]:
-    """Use Playwright; its first user starts it, and its last one ends it."""
+    """Use Playwright. The first user starts it, and the last one ends it."""
     client = _clients.setdefault(asyncio.get_running_loop(), _Client())
     client.users += 1
     if client.starting is None:
@@ -34,10 +34,10 @@ async def playwright() -> AsyncIterator[Playwright]:
         client.users -= 1
         if not client.users:
             last, client.starting = client.starting, None
-            with suppress(Exception):  # it did not start
+            with suppress(Exception):  # It did not start.
                 await (await last).stop()
 
 
 def replace_ended() -> None:
-    """Have the next user start another one: a call has shown that this one may have ended."""
+    """Let the next user start another one, after a call showed that this one may have ended."""
     _clients.pop(asyncio.get_running_loop(), None)

@@ -1,4 +1,4 @@
-"""`browser`: Chromium in a sandbox, of which steps and agents see pages."""
+"""`browser`: Chromium in a sandbox, whose pages steps and agents observe."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class BrowserProvider(Provider["Browser"]):
         return BrowserPolicy
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what the sandbox holds of Chromium, and what is held of each action."""
+        """Return the sandbox's guarantees for Chromium, and those enforced per action."""
         holds: dict[Axis, str] = {
             "time": "an action is given up, and a page that does not answer is closed"
         }
-        # No supervisor watches the files; a browser's downloads have a limit of their own.
+        # No supervisor watches the files. A browser's downloads have their own limit.
         return sandbox.without("disk").also(holds)
 
     async def probe(self, spec: Spec) -> None:
         """Look for the browser and the packages.
 
         Raises:
-            EnvironmentUnavailable: One of them is not installed; the message has the command.
+            EnvironmentUnavailable: One of them is not installed. The message contains the command.
         """
         if missing := installation.missing():
             raise EnvironmentUnavailable(
@@ -66,7 +66,7 @@ class BrowserProvider(Provider["Browser"]):
             raise EnvironmentUnavailable(f"{spec}: {what}; {installation.INSTALL}")
 
     async def ensure(self, request: Request) -> Browser:
-        """Start a browser with one blank page, or with the page that it had before a wait.
+        """Start a browser with a blank page, or with its page from before a wait.
 
         Returns:
             The browser.
@@ -82,14 +82,14 @@ class BrowserProvider(Provider["Browser"]):
         return browser
 
     def health_check(self, resource: Browser) -> bool:
-        """Return whether its processes are there."""
+        """Return whether its processes run."""
         return resource.healthy
 
     async def suspend(self, resource: Browser) -> None:
-        """Keep cookies, storage and address, then end it."""
+        """Save cookies, storage and address, then end it."""
         await resource.save()
         await resource.close()
 
     async def release(self, resource: Browser) -> None:
-        """End it and all that it started; the workspace stays."""
+        """End it and all processes that it started. The workspace stays."""
         await resource.close()

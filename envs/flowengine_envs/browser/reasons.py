@@ -1,11 +1,11 @@
-"""Why an action was not done, in words for those who asked for it."""
+"""Reasons for failed actions, worded for the caller."""
 
 from __future__ import annotations
 
 import re
 
 LONGEST = 500
-"""Characters of a reason."""
+"""Maximum characters of a reason."""
 BUSY = "nothing was done: scripts of the page keep it busy"
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _REASONS = (
@@ -17,15 +17,15 @@ _REASONS = (
     (re.compile(r"element is outside of the viewport"), "it is outside of the window"),
     (re.compile(r"did not find some options"), "it has no such option"),
 )
-"""What Playwright tells of an action that it kept trying, and how that is said here."""
+"""Playwright's messages about an action that it kept retrying, and their wording here."""
 
 
 class ActionFailed(Exception):
-    """An action was not done; the message says why."""
+    """An action was not performed. The message contains the reason."""
 
 
 def reason_of(error: Exception) -> str:
-    """Return why Playwright did not do something, in one line."""
+    """Return why Playwright failed, in one line."""
     text = _ESCAPES.sub("", str(error))
     for pattern, reason in _REASONS:
         if (match := pattern.search(text)) is not None:

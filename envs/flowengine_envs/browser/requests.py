@@ -1,4 +1,4 @@
-"""What a page requests: whether it is still under way, how it was answered, and what failed."""
+"""The requests of a page: pending, answered and failed ones."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Request, Response
 
 _LOADED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
-"""What an observation waits for, and names if it fails: what changes the text of a page."""
+"""Types that affect a page's text. An observation waits for them and reports their failures."""
 _MOST = 100
-"""Failures that are remembered of a tab."""
+"""Maximum number of failures recorded per tab."""
 _LONGEST = 300
 _FAULT = 400
-"""The first status of those that say that there is no answer."""
+"""The lowest status that counts as a failure."""
 _WITHOUT_STATUS = ("about:", "blob:", "chrome-error:", "data:")
 _ANSWERED = "net::ERR_HTTP_RESPONSE_CODE_FAILURE"
-"""The failure of a page that is nothing but a status."""
+"""The failure of a page that consists only of a status."""
 _UNTOLD = ("net::ERR_ABORTED", "net::ERR_TUNNEL_CONNECTION_FAILED")
-"""Failures that are no news: what the page gave up, and what the proxy refused."""
+"""Failures that are not reported: requests that the page cancelled or the proxy refused."""
 
 
 class Requests:
@@ -36,13 +36,13 @@ class Requests:
 
     def __init__(self, page: Page) -> None:
         self.status: int | None = None
-        """Of the response that the page came with."""
+        """Status of the page's response."""
         self.failure = ""
-        """Why the last page that was asked for did not come, in the words of Chromium."""
+        """Why the last requested page failed to load, in Chromium's words."""
         self.asked = ""
         """Address of that page."""
         self.failures: deque[str] = deque(maxlen=_MOST)
-        """The last requests of this page that failed or were answered with a fault."""
+        """The last requests of this page that failed or returned an error status."""
         self._page = page
         self._coming: int | None = None
         self._untold: deque[str] = deque(maxlen=_MOST)
@@ -57,37 +57,37 @@ class Requests:
 
     @property
     def loading(self) -> bool:
-        """Whether something is under way that was requested since `begin`."""
+        """Whether requests made since `begin` are pending."""
         return bool(self._loading)
 
     @property
     def busy(self) -> bool:
-        """Whether anything is under way that may change the page."""
+        """Whether any pending request may change the page."""
         return bool(self._open)
 
     def begin(self) -> None:
-        """Wait later only for what is requested from now on."""
+        """Restrict later waits to requests made from now on."""
         self._loading.clear()
 
     async def change(self) -> None:
-        """Wait until something has arrived, or nothing will."""
+        """Wait until a response has arrived or no request is pending."""
         self._changed.clear()
         await self._changed.wait()
 
     def forget(self) -> None:
-        """Wait for nothing more: the page is gone."""
+        """Stop waiting, because the page is closed."""
         self._loading.clear()
         self._open.clear()
         self._changed.set()
 
     def untold(self) -> list[str]:
-        """Return what failed since this was asked last, as far as a page is worth less for it."""
+        """Return unreported failures that affect the page since the last call."""
         told = [*dict.fromkeys(self._untold)]
         self._untold.clear()
         return told
 
     async def look_back(self) -> None:
-        """Learn the status of a page whose response came before anything was known of its tab."""
+        """Determine the status of a page whose response arrived before its tab was tracked."""
         if self.status is not None or self._page.url.startswith(_WITHOUT_STATUS):
             return
         for asked in reversed(await self._page.requests()):
@@ -125,7 +125,7 @@ class Requests:
             if not failure.startswith(_ANSWERED):
                 self._coming = None
         answer = asked.existing_response
-        if answer is None or answer.status < _FAULT:  # else it has been noted
+        if answer is None or answer.status < _FAULT:  # otherwise already recorded
             self._note(asked, failure, told=not is_page and not failure.startswith(_UNTOLD))
 
     def _note(self, asked: Request, why: str, *, told: bool) -> None:
@@ -135,17 +135,17 @@ class Requests:
             self._untold.append(line)
 
     def _navigated(self, frame: Frame) -> None:
-        """Note that a page has come, unless it is the one that was there."""
+        """Record a new page, unless it is the current one."""
         if frame is not self._page.main_frame:
             return
         if self._coming is not None or frame.url.startswith(_WITHOUT_STATUS):
             self.status, self._coming = self._coming, None
 
     def _is_page(self, asked: Request) -> bool:
-        """Return whether a request is for the page itself, not for something in it."""
+        """Return whether a request is for the page itself, not for one of its resources."""
         if not asked.is_navigation_request():
             return False
         try:
             return asked.frame is self._page.main_frame
-        except faults.Error:  # its frame is still to come: that of a new tab
+        except faults.Error:  # A new tab, whose frame does not exist yet.
             return True

@@ -1,4 +1,4 @@
-"""A browser as steps and programs use it: every call does one thing and says what it sees."""
+"""A browser as steps and programs use it: every call performs one action and returns a view."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ if TYPE_CHECKING:
     from flowengine_envs.browser.session import Session
 
 STATE = "browser.json"
-"""File of the home folder with cookies, storage and address, between two openings."""
+"""File of the home directory with cookies, storage and address, between two openings."""
 _MOST_BLOCKED = 50
 _CHROMIUMS_OWN = ("connectivitycheck.gstatic.com:",)
-"""What Chromium asks for by itself, after a failure of TLS."""
+"""Hosts that Chromium itself contacts after a TLS failure."""
 _SPARE = 2.0
-"""Seconds beside those of an action, within which it ends in any case."""
+"""Seconds in addition to an action's own time limit, after which it is always ended."""
 _LATELY = 0.5
-"""Seconds for which a page that has answered is taken to answer."""
+"""Seconds for which a page that has responded is assumed to respond."""
 _SAVING = 5.0
 
 
 class Browser(Verbs):
-    """A browser. Actions happen one after the other, in the order of their calls.
+    """A browser. Actions run one after another, in the order of their calls.
 
-    Nothing that a page does is raised: what goes wrong is the `error` of the observation.
+    Failures of a page are not raised. They are the `error` of the observation.
 
     Args:
-        request: What was asked for.
+        request: The request to open the environment.
     """
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         self.request = request
         self.workspace = request.workspace
-        """Folder of downloads and uploads."""
+        """Directory of downloads and uploads."""
         self._config = request.config
         self._guard = Guard(request.policy)
         self._line = asyncio.Lock()
         self._session: Session | None = None
         self._shown: WebObservation | None = None
-        """What a model was shown last."""
+        """The last observation that a model received."""
         self._again = ""
-        """Why the page is not the one that it was, for the next observation."""
+        """Why the page was replaced, for the next observation."""
 
     observation_text = staticmethod(observation_text)
     search_text = staticmethod(search_text)
@@ -72,17 +72,16 @@ class Browser(Verbs):
     log_shown = staticmethod(log_shown)
 
     def shown(self, seen: WebObservation, text: int, tree: int, *, anew: bool, new: bool) -> str:
-        """Return an observation for a model that follows what it does on a page.
+        """Return an observation for a model that follows its actions on a page.
 
-        Of a page that it has been shown before, and of which not all is shown at once, it is told
-        what is new.
+        For a large page that the model has already received, only changes are shown.
 
         Args:
             seen: The observation.
-            text: Most characters of the content.
-            tree: Most characters of the accessibility tree.
+            text: Maximum characters of the content.
+            tree: Maximum characters of the accessibility tree.
             anew: Whether to show the page from its beginning in any case.
-            new: Whether to show only what is new of a small page, too.
+            new: Whether to show only changes for a small page, too.
         """
         before, self._shown = self._shown, replace(seen, screenshot=b"")
         if anew or not is_same_page(before, seen) or not (new or is_cut(seen, text, tree)):
@@ -91,31 +90,31 @@ class Browser(Verbs):
 
     @property
     def healthy(self) -> bool:
-        """Whether the browser is there, as far as is known at once."""
+        """Whether the browser runs, as far as is known without I/O."""
         return self._session is not None and self._session.alive
 
     @property
     def opening(self) -> str:
-        """Names the browser that runs: another one has other pages."""
+        """Identifies the running browser. Another one has other pages."""
         return self._guard.opening
 
     @property
     def page(self) -> Page:
-        """The live page of the active tab, an object of Playwright's asynchronous interface.
+        """The live page of the active tab, an object of Playwright's asynchronous API.
 
-        It belongs to the event loop of environments: await its methods there, for example with
+        It belongs to the event loop of environments. Await its methods there, for example with
         `flowengine.sdk.environments.background().wait(...)`.
         """
         return self._live().tab.page
 
     @property
     def context(self) -> BrowserContext:
-        """The live profile, as `page`."""
+        """The live profile. See `page`."""
         return self._live().context
 
     @property
     def browser(self) -> PlaywrightBrowser | None:
-        """The live browser, as `page`."""
+        """The live browser. See `page`."""
         return self._live().browser
 
     def _live(self) -> Session:
@@ -124,7 +123,7 @@ class Browser(Verbs):
         return self._session
 
     async def open(self) -> None:
-        """Start the browser; on the background loop."""
+        """Start the browser. Call on the background loop."""
         kept = await asyncio.to_thread(self._taken)
         self._guard.hosts.update(map(str, kept.get("approved_hosts") or ()))
         state = kept.get("state")
@@ -138,16 +137,16 @@ class Browser(Verbs):
             )
 
     async def close(self) -> None:
-        """End it, and its process unless others use that, too; on the background loop."""
+        """End it, and its process if no other environment uses it. Call on the background loop."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def save(self) -> None:
-        """Keep cookies, storage and address for the next opening; on the background loop."""
+        """Save cookies, storage and address for the next opening. Call on the background loop."""
         if self._session is None or not self._session.alive:
             return
-        with suppress(Exception):  # a browser that cannot say them has none to keep
+        with suppress(Exception):  # A browser that does not respond has nothing to save.
             async with asyncio.timeout(_SAVING):
                 state = await self._session.context.storage_state(indexed_db=True)
                 tab = self._session.tab
@@ -158,7 +157,7 @@ class Browser(Verbs):
     async def act(
         self, name: str, fields: Mapping[str, Any], approved: Mapping[str, Any] | None = None
     ) -> WebObservation:
-        """Do an action when those before it are done, and look at the page."""
+        """Perform an action after the preceding ones, and observe the page."""
         async with self._line:
             if not self.healthy:
                 await self._restart()
@@ -200,7 +199,8 @@ class Browser(Verbs):
             error = str(failed)
         except TimeoutError:
             error = "timeout: the page does not answer"
-        except Exception as unexpected:  # of Playwright, when the browser ends meanwhile
+        # An error of Playwright if the browser ends during the action.
+        except Exception as unexpected:
             error = f"{type(unexpected).__name__}: {unexpected}"[:500]
         if name != "answer_dialog" and found is None:
             session.answers.clear()
@@ -226,15 +226,16 @@ class Browser(Verbs):
     async def _answering(
         self, acting: Acting, name: str, fields: Mapping[str, Any]
     ) -> tuple[str, Mapping[str, Any]]:
-        """Look whether the page answers that an action leaves: Chromium asks it first.
+        """Check that the page responds before an action leaves it.
 
-        Of one that does not, another takes the place if an address is to be opened.
+        Chromium would query the page first. If it does not respond and an address is to be opened,
+        a new page replaces it.
 
         Returns:
-            What is to be done.
+            The action to perform.
 
         Raises:
-            ActionFailed: It needs the page to answer.
+            ActionFailed: It needs a page that responds.
         """
         session, tab = acting.session, acting.tab
         if await tab.answers():
@@ -264,14 +265,14 @@ class Browser(Verbs):
 
     def _bound(self, *, navigates: bool) -> float:
         config = self._config
-        # An action may wait for two elements, and then for the page to take it.
+        # An action may wait for two elements, and then for the page to respond.
         seconds: float = config.navigation_timeout if navigates else 3 * config.action_timeout
         return self._within(seconds) + _SPARE
 
     async def _seen(
         self, session: Session, acting: Acting, error: str, value: Any
     ) -> WebObservation:
-        """Return what there is to see after an action."""
+        """Return the observation after an action."""
         try:
             if not acting.tab.gone:
                 await acting.tab.settle(self._config.settle)
@@ -305,7 +306,7 @@ class Browser(Verbs):
             return await self._lost(session, failed)
 
     async def _lost(self, session: Session, error: Exception | None = None) -> WebObservation:
-        """Return that the browser has ended, or why nothing can be seen of one that has not."""
+        """Return an observation that the browser has ended or cannot be observed."""
         if error is not None and not await session.has_ended():
             why = f"the page cannot be observed: {error}"[:500]
         else:
@@ -315,7 +316,7 @@ class Browser(Verbs):
     # Starting
 
     async def _restart(self) -> None:
-        """Start the browser again after it has ended."""
+        """Restart the browser after it has ended."""
         await self.close()
         self.generation += 1
         await self._start(self._named_state())
@@ -341,7 +342,7 @@ class Browser(Verbs):
         return found if isinstance(found, dict) else None
 
     def _taken(self) -> dict[str, Any]:
-        """Return what the opening before this one has kept; once."""
+        """Return the state saved by the previous opening, once."""
         path = self.request.home / STATE
         with suppress(OSError, ValueError):
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -351,7 +352,7 @@ class Browser(Verbs):
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that nobody else reads."""
+    """Write a file that only this user can read."""
     new = path.with_suffix(".new")
     with suppress(FileNotFoundError):
         new.unlink()
@@ -362,6 +363,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _blocked(session: Session) -> list[str]:
-    """Return what was asked for since the last observation, and may not be reached."""
+    """Return the hosts requested since the last observation that must not be reached."""
     refused = [text for text in session.refused() if not text.startswith(_CHROMIUMS_OWN)]
     return [*dict.fromkeys(refused)][:_MOST_BLOCKED]

@@ -1,6 +1,6 @@
-"""Scrolls pages and what scrolls inside of them, and says how far that went.
+"""Scrolls pages and areas inside them, and reports how far.
 
-What a page says of it are numbers, of which only whole ones are believed.
+The page returns numbers. Only integers are accepted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
 
 _PART = 0.8
-"""Part of what can be seen by which is scrolled if nothing is said."""
+"""Part of the visible area that is scrolled by default."""
 _SCRIPT = """
   const place = (at, across) => Math.abs(across ? at.scrollLeft : at.scrollTop);
   const rest = (at, across, back) => back ? place(at, across) : Math.max(0, Math.floor(across
@@ -55,24 +55,24 @@ _AFTER = f"""async (known, [patience, ...way]) => {{{_SCRIPT}
   return known ? await moved(known.at, known.before, way, patience) : null;
 }}"""
 _MOST = 10_000_000
-"""Pixels: more than that no page has."""
+"""Pixels, more than any page has."""
 _PATIENCE = 500
-"""Milliseconds within which a page scrolls that can."""
+"""Milliseconds within which a scrollable page scrolls."""
 
 
 async def scroll_inside(
     element: Locator, direction: str, pixels: int | None, seconds: float
 ) -> str:
-    """Scroll the list or area that an element is in, or that it is.
+    """Scroll the list or area that an element is in, or the element itself.
 
     Args:
         element: The element.
         direction: `up`, `down`, `left` or `right`.
-        pixels: How far; None: most of what can be seen of it.
+        pixels: Distance. None: most of its visible part.
         seconds: How long to wait for the element.
 
     Returns:
-        How far it went, and how much is left.
+        The distance scrolled, and the distance left.
     """
     across, back = _way(direction)
     moved = await element.evaluate(_INSIDE, [_PART, pixels, across, back], timeout=seconds * 1000)
@@ -80,15 +80,15 @@ async def scroll_inside(
 
 
 async def scroll_window(page: Page, direction: str, pixels: int | None) -> str:
-    """Scroll what is in the middle of the window, with the wheel of the mouse as a person would.
+    """Scroll the area in the middle of the window with the mouse wheel.
 
     Args:
         page: The page.
         direction: `up`, `down`, `left` or `right`.
-        pixels: How far; None: most of the window.
+        pixels: Distance. None: most of the window.
 
     Returns:
-        How far it went, and how much is left.
+        The distance scrolled, and the distance left.
     """
     across, back = _way(direction)
     size = page.viewport_size or {"width": 1280, "height": 720}
@@ -102,7 +102,7 @@ async def scroll_window(page: Page, direction: str, pixels: int | None) -> str:
 
 
 def _way(direction: str) -> tuple[bool, bool]:
-    """Return whether a direction is across, and whether it is back."""
+    """Return whether a direction is horizontal, and whether it is backwards."""
     return direction in {"left", "right"}, direction in {"up", "left"}
 
 

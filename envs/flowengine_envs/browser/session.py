@@ -1,4 +1,4 @@
-"""One profile of a browser: its tabs, and what happens in them by itself."""
+"""One profile of a browser: its tabs, and the events in them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _CLOSING = 2.0
 _SOON = 1.0
-"""Seconds in which a page that is not stuck answers."""
+"""Seconds within which a page that is not stuck responds."""
 _ANSWER = 2.0
-"""Seconds in which a browser that has not ended answers."""
+"""Seconds within which a running browser responds."""
 ANSWER = 5.0
-"""Seconds within which a page answers whose scripts let it."""
+"""Seconds within which a page with idle scripts responds."""
 _AGAIN = 0.05
 _MOST_TOLD = 20
 
@@ -53,14 +53,14 @@ class TabState:
         page.on("close", lambda *_: self.requests.forget())
 
     async def settle(self, seconds: float) -> None:
-        """Wait until what an action has requested has arrived, but no longer than this."""
+        """Wait until the requests of an action have been answered, up to this time."""
         with suppress(TimeoutError, faults.Error):
             async with asyncio.timeout(seconds):
                 await self.page.wait_for_load_state("domcontentloaded")
                 await self.page.evaluate("() => new Promise(done => setTimeout(done))")
                 while self.requests.loading and not self.gone:
                     await self.requests.change()
-                    if not self.requests.loading:  # what has arrived may ask for more
+                    if not self.requests.loading:  # A response may cause further requests.
                         await self.page.evaluate("() => new Promise(done => setTimeout(done))")
 
     @property
@@ -69,13 +69,13 @@ class TabState:
         return self.crashed or self.page.is_closed()
 
     async def read(self, seconds: float) -> PageText:
-        """Return what the page holds."""
+        """Return the content of the page."""
         return await read_page(await self._devtools(), seconds)
 
     async def picture(self, size: tuple[int, int] | None = None) -> bytes:
-        """Return a PNG of the window, or of this much of the page.
+        """Return a PNG of the window, or of a part of the page.
 
-        Playwright's own would wait for all frames, of which one may never answer.
+        Playwright's own method would wait for all frames, but one may never respond.
         """
         asked: dict[str, Any] = {"format": "png"}
         if size is not None:
@@ -87,24 +87,24 @@ class TabState:
         return b64decode(answer["data"])
 
     async def _devtools(self) -> CDPSession:
-        async with self._opening:  # parts of an observation are taken at the same time
+        async with self._opening:  # Parts of an observation are created concurrently.
             if self._session is None:
                 self._session = await self.page.context.new_cdp_session(self.page)
             return self._session
 
     async def answers(self) -> bool:
-        """Return whether scripts of the page let it answer in time."""
+        """Return whether scripts of the page let it respond in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER):
                 while not self.gone:
-                    with suppress(faults.Error):  # on its way to another page: asked again
+                    with suppress(faults.Error):  # Another page is loading, so it is queried again.
                         await self.page.evaluate("0")
                         return True
                     await asyncio.sleep(_AGAIN)
         return self.gone
 
     async def title(self) -> str:
-        """Return the title, if the page answers soon."""
+        """Return the title, if the page responds soon."""
         with suppress(faults.Error, TimeoutError):
             async with asyncio.timeout(_SOON):
                 return (await self.page.title())[:1000]
@@ -119,12 +119,12 @@ class Session:
     """An open profile.
 
     Args:
-        place: What is around it.
+        place: The process and its services.
         context: The profile.
-        downloads: Takes the files that pages offer.
-        most: Tabs that may be open.
-        guard: What has to be approved.
-        files: Those that pages can be; None: only pages of the web are opened.
+        downloads: Saves the files that pages offer.
+        most: Maximum number of open tabs.
+        guard: The required approvals.
+        files: Files that can be opened as pages. None: only pages of the web are opened.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Session:
         self.tabs: list[TabState] = []
         self.active = 0
         self.answers: list[tuple[bool, str | None]] = []
-        """What the next dialogs are answered: whether they are accepted, and with which text."""
+        """Answers for the next dialogs: whether to accept, and with which text."""
         self._place = place
         self._most = most
         self._dialogs: list[DialogShown] = []
@@ -161,16 +161,16 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether the browser is there, as far as is known at once."""
+        """Whether the browser runs, as far as is known without I/O."""
         return not self._ended and self._place.alive
 
     @property
     def converter(self) -> Converter:
-        """What turns its pages into Markdown."""
+        """The converter of its pages to Markdown."""
         return self._place.converter
 
     def refused(self) -> Sequence[str]:
-        """Return the connections that were refused since this was asked last."""
+        """Return the connections refused since the last call."""
         return self._place.refused()
 
     @property
@@ -184,7 +184,7 @@ class Session:
         return self.tabs[self.active]
 
     async def has_ended(self) -> bool:
-        """Return whether the browser has ended, though nobody may have noticed yet.
+        """Return whether the browser has ended, even if that has not been reported yet.
 
         Playwright refuses calls a moment before it reports that the connection is closed.
         """
@@ -193,12 +193,12 @@ class Session:
                 await self.context.cookies("http://localhost/")
         except TimeoutError:
             return not self.alive
-        except Exception:  # of Playwright: it has lost the browser
+        except Exception:  # Playwright has lost the browser.
             self._ended = True
         return not self.alive
 
     async def ready(self) -> TabState:
-        """Return the active tab, a new one if it is gone."""
+        """Return the active tab, or a new one if it was closed."""
         self._crashed += sum(each.crashed for each in self.tabs)
         self.tabs = [each for each in self.tabs if not each.gone]
         self.active = max(0, min(self.active, len(self.tabs) - 1))
@@ -208,7 +208,7 @@ class Session:
         return self.tab
 
     def add(self, page: Page) -> TabState:
-        """Follow a page, and make it the active one."""
+        """Track a page, and make it the active one."""
         for at, each in enumerate(self.tabs):
             if each.page is page:
                 self.active = at
@@ -220,7 +220,7 @@ class Session:
         return tab
 
     async def remove(self, tab: TabState) -> None:
-        """Close a tab, whether or not its page answers; the one before it becomes active."""
+        """Close a tab, even if its page does not respond. The previous one becomes active."""
         if tab in self.tabs:
             at = self.tabs.index(tab)
             self.tabs.remove(tab)
@@ -231,7 +231,7 @@ class Session:
                 await tab.page.close(run_before_unload=False)
 
     async def settle(self, seconds: float) -> None:
-        """Wait for tabs that pages have opened, until they are known here."""
+        """Wait until tabs opened by pages are tracked."""
         with suppress(faults.Error, TimeoutError):
             async with asyncio.timeout(seconds):
                 while await self._pages() > len([each for each in self.tabs if not each.gone]):
@@ -239,7 +239,7 @@ class Session:
                     await self._tabs_changed.wait()
 
     async def _pages(self) -> int:
-        """Return how many tabs the browser has."""
+        """Return the browser's number of tabs."""
         if self._targets is None:
             if self.browser is None or not self.tabs:
                 return 0
@@ -263,16 +263,16 @@ class Session:
         ]
 
     def dialogs(self) -> list[DialogShown]:
-        """Return the dialogs since this was asked last."""
+        """Return the dialogs since the last call."""
         shown, self._dialogs = self._dialogs, []
         return shown
 
     def failed_requests(self) -> list[str]:
-        """Return what pages asked for since this was asked last, and did not get."""
+        """Return the pages' requests that failed since the last call."""
         return [line for tab in self.tabs for line in tab.requests.untold()][:_MOST_TOLD]
 
     def notes(self) -> list[str]:
-        """Return what happened by itself since this was asked last."""
+        """Return remarks about events since the last call."""
         told = []
         if self._new_tab:
             told.append("A new tab was opened and is the active one.")
@@ -287,7 +287,7 @@ class Session:
         return told
 
     async def close(self) -> None:
-        """Close the profile, if it is not somebody else's."""
+        """Close the profile, unless another program owns it."""
         try:
             await self.downloads.close()
             for task in self._tasks:
@@ -318,7 +318,7 @@ class Session:
         self._later(self._answer(dialog))
 
     async def _answer(self, dialog: Dialog) -> None:
-        # A page must not be able to keep the browser from leaving it.
+        # A page must not be able to prevent navigation.
         accept, text = dialog.type == "beforeunload", None
         if self.answers and not accept:
             accept, text = self.answers.pop(0)
@@ -333,7 +333,7 @@ class Session:
 
     def _later(self, work: Any) -> None:
         async def done() -> None:
-            with suppress(faults.Error):  # the page may be gone by now
+            with suppress(faults.Error):  # The page may be closed by now.
                 await work
 
         task = asyncio.ensure_future(done())

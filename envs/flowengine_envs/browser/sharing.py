@@ -1,8 +1,8 @@
-"""Which environments share a Chromium process.
+"""Decides which environments share a Chromium process.
 
-Chromium's own sandbox is off (decision 15), so a page that takes over its process reaches all
-profiles of that process. Only those share one whose owner is the same, unless a spec says
-otherwise; and whoever shares has the same way out, limits, login and program.
+Chromium's own sandbox is disabled (decision 15), so a page that compromises its process can access
+all profiles of that process. Environments share a process only if they have the same owner, unless
+a spec allows more. They must also have the same network policy, limits, login and program.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _INSIDE_EXECUTION = frozenset({"action_call", "region", "execution"})
 
 
 class _Key(NamedTuple):
-    """What has to be equal."""
+    """Values that must be equal for sharing."""
 
     manager: str
     trusted: str
     sandbox: type
     may: tuple[str | None, ...]
-    """What its pages may do, and which login and program it has."""
+    """Permissions of its pages, and their login and program."""
 
 
 class _Group:
-    """The processes of one key."""
+    """The processes for one key."""
 
     def __init__(self) -> None:
         self.opening = asyncio.Lock()
@@ -45,18 +45,18 @@ _groups: dict[_Key, _Group] = {}
 
 
 async def open_session(request: Request, state: dict[str, Any] | None, guard: Guard) -> Session:
-    """Open a profile with a blank tab, in a process that runs or a new one.
+    """Open a profile with a blank tab, in a running process or a new one.
 
     Args:
-        request: What was asked for.
-        state: Cookies and storage that it begins with.
-        guard: What has to be approved.
+        request: The request to open the environment.
+        state: Its initial cookies and storage.
+        guard: The required approvals.
 
     Returns:
-        The profile; closing it ends the process, unless somebody else uses that.
+        The profile. Closing it ends the process, unless another environment uses it.
 
     Raises:
-        EnvironmentStartFailed: It did not start; the message says why.
+        EnvironmentStartFailed: It did not start. The message contains the reason.
     """
     config = request.config
     place, context = await _join(request), None
@@ -64,7 +64,7 @@ async def open_session(request: Request, state: dict[str, Any] | None, guard: Gu
         place.judge(guard.judge if NEW_HOST in guard.asks else None)
         context = await place.open(state)
         await guard.watch(context)
-        await context.grant_permissions([*config.permissions])  # all others are denied
+        await context.grant_permissions([*config.permissions])  # All others are denied.
         downloads = Downloads(request.workspace, place.arriving, config.downloads)
         files = WorkspaceFiles(request.workspace)
         session = Session(place, context, downloads, config.tabs, guard, files)
@@ -79,14 +79,14 @@ async def open_session(request: Request, state: dict[str, Any] | None, guard: Gu
 
 
 async def _join(request: Request) -> Profile:
-    """Find a process for an environment, or start one, and keep a place in it."""
+    """Find or start a process for an environment, and reserve a place in it."""
     if request.sandbox is None:
         raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
     key = _key(request)
     group = _groups.setdefault(key, _Group())
     group.waiting += 1
     try:
-        async with group.opening:  # who comes meanwhile joins what is being started
+        async with group.opening:  # Concurrent callers join the process being started.
             for each in group.processes:
                 if each.has_place:
                     return each.join(request)
@@ -123,7 +123,7 @@ def _key(request: Request) -> _Key:
 
 
 def _trusted(request: Request) -> str:
-    """Return the same for environments that may share a process."""
+    """Return a value that is equal for environments that may share a process."""
     scope, owner = request.spec.scope, request.spec.owner_id
     if request.config.isolate == "context":
         return ""

@@ -1,7 +1,7 @@
-"""What an action would touch on a page: which element, of which form, and whether it sends that.
+"""Predicts the element that an action touches, its form, and whether the form is submitted.
 
-This is a forecast for people. It trusts the page as far as the page's own scripts can change what
-it says of itself; what really leaves is looked at when it does (`approvals.Guard.watch`).
+This is a prediction for approvers. It is only as reliable as the page, whose scripts can change the
+result. The actual requests are checked when they are sent (`approvals.Guard.watch`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
 
 ENTER = re.compile(r"(?:^|\+)(?:Enter|NumpadEnter|Space| )$")
-"""Keys that send the form that they are pressed in, or press a button."""
+"""Keys that submit the form in which they are pressed, or press a button."""
 PASSWORDS = (
     "input[type=password i], input[autocomplete~=current-password i], "
     "input[autocomplete~=new-password i]"
@@ -52,27 +52,27 @@ _LOOK = """(element, passwords) => {
 
 
 class Touched(NamedTuple):
-    """An element, and what a click on it or Enter in it may do."""
+    """An element, and the possible effects of a click on it or Enter in it."""
 
     shown: str
-    """How people are told of it."""
+    """Its description for approvers."""
     link: str
-    """Where it leads, if it is a link."""
+    """Target address, if it is a link."""
     page: str
-    """Address of the frame that it is in."""
+    """Address of its frame."""
     sends_to: str
-    """Where its form is sent to; empty: it has none."""
+    """Target address of its form. Empty: it has none."""
     sends: bool
-    """Whether a click on it sends its form."""
+    """Whether a click on it submits its form."""
     pressed: bool
-    """Whether a click on it means what scripts make of it: it is no link and no field."""
+    """Whether scripts decide the effect of a click: it is not a web link or a field for values."""
     own: bool
-    """Whether there is a field for a password in its form."""
+    """Whether its form contains a password field."""
     filled: bool
-    """Whether a field for a password on its page has a value."""
+    """Whether a password field on its page has a value."""
 
     def submits(self, action: str) -> bool:
-        """Return whether an action on it sends its form, as far as the page says."""
+        """Return whether an action on it submits its form, according to the page."""
         return bool(self.sends_to) and (self.sends if action == "click" else action != "upload")
 
     def sends_password(self, action: str) -> bool:
@@ -85,18 +85,18 @@ class Touched(NamedTuple):
 
 
 async def touched(page: Page, element: Locator | None, seconds: float) -> Touched | None:
-    """Return what an action would touch.
+    """Return the element that an action would touch.
 
     Args:
         page: The page.
-        element: What is named; None: what has the focus.
-        seconds: How long the page may take to say it.
+        element: The named element. None: the one that has the focus.
+        seconds: How long the page may take to respond.
 
     Returns:
-        What it touches; None: nothing has the focus.
+        The element. None: no element has the focus.
 
     Raises:
-        ActionFailed: The page does not say it.
+        ActionFailed: The page does not respond.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -118,7 +118,7 @@ async def _focused(page: Page) -> Locator | None:
 
 
 def _read(said: dict[str, Any]) -> Touched:
-    """Return what a page says: it may say anything."""
+    """Return a page's answer, which is untrusted."""
     text = {key: str(said.get(key) or "")[:2000] for key in ("tag", "type", "text", "link")}
     kind = f" type={text['type']}" if text["type"] and text["tag"] == "input" else ""
     shown = f"<{text['tag'][:40]}{kind[:40]}> {text['text'][:200]}".strip()

@@ -1,4 +1,4 @@
-"""Files of the workspace that are given to pages."""
+"""Files of the workspace that are uploaded to pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowengine.sdk.confined_files import Below
 from flowengine_envs.browser.reasons import ActionFailed
 
 LARGEST = 50 * 1024 * 1024
-"""Bytes of all files of an upload."""
+"""Maximum bytes of all files of an upload."""
 
 
 class Upload(NamedTuple):
@@ -23,12 +23,12 @@ class Upload(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the page is told."""
+        """The name sent to the page."""
         return PurePosixPath(self.path).name
 
     @property
     def described(self) -> dict[str, str | int]:
-        """What people are told."""
+        """The description for approvers."""
         from hashlib import sha256
 
         digest = sha256(self.data).hexdigest()
@@ -39,11 +39,11 @@ async def read_uploads(workspace: Path, paths: Iterable[object]) -> list[Upload]
     """Read files of the workspace.
 
     Args:
-        workspace: The folder.
-        paths: Relative to it.
+        workspace: The directory.
+        paths: Paths relative to it.
 
     Raises:
-        ActionFailed: One of them is not there, is elsewhere, or they are too large.
+        ActionFailed: A file is missing or outside the workspace, or the files are too large.
     """
     below, files, total = Below(workspace, "uploads come from the workspace"), [], 0
     for path in map(str, paths):

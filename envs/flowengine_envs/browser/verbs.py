@@ -1,4 +1,4 @@
-"""The actions of a browser as methods, each to be called or to be awaited."""
+"""The actions of a browser as methods, in blocking and asynchronous form."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from flowengine_envs.browser.observation import WebObservation
 
 
 class Verbs(Resource):
-    """What can be done with a browser: `click()` blocks, `async_click()` is for any event loop."""
+    """Actions of a browser: `click()` blocks, `async_click()` is for any event loop."""
 
     async def act(
         self, name: str, fields: Mapping[str, Any], approved: Mapping[str, Any] | None = None
     ) -> WebObservation:
-        """Do an action, and return what there is to see afterwards."""
+        """Perform an action, and return the observation afterwards."""
         raise NotImplementedError
 
     async def _step(
         self, action: Mapping[str, Any], approved: Mapping[str, Any] | None = None
     ) -> WebObservation:
-        """Do one action that is data, such as `{"action": "click", "ref": "e3"}`.
+        """Perform one action given as data, such as `{"action": "click", "ref": "e3"}`.
 
         Args:
-            action: The name under `action`, beside it the fields.
-            approved: What people have said yes to: `needs_approval` of an earlier observation.
+            action: The name under `action`, together with the fields.
+            approved: The approved `needs_approval` of an earlier observation.
 
         Returns:
-            What there is to see afterwards.
+            The observation afterwards.
         """
         fields = dict(action)
         return await self.act(str(fields.pop("action", "")), fields, approved)
@@ -40,12 +40,12 @@ class Verbs(Resource):
             url: An http or https address.
 
         Returns:
-            What there is to see afterwards.
+            The observation afterwards.
         """
         return await self.act("navigate", {"url": url})
 
     async def _observe(self) -> WebObservation:
-        """Return what there is to see now."""
+        """Return the current observation."""
         return await self.act("observe", {})
 
     async def _click(
@@ -79,7 +79,7 @@ class Verbs(Resource):
         *,
         ref: str | None = None,
     ) -> WebObservation:
-        """Choose options of a list, by their values or labels."""
+        """Select options of a list by their values or labels."""
         return await self.act("select", {"selector": selector, "ref": ref, "values": [*values]})
 
     async def _check(
@@ -104,8 +104,8 @@ class Verbs(Resource):
     ) -> WebObservation:
         """Scroll the page down, or in another direction.
 
-        With an element alone it is scrolled until that can be seen; with an element and a direction
-        or pixels, the list or area that the element is in is scrolled.
+        With only an element, scroll until it is visible. With an element and a direction or pixels,
+        scroll the list or area that contains it.
         """
         where = {"direction": direction, "pixels": pixels}
         return await self.act("scroll", {**where, "selector": selector, "ref": ref})
@@ -125,7 +125,7 @@ class Verbs(Resource):
     async def _upload(
         self, selector: str | None = None, paths: Sequence[str] = (), *, ref: str | None = None
     ) -> WebObservation:
-        """Give files of the workspace to a field for files."""
+        """Upload files of the workspace to a file input."""
         return await self.act("upload", {"selector": selector, "ref": ref, "paths": [*paths]})
 
     async def _wait_for(
@@ -136,12 +136,12 @@ class Verbs(Resource):
         seconds: float | None = None,
         gone: bool = False,
     ) -> WebObservation:
-        """Wait until a text or an element appears, or is gone."""
+        """Wait until a text or an element appears or disappears."""
         what = {"text": text, "selector": selector}
         return await self.act("wait_for", {**what, "seconds": seconds, "gone": gone})
 
     async def _back(self) -> WebObservation:
-        """Go back to the page before."""
+        """Go back to the previous page."""
         return await self.act("back", {})
 
     async def _forward(self) -> WebObservation:
@@ -161,23 +161,23 @@ class Verbs(Resource):
         return await self.act("switch_tab", {"index": index})
 
     async def _close_tab(self, index: int | None = None) -> WebObservation:
-        """Close a tab; default: the active one."""
+        """Close a tab. Default: the active one."""
         return await self.act("close_tab", {"index": index})
 
     async def _answer_dialog(self, accept: bool = True, text: str | None = None) -> WebObservation:
-        """Say how a dialog of the next action is answered; several are answered in order."""
+        """Set the answer to a dialog of the next action. Several answers are used in order."""
         return await self.act("answer_dialog", {"accept": accept, "text": text})
 
     async def _log(self) -> WebObservation:
-        """Return what the page wrote to its console, and its failed requests, as `value`."""
+        """Return the page's console output and failed requests as `value`."""
         return await self.act("log", {})
 
     async def _screenshot(self, full_page: bool = False) -> WebObservation:
-        """Take a picture of the window, or of the whole page."""
+        """Take a screenshot of the window, or of the whole page."""
         return await self.act("screenshot", {"full_page": full_page})
 
     async def _evaluate(self, code: str) -> WebObservation:
-        """Run JavaScript on the page, where the policy allows it; the result is `value`."""
+        """Run JavaScript on the page, if the policy allows it. The result is `value`."""
         return await self.act("evaluate", {"code": code})
 
     async def _get_markdown(self) -> str:

@@ -1,7 +1,7 @@
-"""Actions that are written as calls, `click('e5')`, as agents for BrowserGym write them.
+"""Actions written as calls, such as `click('e5')`, in the syntax of BrowserGym agents.
 
-Such a text is read, never run: one call, whose arguments are values. What is wrong with it is an
-action that does not exist or has a wrong field, so the observation says what is right.
+The text is parsed, never run. It is a single call whose arguments are literal values. An error
+becomes an unknown action or a wrong field, so that the observation reports the correct form.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMES: Mapping[str, str] = {
     "tab_focus": "switch_tab",
     "noop": "observe",
 }
-"""Names of BrowserGym → ours, where they differ."""
+"""Names in BrowserGym → names here, where they differ."""
 _FIELDS: Mapping[str, str] = {
     "bid": "ref",
     "from_bid": "ref",
@@ -35,20 +35,20 @@ _FIELDS: Mapping[str, str] = {
     "options": "values",
     "file": "paths",
 }
-"""Names of fields there → ours."""
+"""Names of fields in BrowserGym → names here."""
 _LONGEST = 100_000
-"""Characters of a call."""
+"""Maximum characters of a call."""
 _TWO = 2
 
 
 def read_action(text: str) -> dict[str, Any]:
-    """Return the action that a call names, as `step` takes it as data.
+    """Return the action of a call as data for `step`.
 
     Args:
-        text: Such as `goto("https://example.org")` or `fill("e5", "Ana")`.
+        text: For example `goto("https://example.org")` or `fill("e5", "Ana")`.
     """
     try:
-        with warnings.catch_warnings():  # of escapes that Python does not know
+        with warnings.catch_warnings():  # caused by invalid escapes
             warnings.simplefilter("ignore")
             call = ast.parse(text.strip()[:_LONGEST], mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
@@ -58,7 +58,7 @@ def read_action(text: str) -> dict[str, Any]:
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return {"action": text}
     name = _NAMES.get(call.func.id, call.func.id)
-    if call.func.id == "noop":  # how long it waits is not needed: observing waits for the page
+    if call.func.id == "noop":  # Its duration is not needed, because observing waits for the page.
         given, named = [], {}
     if name == "scroll" and len(given) == _TWO and all(isinstance(n, int | float) for n in given):
         return {"action": name, **_scrolled(*given)}
@@ -70,7 +70,7 @@ def read_action(text: str) -> dict[str, Any]:
 
 
 def _scrolled(right: float, down: float) -> dict[str, Any]:
-    """Return the fields of a scroll by pixels; of one in two directions, the longer way."""
+    """Return the fields of a scroll by pixels. With two directions, the longer one is used."""
     if abs(right) > abs(down):
         return {"direction": "right" if right > 0 else "left", "pixels": int(abs(right))}
     return {"direction": "down" if down > 0 else "up", "pixels": int(abs(down))}
@@ -87,7 +87,7 @@ def _positions(written: str, name: str, count: int) -> Sequence[str]:
 
 
 def _fitted(name: str, field: str, value: Any) -> Any:
-    """Return a value as a list where there may be several."""
+    """Return a value as a list if the field takes several."""
     action = ACTIONS.get(name)
     wanted = None if action is None else action.fields.get(field)
     return [value] if wanted and wanted.type == "list" and isinstance(value, str) else value

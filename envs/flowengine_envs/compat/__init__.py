@@ -1,4 +1,4 @@
-"""Classes of older systems, for programs that were written for them.
+"""Classes of older systems, for programs written for them.
 
-Nothing else imports them: they open the same environments as flows, without a manager.
+They open the same environments as flows, without a manager. Nothing else imports them.
 """

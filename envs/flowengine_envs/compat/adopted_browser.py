@@ -1,6 +1,6 @@
-"""A browser that somebody else has opened and will close: only its pages are used.
+"""A browser that the caller has opened and will close. Only its pages are used.
 
-Playwright's objects belong to one event loop, so all that is done with them is done there.
+Playwright's objects belong to one event loop, so they are used only there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Adopted:
-    """What the caller has opened: one of these.
+    """Objects that the caller has opened. One of them is set.
 
     Args:
         page: A page.
-        context: A profile, whose first page is used, or a new one.
-        browser: A browser, in which a profile is made.
+        context: A profile. Its first page is used, or a new one.
+        browser: A browser, in which a profile is created.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Adopted:
             self.loop = background().loop
 
     async def here(self, work: Any) -> Any:
-        """Await something on the loop of these objects."""
+        """Await a coroutine on the loop of these objects."""
         if asyncio.get_running_loop() is self.loop:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
@@ -73,11 +73,11 @@ class Adopted:
 
 
 class AdoptedBrowser(Browser):
-    """A browser that is not ended when this is closed.
+    """A browser that is not ended when this object is closed.
 
     Args:
-        request: What was asked for.
-        adopted: What is used.
+        request: The request to open the environment.
+        adopted: The caller's objects.
     """
 
     def __init__(self, request: Request, adopted: Adopted) -> None:
@@ -89,12 +89,12 @@ class AdoptedBrowser(Browser):
     async def act(
         self, name: str, fields: Mapping[str, Any], approved: Mapping[str, Any] | None = None
     ) -> WebObservation:
-        """Do an action on the loop of the browser."""
+        """Perform an action on the browser's event loop."""
         seen: WebObservation = await self._adopted.here(super().act(name, fields, approved))
         return seen
 
     async def close(self) -> None:
-        """Leave the browser as it is."""
+        """Leave the browser unchanged."""
         session, self._session = self._session, None
         around, self._around = self._around, None
         sandbox, self._sandbox = self._sandbox, None
@@ -115,7 +115,7 @@ class AdoptedBrowser(Browser):
         self._session = await self._adopted.here(adopted)
 
     async def _open_sandbox(self) -> Sandbox:
-        """Open a sandbox for what turns pages into Markdown; it sees nothing of the workspace."""
+        """Open a sandbox for the Markdown converter, without access to the workspace."""
         request = self.request
         if request.sandbox is None:
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
@@ -130,36 +130,36 @@ class AdoptedBrowser(Browser):
 
 
 class _Around:
-    """What an adopted profile has around it.
+    """The services of an adopted profile.
 
     Args:
-        converter: What turns its pages into Markdown.
+        converter: Converts its pages to Markdown.
     """
 
     def __init__(self, converter: Converter) -> None:
         self.converter = converter
         self.browser: PlaywrightBrowser | None = None
         self.closes = False
-        """Whether the profile was made here."""
+        """Whether the profile was created here."""
 
     @property
     def alive(self) -> bool:
-        """Whether the browser is there, as far as is known at once."""
+        """Whether the browser runs, as far as is known without I/O."""
         return self.browser is None or self.browser.is_connected()
 
     def refused(self) -> Sequence[str]:
-        """Return nothing: how it reaches the network is the caller's."""
+        """Return nothing: the caller controls its network access."""
         return ()
 
     async def leave(self, context: BrowserContext | None) -> None:
-        """Close the profile if it was made here."""
+        """Close the profile if it was created here."""
         if self.closes and context is not None:
             with suppress(faults.Error):
                 await context.close()
 
 
 class _FarConverter(Converter):
-    """A converter that is used from another loop than its own."""
+    """A converter that is used from another event loop."""
 
     async def convert(self, html: str, base: str, characters: int) -> Markdown:
         return await background().wait(super().convert(html, base, characters))

@@ -1,7 +1,7 @@
 """`BrowserEnv`: a browser as one object that its user opens, and tools over it for agents.
 
-It is the same resource as that of kind `browser`, without a manager. Playwright's objects that the
-caller has opened can be used in its place; they stay the caller's.
+It is the resource of the kind `browser`, without a manager. It can also use Playwright objects that
+the caller has opened and still owns.
 """
 
 from __future__ import annotations
@@ -47,22 +47,23 @@ _DECLARE = (
     "std.browser_open, std.browser_click, …"
 )
 _SHOWN = 4000
-"""Characters of the content in the answer of a tool."""
+"""Characters of the content in a tool's answer."""
 
 
 class BrowserEnv(Unmanaged[Browser]):
-    """A browser. Making one starts nothing; the first action does.
+    """A browser, which starts with the first action.
 
     Args:
-        page: A page that the caller has opened, in Playwright's asynchronous interface; or
+        page: A page that the caller has opened with Playwright's asynchronous API; or
         context: a profile, or
-        browser: a browser. They are used on the event loop that runs when this is made, and not
-            closed.
-        workspace: Folder of downloads and uploads.
-        network: What pages may reach, as in `policy`; of the caller's own objects nothing is known.
-        provider: `namespace` or `host`; the latter needs `network: any`.
+        browser: a browser. They are used on the event loop that runs when this object is created,
+            and are not closed.
+        workspace: Directory of downloads and uploads.
+        network: Places that pages may reach, as in `policy`. It does not apply to the caller's
+            objects.
+        provider: `namespace` or `host`. The latter needs `network: any`.
         config: As `config` of the kind.
-        limits: What all of it may take.
+        limits: Limits of the whole environment.
 
     Raises:
         ValidationError: An argument is wrong.
@@ -102,7 +103,7 @@ class BrowserEnv(Unmanaged[Browser]):
         """Start the browser, unless it runs.
 
         Raises:
-            EnvironmentUnavailable: This machine has none; the message has the command.
+            EnvironmentUnavailable: No browser is installed. The message contains the command.
             EnvironmentStartFailed: It did not start.
         """
         background().run(self._ready(), "async_init()")
@@ -112,7 +113,7 @@ class BrowserEnv(Unmanaged[Browser]):
         await background().wait(self._ready())
 
     def navigate(self, url: str) -> WebObservation:
-        """Open an address, and return what there is to see."""
+        """Open an address, and return the observation."""
         return self.step({"action": "navigate", "url": url})
 
     async def async_navigate(self, url: str) -> WebObservation:
@@ -120,7 +121,7 @@ class BrowserEnv(Unmanaged[Browser]):
         return await self.async_step({"action": "navigate", "url": url})
 
     def click(self, selector: str) -> WebObservation:
-        """Click an element, and return what there is to see."""
+        """Click an element, and return the observation."""
         return self.step({"action": "click", "selector": selector})
 
     async def async_click(self, selector: str) -> WebObservation:
@@ -128,14 +129,14 @@ class BrowserEnv(Unmanaged[Browser]):
         return await self.async_step({"action": "click", "selector": selector})
 
     def step(self, action: Mapping[str, Any] | str) -> WebObservation:
-        """Do any action that is data, such as `{"action": "click", "ref": "e3"}`.
+        """Perform any action given as data, such as `{"action": "click", "ref": "e3"}`.
 
         Args:
-            action: The name under `action`, beside it the fields; or a call as agents for
-                BrowserGym write it, such as `click('e3')`, which is read, not run.
+            action: The name under `action`, together with the fields. Alternatively a call in the
+                syntax of BrowserGym agents, such as `click('e3')`, which is parsed, not run.
 
         Returns:
-            What there is to see.
+            The observation.
         """
         return background().run(self._step(action), "async_step()")
 
@@ -149,7 +150,7 @@ class BrowserEnv(Unmanaged[Browser]):
         return self.resource.page
 
     async def use(self, tool: str, arguments: Mapping[str, Any]) -> str | Picture:
-        """Call one of the `std.browser_…` tools, for any event loop; the text is for a model."""
+        """Call one of the `std.browser_…` tools, for any event loop. The text is for a model."""
         return await background().wait(self._use(tool, arguments))
 
     async def _use(self, tool: str, arguments: Mapping[str, Any]) -> str | Picture:
@@ -161,7 +162,7 @@ class BrowserEnv(Unmanaged[Browser]):
         return await resource.async_step(self._as_seen(step))
 
     def _as_seen(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of an action with files named as the browser sees them."""
+        """Return the fields of an action with file names as the browser sees them."""
         step = dict(fields)
         if isinstance(step.get("url"), str):
             step["url"] = self._address(step["url"])
@@ -170,7 +171,7 @@ class BrowserEnv(Unmanaged[Browser]):
         return step
 
     def _address(self, url: str) -> str:
-        """Return the address of a file of the workspace that is named by its path."""
+        """Return the address of a file of the workspace, given its path."""
         folder = os.path.abspath(os.path.expanduser(self._folder))
         named = self._from_workspace(url.strip().removeprefix(f"{ROOT}/"))
         path = os.path.normpath(os.path.join(folder, named))
@@ -197,7 +198,7 @@ class BrowserEnv(Unmanaged[Browser]):
 
 
 class _Adopting(BrowserProvider):
-    """Opens what the caller has opened already."""
+    """Opens an object for the caller's browser."""
 
     def __init__(self, adopted: Adopted) -> None:
         self._adopted = adopted
@@ -227,7 +228,7 @@ def _shown(seen: WebObservation, offset: int = 0) -> Picture:
 
 @with_env(KEY, _DECLARE)
 def visit_url(url: str, env: BrowserEnv) -> Picture:
-    """Open a page of the web in the browser.
+    """Open a web page in the browser.
 
     Args:
         url: An http or https address.
@@ -255,7 +256,7 @@ def click(selector: str, env: BrowserEnv) -> Picture:
 
 @with_env(KEY, _DECLARE)
 def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Picture:
-    """Replace the text of a field of the page.
+    """Replace the text of a field on the page.
 
     Args:
         selector: A CSS selector.
@@ -272,10 +273,10 @@ def fill(selector: str, text: str, env: BrowserEnv, submit: bool = False) -> Pic
 
 @with_env(KEY, _DECLARE)
 def read_on(offset: int, env: BrowserEnv) -> Picture:
-    """Read on in the text of the page.
+    """Continue reading the text of the page.
 
     Args:
-        offset: `next_offset` of the answer before.
+        offset: `next_offset` of the previous answer.
         env: The browser.
 
     Returns:
@@ -295,7 +296,7 @@ _TYPES: Mapping[str, Any] = {
 
 
 def _type(schema: Mapping[str, Any]) -> Any:
-    """Return the type hint of a field of a tool."""
+    """Return the type hint for a field of a tool."""
     if "enum" in schema:
         return Literal[tuple(schema["enum"])]
     bounds = {at: schema[name] for name, at in _BOUNDS.items() if name in schema}

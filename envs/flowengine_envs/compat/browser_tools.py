@@ -25,7 +25,7 @@ def _page(env: RequestsMarkdownBrowser, verb: str, *args: Any) -> str:
 
 @with_env(KEY, _DECLARE)
 def visit_page(path_or_url: str, env: RequestsMarkdownBrowser) -> str:
-    """Open a page of the web, a document or a folder, and show its first page.
+    """Open a web page, a document or a directory, and show its first page.
 
     Args:
         path_or_url: https://... or a path.
@@ -36,19 +36,19 @@ def visit_page(path_or_url: str, env: RequestsMarkdownBrowser) -> str:
 
 @with_env(KEY, _DECLARE)
 def page_down(env: RequestsMarkdownBrowser) -> str:
-    """Show the next page of what is open."""
+    """Show the next page of the open document."""
     return _page(env, "page_down")
 
 
 @with_env(KEY, _DECLARE)
 def page_up(env: RequestsMarkdownBrowser) -> str:
-    """Show the page before of what is open."""
+    """Show the previous page of the open document."""
     return _page(env, "page_up")
 
 
 @with_env(KEY, _DECLARE)
 def page_to(page: int, env: RequestsMarkdownBrowser) -> str:
-    """Show a page of what is open by its number.
+    """Show a page of the open document by its number.
 
     Args:
         page: Its number, from 1.
@@ -59,10 +59,10 @@ def page_to(page: int, env: RequestsMarkdownBrowser) -> str:
 
 @with_env(KEY, _DECLARE)
 def find_on_page(text: str, env: RequestsMarkdownBrowser) -> str:
-    """Search in what is open, from the current page on, and show the page that has the text.
+    """Search the open document from the current page on, and show the page with the text.
 
     Args:
-        text: What to look for; * is any text.
+        text: The text to search for, in which * matches any text.
         env: The browser.
     """
     return _page(env, "find_on_page", text)
@@ -70,13 +70,13 @@ def find_on_page(text: str, env: RequestsMarkdownBrowser) -> str:
 
 @with_env(KEY, _DECLARE)
 def find_next(env: RequestsMarkdownBrowser) -> str:
-    """Search for the same text again, and show the page that has it."""
+    """Search for the same text again, and show the page that contains it."""
     return _page(env, "find_next")
 
 
 @with_env(KEY, _DECLARE)
 def back(env: RequestsMarkdownBrowser) -> str:
-    """Return to what was open before."""
+    """Return to the previously opened document."""
     return _page(env, "back")
 
 

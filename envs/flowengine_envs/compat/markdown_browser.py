@@ -1,7 +1,7 @@
-"""`RequestsMarkdownBrowser`: pages of the web and documents, one viewport at a time.
+"""`RequestsMarkdownBrowser`: web pages and documents, one viewport at a time.
 
-A thin object over the kind `documents`: it remembers where its reader is. That position is plain
-data (`state`), so it can be kept, and taken up again in another process.
+A thin object over the kind `documents` that adds the reader's position. The position is plain data
+(`state`), so it can be stored and restored in another process.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
 _NOWHERE = "no page is open: call visit_page first"
 _CHANGED = "(this document has changed since it was last read)"
 _MOST_REMEMBERED = 100
-"""Addresses to go back to, and addresses that are known to have been visited."""
+"""Maximum number of addresses for going back, and of addresses recorded as visited."""
 _Done = TypeVar("_Done")
 
 
 class _Place(NamedTuple):
-    """Where a reader was."""
+    """A position of the reader."""
 
     address: str
     page: int
 
 
 class RequestsMarkdownBrowser(Unmanaged[Documents]):
-    """Reads pages of the web, files and folders as Markdown. Making one opens nothing.
+    """Reads web pages, files and directories as Markdown. Creating one opens nothing.
 
     Args:
         viewport_size: Lines of a page.
-        downloads_folder: For files that are downloaded. It is made when it is first used; paths are
-            below the folder that it is in.
-        network: What may be fetched, as in `policy`.
-        provider: `namespace` or `host`; the latter needs `network: any`.
-        limits: What one document may take: `time`, `memory`.
-        vision_model: `provider/model` that describes images; without one, they are not described.
-        state: Where another one was: its `state`.
+        downloads_folder: Directory for downloaded files, created on first use. Paths are relative
+            to its parent directory.
+        network: Places that may be reached, as in `policy`.
+        provider: `namespace` or `host`. The latter needs `network: any`.
+        limits: Limits for one document: `time`, `memory`.
+        vision_model: `provider/model` that describes images. Without one, they are not described.
+        state: The `state` of another object to restore.
 
     Raises:
         ValidationError: An argument is wrong.
@@ -97,16 +97,16 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         """Open an address and return its first page.
 
         Args:
-            path_or_url: `https://...`, or a path: below the workspace, or from the current folder
-                to a file of the workspace.
+            path_or_url: `https://...`, or a path: below the workspace, or from the current
+                directory to a file of the workspace.
 
         Returns:
             `[Page 1/3]`, an empty line, and the page.
 
         Raises:
-            UrlRefused: It may not be reached.
+            UrlRefused: The policy forbids it.
             Unreadable: It cannot be read.
-            HttpError: There is no answer.
+            HttpError: The request failed.
         """
         return self._run(lambda: self._visit(path_or_url)).shown
 
@@ -115,42 +115,42 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         return self._run(self._down).shown
 
     def page_up(self) -> str:
-        """Go to the page before, if there is one, and return it."""
+        """Go to the previous page, if there is one, and return it."""
         return self._run(self._up).shown
 
     def page_to(self, number: int) -> str:
-        """Go to a page and return it, or say which there are."""
+        """Go to a page and return it, or return the valid page numbers."""
         return self._run(lambda: self._to(number)).shown
 
     def find_on_page(self, text: str) -> str:
-        """Search from the current page on; return the page on which the text is found.
+        """Search from the current page on, and return the page that contains the text.
 
         Args:
-            text: What to look for; `*` is any text.
+            text: The text to search for, in which `*` matches any text.
         """
         return self._run(lambda: self._search(text)).shown
 
     def find_next(self) -> str:
-        """Search for the same again."""
+        """Search for the same text again."""
         return self._run(lambda: self._search("")).shown
 
     def back(self) -> str:
-        """Return to the address before, and the page that was read of it."""
+        """Return to the previous address, and to the page last read there."""
         return self._run(self._back).shown
 
     @property
     def page_title(self) -> str:
-        """The title of the document that is open."""
+        """The title of the open document."""
         return self._at.visit.document.title if self._at else ""
 
     @property
     def address(self) -> str:
-        """What is open; empty: nothing."""
+        """The open address, or an empty string."""
         return self._address
 
     @property
     def state(self) -> dict[str, Plain]:
-        """Where the reader is, as plain data; it holds no text of documents."""
+        """The reader's position as plain data, without any text of documents."""
         if self._at is None:
             return dict(self._left)
         return {
@@ -162,7 +162,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         }
 
     def told(self, verb: str, *args: Any) -> str:
-        """Do something, and return its page for a model: in a marked block, with its address.
+        """Call a method, and return its page for a model: in a marked block, with its address.
 
         Args:
             verb: `visit_page`, `page_down`, …
@@ -241,7 +241,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         return _seen(at, remark=f"Visited before: {before} times" if before else "")
 
     async def _resumed(self) -> tuple[Opened | None, str]:
-        """Return what is open, opened again after a resume, and what is to be said of that."""
+        """Return the open document, reopened after a resume, and a remark about that."""
         if self._at is None and self._left:
             left = self._left
             self._at = await self._open(self._address, int(left["page"]))
@@ -309,13 +309,13 @@ def _lines(*parts: str) -> str:
 
 
 class Seen(NamedTuple):
-    """What a reader sees after a move."""
+    """The view of a reader after a move."""
 
     page: Page | None
     note: str = ""
-    """Without a page: why nothing has moved."""
+    """Without a page: why the position did not change."""
     remark: str = ""
-    """For models."""
+    """A remark for models."""
 
     @property
     def shown(self) -> str:
@@ -327,7 +327,7 @@ class Seen(NamedTuple):
         return f"{note}[Page {self.page.number}/{pages}]\n\n{self.page.text or '(empty)'}"
 
     def told(self) -> str:
-        """The page, as a model is shown it."""
+        """The page, in the form for a model."""
         if self.page is None:
             return self.note
         return self.page.told(_lines(self.remark, self.note))

@@ -1,7 +1,7 @@
 """`DockerEnv`, `LocalEnv`, `with_env`: a Python sandbox as one object that its user opens.
 
-They are thin: the same resource as kind `python`, in the same sandboxes, without a manager. What
-they leave behind when their process is killed is ended as that of every other environment.
+They are thin: the resource of the kind `python`, in the same sandboxes, without a manager. If their
+process is killed, their remaining resources are cleaned up like those of every other environment.
 """
 
 from __future__ import annotations
@@ -49,37 +49,40 @@ def _mountable(value: str) -> str:
 
 
 class LocalConfig(Config):
-    """What a `LocalEnv` can be told."""
+    """The settings of a `LocalEnv`."""
 
     workspace_mount: Annotated[str, AfterValidator(_mountable)] = "./workspace"
-    """Folder on this machine that code reads and writes; it is made if it is not there."""
+    """Directory on this machine that code reads and writes, created if it does not exist."""
     timeout: Duration = 30.0
-    """Seconds of a call: its default and its maximum."""
+    """Default and maximum seconds of a call."""
     limits: Limits = Field(default_factory=Limits)
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables of the code; nothing of this process's is handed on."""
+    """Environment variables of the code, which inherits none from this process."""
 
 
 class DockerConfig(LocalConfig):
-    """What a `DockerEnv` can be told."""
+    """The settings of a `DockerEnv`."""
 
     image: Annotated[str, Field(min_length=1)] | None = None
-    """The image, also by digest; default: the project's own, which is built on this machine."""
+    """The image, optionally by digest. Default: the project's own, built on this machine."""
     container_name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]+$")] | None = None
-    """Its name; default: one that nobody else has. One that somebody has is an error."""
+    """Its name, which must be unused. Default: a unique name."""
     tcp_port: Annotated[int, Field(ge=1, le=65535)] = 12346
-    """Kept for programs that set it. Nothing listens in the container and no port is published: the
-    sandbox is spoken to over the streams of its first program."""
+    """Kept for programs that set it.
+
+    Nothing listens in the container and no port is published. The engine communicates over the
+    streams of the first program.
+    """
     platform: Annotated[str, Field(min_length=1)] = "linux/amd64"
-    """Passed on where it is set or an image is named."""
+    """Used if it is set or an image is named."""
     pull_policy: Literal["missing", "never", "always"] = "missing"
     gpus: Annotated[str, Field(min_length=1)] | None = None
     network: Literal["none", "bridge", "host"] | None = None
-    """Docker's network; default: none."""
+    """Docker's network. Default: none."""
 
 
 class Execution(NamedTuple):
-    """What `execute_code` gives."""
+    """The result of `execute_code`."""
 
     stdout: str
     stderr: str
@@ -88,7 +91,7 @@ class Execution(NamedTuple):
 
 
 class _Env(Unmanaged[PythonSandbox]):
-    """A Python sandbox that is opened by `init_container`, or by its first use."""
+    """A Python sandbox, opened by `init_container` or on first use."""
 
     _provider = Python
     config: LocalConfig
@@ -101,7 +104,7 @@ class _Env(Unmanaged[PythonSandbox]):
         """Open it, unless it is open.
 
         Raises:
-            EnvironmentUnavailable: This machine cannot give it.
+            EnvironmentUnavailable: This machine cannot provide it.
             EnvironmentStartFailed: It did not start.
             EnvironmentClosed: It was closed.
         """
@@ -112,18 +115,18 @@ class _Env(Unmanaged[PythonSandbox]):
         await background().wait(self._ready())
 
     def execute_code(self, code: str, timeout: float | None = None) -> Execution:
-        """Run code; names last from call to call. What goes wrong in it is in the result.
+        """Run code. Names persist between calls, and errors in the code are part of the result.
 
         Args:
             code: The code.
-            timeout: Seconds; default and maximum: the configuration's.
+            timeout: Seconds. Default and maximum: the configuration's.
 
         Returns:
             `(stdout, stderr, result)`.
 
         Raises:
-            EnvironmentLost: The sandbox ended during the call; the next call opens a new one.
-            ValidationError: The code is no text.
+            EnvironmentLost: The sandbox ended during the call. The next call opens a new one.
+            ValidationError: The code is not text.
         """
         return background().run(self._execute(code, timeout), "async_execute_code()")
 
@@ -144,19 +147,19 @@ class _Env(Unmanaged[PythonSandbox]):
         stream_callback: Callable[[str], object] | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Run a command line with bash in the same sandbox; what it starts ends with it.
+        """Run a command line with bash in the same sandbox. Its descendants end with it.
 
         Args:
             command: The command line.
-            stream_callback: Called with output as it comes.
-            timeout: Seconds; default and maximum: the configuration's.
+            stream_callback: Called with output as it arrives.
+            timeout: Seconds. Default and maximum: the configuration's.
 
         Returns:
             `{"status": …, "result": …}`: exit code, and output and errors in their order.
 
         Raises:
-            EnvironmentLost: The sandbox ended during the call; the next call opens a new one.
-            ValidationError: The command is no text.
+            EnvironmentLost: The sandbox ended during the call. The next call opens a new one.
+            ValidationError: The command is not text.
         """
         work = self._command(command, stream_callback, timeout)
         return background().run(work, "async_run_command()")
@@ -202,10 +205,10 @@ class _Env(Unmanaged[PythonSandbox]):
 
 
 class DockerEnv(_Env):
-    """A Python sandbox in a container. Making one contacts nothing.
+    """A Python sandbox in a container. Creating one contacts nothing.
 
     Args:
-        config: What it is told; default: `DockerConfig()`.
+        config: Its settings. Default: `DockerConfig()`.
     """
 
     _sandbox = Docker
@@ -234,13 +237,13 @@ class DockerEnv(_Env):
 
 
 class LocalEnv(_Env):
-    """A Python sandbox of processes of this machine: no isolation, and a warning at each start.
+    """A Python sandbox of processes on this machine, without isolation.
 
-    Code runs in the interpreter of this process, so it imports what this process can import from
-    its virtual environment.
+    It logs a warning at each start. Code runs in the interpreter of this process, so it can import
+    everything in this process's virtual environment.
 
     Args:
-        config: What it is told; default: `LocalConfig()`.
+        config: Its settings. Default: `LocalConfig()`.
     """
 
     _sandbox = Host
@@ -261,15 +264,15 @@ _Tool = TypeVar("_Tool", bound=Callable[..., Any])
 
 
 def with_env(key: str, declare: str = "") -> Callable[[_Tool], _Tool]:
-    """Give a tool its environment, and hide the parameter from whoever calls it.
+    """Pass a tool its environment, and hide that parameter from callers.
 
-    The environment is `context_variables[key]`. It goes to the parameter named like the key if
-    there is one, else to `env`. Decorators can be stacked. A tool that has a parameter
-    `context_variables` gets these, too.
+    The environment is `context_variables[key]`. It is passed as the parameter with the name of the
+    key if there is one, or else as `env`. Decorators can be stacked. A tool with a parameter
+    `context_variables` also receives these.
 
     Args:
-        key: Under which the environment is found.
-        declare: What to do where there is none, for the error.
+        key: Key of the environment.
+        declare: Advice in the error if the environment is missing.
 
     Returns:
         A decorator. A call without that environment raises `RuntimeError` naming the key.
@@ -295,7 +298,7 @@ def with_env(key: str, declare: str = "") -> Callable[[_Tool], _Tool]:
                     f"{tool.__name__} needs the environment '{key}', which does not exist{hint}"
                 )
             more = {"context_variables": variables} if passes else {}
-            # A place among the arguments is one of those that the caller sees.
+            # Positional arguments refer only to parameters that the caller sees.
             public.bind(*args, **given)
             named = zip((each.name for each in shown), args, strict=False)
             return {**dict(named), **given, takes: env, **more}
@@ -329,7 +332,7 @@ async def _awaited(result: Awaitable[Any]) -> Any:
 
 @with_env("code_env")
 def run_python_code(code: str, env: _Env, timeout: float | None = None) -> str:
-    """Run Python code in the sandbox; names last from call to call.
+    """Run Python code in the sandbox. Names persist between calls.
 
     Args:
         code: The code.
@@ -337,8 +340,8 @@ def run_python_code(code: str, env: _Env, timeout: float | None = None) -> str:
         timeout: Seconds.
 
     Returns:
-        What it printed, its result or `Error: ` and why there is none, and after `STDERR:` what it
-        wrote there; each if there is any.
+        Its output, its result or `Error: ` with the reason, and its standard error after `STDERR:`,
+        each if there is any.
     """
     try:
         done = env.execute_code(code, timeout)

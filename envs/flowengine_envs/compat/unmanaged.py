@@ -1,7 +1,7 @@
 """An environment as one object that its user opens and closes, without a manager.
 
-It is the same resource of the same provider, in the same sandboxes. There is no registry: what it
-leaves behind when its process is killed ends with that process, or carries labels.
+It is the same resource of the same provider, in the same sandboxes. There is no registry. If its
+process is killed, its remaining processes end with it, and its containers carry labels.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _Live = TypeVar("_Live", bound=Resource)
 
 _log = logging.getLogger("flowengine.environments")
 _SECONDS = 120.0
-"""In which it has to open."""
+"""Seconds within which it must open."""
 
 
 class Unmanaged(Generic[_Live]):
-    """An environment that is opened by its first use, and again after it was lost."""
+    """An environment opened on first use, and again after it was lost."""
 
     _provider: ClassVar[type[Provider[Any]]]
     _sandbox: type[Sandbox]
 
     def __init__(self) -> None:
         self.generation = 0
-        """How many times it was opened."""
+        """Number of times that it was opened."""
         self._resource: _Live | None = None
         self._closed = False
         self._home: Path | None = None
         self._opening = asyncio.Lock()
         self.pid = os.getpid()
-        """The process that it was opened in."""
+        """The process that opened it."""
 
     def __exit__(
         self,
@@ -57,7 +57,7 @@ class Unmanaged(Generic[_Live]):
 
     @property
     def resource(self) -> _Live:
-        """The resource that this stands for, with all its verbs.
+        """The underlying resource with all its methods.
 
         Raises:
             EnvironmentClosed: It is not open.
@@ -67,7 +67,7 @@ class Unmanaged(Generic[_Live]):
         return self._resource
 
     def close(self) -> None:
-        """End it and all it started; more than once does nothing."""
+        """End it and all processes that it started. Closing again does nothing."""
         background().run(self._close(), "async_close()")
 
     async def async_close(self) -> None:
@@ -78,7 +78,7 @@ class Unmanaged(Generic[_Live]):
         return "use it first"
 
     def _workspace(self) -> str:
-        """Return the folder that it works in; it is made if it is not there."""
+        """Return its working directory, created if it does not exist."""
         raise NotImplementedError
 
     def _config(self) -> dict[str, Any]:
@@ -91,10 +91,10 @@ class Unmanaged(Generic[_Live]):
         return Limits()
 
     def _from_workspace(self, path: str) -> str:
-        """Return a relative path as the resource takes it: relative to the workspace.
+        """Return a path relative to the workspace, for the resource.
 
-        Callers also write it as they see the file themselves: `workspace/report.pdf`. What lies in
-        the workspace under the path as written comes first.
+        Callers may also use the path that they see themselves: `workspace/report.pdf`. An entry of
+        the workspace with the given path takes precedence.
         """
         folder = os.path.abspath(os.path.expanduser(self._workspace()))
         seen = os.path.abspath(path)
@@ -138,7 +138,7 @@ class Unmanaged(Generic[_Live]):
                 self._home = None
 
     def _request(self) -> Request:
-        """Return what a manager would ask its provider for."""
+        """Return the request that a manager would send to its provider."""
         provider = self._provider()
         config = with_sandboxes(provider.config_model(), [self._sandbox])(**self._config())
         policy = provider.policy_model()(**self._policy())
@@ -174,4 +174,4 @@ class Unmanaged(Generic[_Live]):
 
 
 def _not_written_down(**facts: Any) -> None:
-    """There is no registry: containers carry labels, and processes end with this one."""
+    """Do nothing: containers carry labels, and processes end with this one."""

@@ -1,24 +1,27 @@
-"""The program that runs inside a sandbox and does there what the engine asks for.
+"""The program that runs inside a sandbox and carries out the engine's requests.
 
-It is sent through its own standard input when it starts, so a sandbox needs nothing of this
-project: only Python 3.9 or newer with its standard library. It speaks over standard input and
-output; nothing listens anywhere. What both sides need is in `link` and `workspaces`.
+It is sent through its own standard input at startup, so a sandbox needs only Python 3.9 or newer
+with its standard library. It communicates over standard input and output, and listens nowhere.
+Modules used by both sides are in `link` and `workspaces`.
 
-| module | holds |
+| module | contents |
 |---|---|
 | `server` | requests and answers |
-| `loop` | waiting for many descriptors and times with one thread |
-| `programs` | starting a program so that all it starts can be ended |
-| `keepers` | the processes below which programs run; `children` what becomes of those that end |
+| `loop` | single-threaded event loop for descriptors and timers |
+| `programs` | starts a program so that all its descendants can be ended |
+| `keepers` | the processes below which programs run |
+| `children` | reaps ended children |
 | `fork_servers` | programs that stay loaded and fork a process for each run |
-| `system` | the calls of Linux that Python does not have |
-| `output` | capturing output: the beginning, the end, the count, and all of it in a file |
-| `commands` | one program run to its end |
-| `file_requests` | what the engine asks of them |
-| `forwarding` | connections, led out to the places that may be reached |
-| `worker` | the engine's side of the process in which Python code runs |
+| `killing` | ends process trees |
+| `system` | Linux system calls that Python does not provide |
+| `output` | captures output: beginning, end, count, and all of it in a file |
+| `commands` | runs one program to its end |
+| `file_requests` | requests for files |
+| `quota`, `mapped_files`, `preallocation` | the disk quota |
+| `forwarding` | forwards connections to the allowed places |
+| `worker` | the supervisor's side of the process that runs Python code |
 | `python_worker` | that process |
-| `terminal` | a shell on a terminal that lasts: a package with a table of its own |
-| `first_process` | runs in its place where a sandbox has one program only |
-| `inotify` | being told of files that are made in a folder |
+| `terminal` | a persistent shell on a terminal, a package with its own table |
+| `first_process` | replaces the supervisor in a sandbox for one program |
+| `inotify` | reports files created in a directory |
 """

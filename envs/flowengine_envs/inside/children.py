@@ -1,4 +1,4 @@
-"""The supervisor's own children: keepers, and strangers that a killed keeper has left to it."""
+"""The supervisor's own children: keepers, and strangers left by a killed keeper."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from flowengine_envs.inside.loop import Loop
 
 
 class Children:
-    """Reaps children as they end, and ends those that are strangers.
+    """Reaps children as they end, and kills strangers.
 
     Args:
-        keepers: Processes that are none.
+        keepers: Processes that are not strangers.
     """
 
     def __init__(self, loop: Loop, keepers: Container[int]) -> None:
@@ -42,5 +42,5 @@ class Children:
 
 
 def end_strangers(keepers: Container[int]) -> None:
-    """Kill children of this process that are not among its keepers: their keeper was killed."""
+    """Kill children of this process that are not keepers, because their keeper was killed."""
     kill_below(os.getpid(), without=keepers)

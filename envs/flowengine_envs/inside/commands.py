@@ -1,4 +1,4 @@
-"""One program run to its end: its input, its output, its time, and the end of all it started."""
+"""Runs one program to its end: its input, output, time limit, and the end of its descendants."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from flowengine_envs.inside.programs import Ended, Programs
 
 STREAMS = {1: "stdout", 2: "stderr"}
 RESULT = 3
-"""Descriptor on which a program may give a result beside its output."""
+"""Descriptor on which a program may return a result in addition to its output."""
 LARGEST_RESULT = 16 * 1024 * 1024
 _AFTER = 1.0
-"""Seconds that output is waited for when all processes are gone."""
+"""Seconds to wait for output after all processes have ended."""
 
 Say = Callable[[dict[str, Any], bytes], None]
 
 
 class CommandTask(NamedTuple):
-    """What is to be run."""
+    """A program to run."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -32,22 +32,22 @@ class CommandTask(NamedTuple):
     limits: Mapping[str, int]
     timeout: float | None
     grace: float
-    """Seconds between being told to end and being killed."""
+    """Seconds between SIGTERM and SIGKILL."""
     result: bool
-    """Whether the program gives a result on descriptor 3."""
+    """Whether the program returns a result on descriptor 3."""
     preload: Sequence[str] | None
-    """If a fork server forks for this: modules that it imports before, see `keepers.Launch`."""
+    """For a fork server: modules that it imports before it forks, see `keepers.Launch`."""
 
 
 class RunningCommand:
-    """A command that runs.
+    """A running command.
 
     Args:
         programs: Starts it.
-        task: What to run.
-        output: How much output is kept.
+        task: The program to run.
+        output: Limits of the kept output.
         name: Names its output files.
-        say: Called with what is to be told, the last of which has `done`.
+        say: Called with messages. The last one has `done`.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class RunningCommand:
             self._timer = loop.after(task.timeout, partial(self.stop, "timeout"))
 
     def write(self, data: bytes, *, last: bool) -> None:
-        """Give the program input.
+        """Write input to the program.
 
         Args:
-            data: What it reads next.
-            last: Whether that is all.
+            data: The next bytes.
+            last: Whether they are the last ones.
         """
         if self._feed is not None:
             self._input.write(data)
@@ -101,14 +101,14 @@ class RunningCommand:
                 self._input.when_empty(self._close_input)
 
     def signal(self, number: int) -> None:
-        """Send the program, and all that it started, a signal."""
+        """Send a signal to the program and its descendants."""
         self._program.signal_all(number)
 
     def stop(self, why: str) -> None:
-        """End it: told first, killed when the grace period is over, or when it fills the disk on.
+        """Terminate it, and kill it after the grace period or if it continues to fill the disk.
 
         Args:
-            why: `timeout`, `cancelled`, `disk` or another word that the result is to say.
+            why: The reason for the result: `timeout`, `cancelled`, `disk` or another word.
         """
         if self._ended is not None:
             return
@@ -120,12 +120,12 @@ class RunningCommand:
             self._program.kill()
 
     def pause(self) -> None:
-        """Read no output for now."""
+        """Pause reading output."""
         for capture in self._captures.values():
             capture.pause()
 
     def resume(self) -> None:
-        """Read output again."""
+        """Resume reading output."""
         for capture in self._captures.values():
             capture.resume()
 
@@ -141,7 +141,7 @@ class RunningCommand:
         self._look()
 
     def _look(self) -> None:
-        """Finish when the program has ended and nothing more can come from it."""
+        """Finish once the program has ended and no more output can arrive."""
         waiting = self._reader is not None or any(each.open for each in self._captures.values())
         if self._ended is not None and not waiting:
             self._finish()

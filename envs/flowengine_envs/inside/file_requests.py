@@ -1,4 +1,4 @@
-"""What the engine asks of the files of the workspace and of the home folder."""
+"""The engine's requests for files of the workspace and of the home directory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Say = Callable[..., None]
 
 
 class FileRequests:
-    """Takes the requests that are for files.
+    """Handles the requests for files.
 
     Args:
-        outbox: Where answers go: a file that is read goes as fast as it takes it.
+        outbox: Destination of answers, which limits the speed of reading a file.
         say: Called with the number of a request, a header, and bytes.
     """
 
@@ -27,7 +27,7 @@ class FileRequests:
         self._drafts: dict[int, Draft] = {}
         self._readings: dict[int, Reading] = {}
         self.places: list[Workspace] = []
-        """Workspace and home folder, known when the engine has said hello."""
+        """Workspace and home directory, known once the engine has sent `hello`."""
         self.requests = {
             "put": self._put,
             "get": self._get,
@@ -36,7 +36,7 @@ class FileRequests:
         }
 
     def write(self, request: int, data: bytes, *, last: bool) -> None:
-        """Take the next bytes of a file that is being written, if the request is for one."""
+        """Write the next bytes of a file, if the request is for one."""
         draft = self._drafts.get(request)
         if draft is None:
             return
@@ -53,7 +53,7 @@ class FileRequests:
         del self._drafts[request]
 
     def forget(self, request: int) -> bool:
-        """Give up a file that is being written or read; returns whether the request was for one."""
+        """Cancel writing or reading a file. Return whether the request was for one."""
         draft, reading = self._drafts.pop(request, None), self._readings.pop(request, None)
         if draft is not None:
             draft.drop()
@@ -76,7 +76,7 @@ class FileRequests:
     def _send(self, id: int) -> None:
         while not self._outbox.full:
             reading = self._readings.get(id)
-            if reading is None:  # it was given up meanwhile
+            if reading is None:  # It was cancelled.
                 return
             try:
                 data = reading.piece(PIECE)

@@ -1,11 +1,11 @@
-"""The first process of a sandbox for one program: runs the program, and leads its connections out.
+"""The first process of a sandbox for one program: runs it and forwards its connections.
 
-It starts as a supervisor does (`bootstrap`) and then reads its options: four bytes of length and a
-JSON object. What follows on standard input belongs to the program, as do the other streams.
+It starts like a supervisor (`bootstrap`) and then reads its options: four bytes of length and a
+JSON object. The rest of standard input belongs to the program, as do the other streams.
 
-It forwards connections, holds the sandbox's folders to their quota, and takes the exit status of
-processes that nobody waits for. It ends when the program ends. SIGTERM it passes on to the program;
-on SIGINT it kills the program with everything that it started.
+It forwards connections, enforces the quota of the sandbox's directories, and reaps orphans. It ends
+when the program ends. It forwards SIGTERM to the program. On SIGINT it kills the program with its
+descendants.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from flowengine_envs.link import parts
 from flowengine_envs.workspaces.files import Workspace
 
 _NOT_STARTED = 127
-"""The exit code that shells have for a program that is not there."""
+"""The exit code that shells use for a missing program."""
 
 
 def main(number: int) -> None:
     """Run a program to its end.
 
     Args:
-        number: Descriptor from which the options come: `argv`, `env`, `cwd`, `limits` of each
-            process, `forwards` of the sandbox, `quota` of `folders`, `mounts`, path → device and
-            number, and `unreadable`, whether the program must not look into this process.
+        number: Descriptor of the options: `argv`, `env`, `cwd`, `limits` of each process,
+            `forwards` of the sandbox, `quota` of `folders`, `mounts` (path → device and inode), and
+            `unreadable`, whether to hide this process's memory from the program.
     """
     data = parts.read(partial(os.read, number))
-    if data is None:  # the engine has ended
+    if data is None:  # The engine has ended.
         os._exit(1)
     options = json.loads(data)
     if options["unreadable"]:
@@ -67,7 +67,7 @@ def main(number: int) -> None:
     signal.signal(signal.SIGINT, lambda *_: _end())
     program = _start(options)
     signal.signal(signal.SIGTERM, lambda *_: _pass_on(program, signal.SIGTERM))
-    with open(os.devnull, "r+b", buffering=0) as null:  # the streams are the program's alone
+    with open(os.devnull, "r+b", buffering=0) as null:  # The streams belong only to the program.
         os.dup2(null.fileno(), 0)
         os.dup2(null.fileno(), 1)
     quota.begins()
@@ -89,7 +89,7 @@ def main(number: int) -> None:
 
 
 def _check_mounts(mounts: Mapping[str, Any]) -> None:
-    """End before the program starts if a folder is not the one that was to be mounted."""
+    """Exit before the program starts if a directory is not the intended one."""
     for path, identity in mounts.items():
         info = os.stat(path)
         if [info.st_dev, info.st_ino] != identity:
@@ -97,7 +97,7 @@ def _check_mounts(mounts: Mapping[str, Any]) -> None:
 
 
 def _start(options: Mapping[str, Any]) -> int:
-    """Start the program and return its process."""
+    """Start the program and return its process id."""
     argv = options["argv"]
     inherited = {name: value for name, value in os.environ.items() if name != "PWD"}
     try:
@@ -115,7 +115,7 @@ def _pass_on(program: int, number: int) -> None:
 
 
 def _stop_full() -> None:
-    """End everything: the folders are full."""
+    """End everything, because the directories are full."""
     print("it was ended: the disk is full (limits.disk)", file=sys.stderr, flush=True)  # noqa: T201
     _end()
 

@@ -1,16 +1,16 @@
 """Fork servers: programs that stay loaded and fork a process for each run.
 
 Starting an interpreter and importing libraries takes longer than reading most files. A fork server
-does it once; each run is then a process of its own, with its own descriptors, session and memory.
-A server never looks at what a run gets: not at its input, nor at anything else that comes from it.
-So nothing of one run is in the memory of the next, and no run can reach into its server: other
-processes of the user can neither read nor change its memory, nor take its descriptors. What they
-can do is undone or found out before the next run: a signal, another priority, lower limits.
+does this once, and each run is a separate process with its own descriptors, session and memory. A
+server never reads the input or output of a run, so no run can find data of an earlier one in its
+memory. Runs cannot compromise their server either: other processes of the user cannot read or
+change its memory, or take its descriptors. Their remaining effects are undone or detected before
+the next run: signals, another priority, lower limits.
 
-A keeper starts a server, and asks it through a socket: a message is a list of modules as JSON, with
-the descriptors 0, 1, 2 and up of the new process. The answer is its number, an error's, negated, or
-0: the server was changed from outside, and another one has to do it. The process becomes a child of
-the keeper, as the one between it and the server has ended by then.
+A keeper starts a server and sends it requests through a socket. A request is a list of modules as
+JSON, with the descriptors 0, 1, 2 and up of the new process. The answer is the process id, or a
+negated error number. Zero means that the server was changed from outside and must be replaced. The
+new process becomes a child of the keeper, because the intermediate process has ended by then.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from flowengine_envs.inside import system
 from flowengine_envs.inside.loop import close_quietly
 
 CONTROL = 3
-"""Descriptor of a server's socket when it starts."""
+"""Initial descriptor of a server's socket."""
 _ANSWER = struct.Struct(">i")
 _LONGEST = 1 << 16
 _MOST_FDS = 8
 _HIGH = 100
-"""Number from which a process here has its own descriptors: programs get the first ones."""
+"""Lowest number of this process's own descriptors. Programs receive lower ones."""
 
 Standing = tuple[Any, ...]
 
@@ -48,7 +48,7 @@ class ForkServer:
     """A keeper's side of a fork server.
 
     Args:
-        plan: What it was started as; one of another plan cannot stand in for it.
+        plan: The plan that it was started with. It serves no other plan.
         pid: Its process.
         channel: The socket to it.
     """
@@ -59,20 +59,20 @@ class ForkServer:
         self._channel = channel
 
     def fork(self, modules: Sequence[str], fds: Mapping[int, int]) -> int:
-        """Have it fork.
+        """Request a fork.
 
         Args:
-            modules: What it imports before, if it has not yet.
-            fds: Descriptor in the process, from 0 without a gap → descriptor here.
+            modules: Modules that it imports first, unless already imported.
+            fds: Descriptor in the process, from 0 without gaps → descriptor here.
 
         Returns:
-            The process; 0 if another server has to do it; this one if it has ended.
+            The process id. 0 if another server is needed, or the server's own id if it has ended.
 
         Raises:
             OSError: It cannot fork.
         """
         data = json.dumps([*modules]).encode()
-        os.kill(self.pid, signal.SIGCONT)  # a process before may have stopped it
+        os.kill(self.pid, signal.SIGCONT)  # A previous process may have stopped it.
         try:
             socket.send_fds(self._channel, [data], [fds[at] for at in range(len(fds))])
             answer = self._channel.recv(_ANSWER.size)
@@ -91,10 +91,10 @@ class ForkServer:
 
 
 def serve(run: Callable[[], None]) -> None:
-    """Fork a process for each request, until the keeper is gone.
+    """Fork a process for each request until the keeper ends.
 
     Args:
-        run: What each process does with its descriptors; then it ends, with 1 if that raises.
+        run: Called in each process, which then exits, with 1 if it raises.
     """
     system.become_unreadable()
     channel = socket.socket(fileno=high(CONTROL))
@@ -113,9 +113,9 @@ def serve(run: Callable[[], None]) -> None:
             channel.sendall(_ANSWER.pack(0))
             os._exit(1)
         for module in json.loads(data):
-            with suppress(Exception):  # the process that needs it tells why
+            with suppress(Exception):  # The process that needs the module reports the error.
                 import_module(module)
-        gc.freeze()  # what is not looked at stays shared with the processes
+        gc.freeze()  # Frozen objects are not visited, so their memory stays shared.
         answer = _forked(fds, run)
         for fd in fds:
             os.close(fd)
@@ -123,7 +123,7 @@ def serve(run: Callable[[], None]) -> None:
 
 
 def _forked(fds: Sequence[int], run: Callable[[], None]) -> int:
-    """Fork a process that is a child of the keeper; return its number, or an error's, negated."""
+    """Fork a child of the keeper. Return its process id, or a negated error number."""
     told, tell = os.pipe()
     try:
         middle = os.fork()
@@ -143,7 +143,7 @@ def _forked(fds: Sequence[int], run: Callable[[], None]) -> int:
 
 
 def _fork_again(tell: int, fds: Sequence[int], run: Callable[[], None]) -> None:
-    """Fork the process that runs, and end."""
+    """Fork the process that runs, and exit."""
     try:
         pid = os.fork()
     except OSError as error:
@@ -158,13 +158,13 @@ def _fork_again(tell: int, fds: Sequence[int], run: Callable[[], None]) -> None:
         for target, fd in enumerate(fds):
             os.dup2(fd, target)
         close_all_but(range(len(fds)))
-        system.become_readable()  # what it has open counts towards the quota
+        system.become_readable()  # Its open files count towards the quota.
         run()
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
     except BaseException:
-        sys.__excepthook__(*sys.exc_info())  # `traceback` takes each sandbox 3 ms to load
+        sys.__excepthook__(*sys.exc_info())  # Importing `traceback` takes 3 ms per sandbox.
     finally:
         with suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -173,19 +173,19 @@ def _fork_again(tell: int, fds: Sequence[int], run: Callable[[], None]) -> None:
 
 
 def high(fd: int) -> int:
-    """Return a copy of a descriptor with a number that no program expects, closed when it runs."""
+    """Return a close-on-exec copy of a descriptor with a number that no program expects."""
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
 
 
 def close_all_but(kept: Sequence[int]) -> None:
-    """Close the descriptors of this process."""
+    """Close the other descriptors of this process."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in kept:
             close_quietly(int(name))
 
 
 def standing() -> Standing:
-    """Return what other processes of the user can change of this one: limits, priority, CPUs."""
+    """Return attributes that other processes can change: limits, priority, CPUs."""
     names = (name for name in dir(resource) if name.startswith("RLIMIT_"))
     return (
         tuple(resource.getrlimit(getattr(resource, name)) for name in names),
@@ -198,5 +198,5 @@ def standing() -> Standing:
 def _scheduler() -> int | None:
     try:
         return os.sched_getscheduler(0)
-    except OSError:  # the C library of Alpine does not have it
+    except OSError:  # not available with Alpine's C library
         return None

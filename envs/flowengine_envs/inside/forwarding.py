@@ -1,9 +1,9 @@
-"""Leads connections out of the sandbox: to the places that the engine names, and to no other.
+"""Forwards connections from the sandbox to the places that the engine names, and to no others.
 
-There is no network inside but the loopback device. The names of the places stand for addresses of
-it; there the supervisor listens, and joins each connection to a socket of the engine that stands
-for the place. The engine connects to it from outside, says so with one byte, and then passes on
-what comes. Nothing is read that the other end has not taken.
+The only network device inside is the loopback device, to whose addresses the names of the places
+resolve. The supervisor listens there, and connects each connection to the engine's socket for the
+place. The engine connects to the place from outside, confirms with one byte, and then forwards
+data. Reading stops while the other end does not accept data.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Forwarding:
     """All places.
 
     Args:
-        places: For each the addresses to listen at (`listen`: host, port) and the engine's socket
-            (`socket`: its path).
+        places: For each, the addresses to listen on (`listen`: host, port) and the path of the
+            engine's socket (`socket`).
 
     Raises:
-        OSError: It cannot listen at one of the addresses.
+        OSError: It cannot listen on one of the addresses.
     """
 
     def __init__(self, loop: Loop, places: Sequence[Mapping[str, Any]]) -> None:
@@ -52,7 +52,7 @@ class Forwarding:
     def _accept(self, listening: socket.socket, path: str) -> None:
         try:
             inside, _ = listening.accept()
-        except OSError:  # it went away, or there are no descriptors left
+        except OSError:  # It disconnected, or there are no descriptors left.
             return
         outside = socket.socket(socket.AF_UNIX)
         for each in (inside, outside):
@@ -76,7 +76,7 @@ class Forwarding:
 
 
 class _Connection:
-    """A program's connection and the engine's socket it is joined to."""
+    """A program's connection and the engine's socket connected to it."""
 
     def __init__(
         self, loop: Loop, inside: socket.socket, outside: socket.socket, closed: Any
@@ -91,7 +91,7 @@ class _Connection:
         _Way(loop, outside, inside, self._end_inward, self._break, self._first)
 
     def _first(self, data: bytes) -> bytes:
-        """Take what the engine says first from what it passes on."""
+        """Remove the engine's confirmation from the forwarded data."""
         self._reached = True
         return data[len(REACHED) :]
 
@@ -110,7 +110,7 @@ class _Connection:
             self._inside.close()
 
     def _break(self) -> None:
-        """Show the program a broken connection, not one that has ended normally."""
+        """Reset the program's connection instead of closing it normally."""
         self._forget()
         _reset(self._inside)
 
@@ -125,11 +125,11 @@ class _Way:
     """One direction of a connection.
 
     Args:
-        source: Where bytes come from.
-        sink: Where they go.
-        ended: Called once when all has been passed on.
-        broken: Called when one of the two is gone.
-        first: Changes the first bytes that come.
+        source: Descriptor to read.
+        sink: Descriptor to write.
+        ended: Called once when everything has been forwarded.
+        broken: Called when either end is lost.
+        first: Transforms the first bytes.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class _Way:
 
 
 def _listen(host: str, port: int) -> Optional[socket.socket]:  # noqa: UP045
-    """Return a socket that listens, or None where there is no such address."""
+    """Return a listening socket, or None if the address does not exist."""
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Being told of files that are made, opened and closed in a folder."""
+"""Reports files that are created, opened and closed in a directory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Folder:
-    """Tells what happens in a folder.
+    """Reports events in a directory.
 
     Args:
         told: Called with `MADE`, `OPENED` or `CLOSED` (after writing) and the name of a file.
 
     Raises:
-        OSError: The system cannot tell.
+        OSError: The system cannot watch it.
     """
 
     def __init__(self, loop: Loop, path: str, told: Callable[[int, str], None]) -> None:
@@ -38,7 +38,7 @@ class Folder:
         loop.reading(self._fd, self._read)
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Stop reporting."""
         self._loop.forget(self._fd)
         os.close(self._fd)
 

@@ -1,12 +1,12 @@
-"""Keepers: processes that start programs, and hold all that these have started.
+"""Keepers: processes that start programs and hold all their descendants.
 
-A keeper is a forked copy of the supervisor that does nothing but wait. It adopts whatever loses its
-parent below it - daemons, `setsid`, double forks - so the tree below a keeper is exactly what its
-program has started, whichever tricks it used. When nothing is left below it, it is free to keep the
-next program: to fork a process like this one costs more than to start most programs. A fork server
-that it has started stays below it from run to run, until it is idle for a while or another one is
-needed. When a keeper is killed, what it had adopted becomes the supervisor's, which ends such
-strangers; when the supervisor ends, so does every keeper with its tree.
+A keeper is an idle fork of the supervisor. It adopts every orphan below it (daemons, `setsid`,
+double forks), so the tree below a keeper contains exactly the descendants of its program. When the
+tree is empty, the keeper is free for the next program, because forking this process costs more than
+starting most programs. A fork server stays below its keeper between runs, until it has been idle
+for a while or another one is needed. If a keeper is killed, its adopted processes become children
+of the supervisor, which kills such strangers. When the supervisor ends, so does every keeper with
+its tree.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ RECORD = struct.Struct(">cii")
 TAKEN = b"t"
 STARTED = b"s"
 FAILED = b"f"
-"""With the number of the error; the keeper is free."""
+"""With the error number. The keeper is free."""
 ENDED = b"e"
-"""With the status of the program, and 1 if nothing else is left: the keeper is free."""
+"""With the program's status, and 1 if no other process is left: the keeper is free."""
 FREE = b"r"
 SERVER = b"v"
-"""Of the fork server: its process, or 0 when it has ended."""
+"""The fork server's process id, or 0 when it has ended."""
 _MOST_FDS = 8
 _NICE = 10
-"""How far programs stand back, so that the supervisor gets its turn among hundreds of them."""
+"""Priority offset of programs, so that the supervisor can run among hundreds of them."""
 _OWN_DATA = 256 * 1024 * 1024
-"""Below this limit of memory a keeper could not do its own work."""
+"""Minimum memory limit with which a keeper can do its own work."""
 _IDLE = 30.0
-"""Seconds after which a fork server that has nothing to do is ended: it holds memory."""
+"""Seconds after which an idle fork server is ended, because it holds memory."""
 
 
 class Launch(NamedTuple):
-    """What a keeper is to start."""
+    """A program for a keeper to start."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -60,14 +60,14 @@ class Launch(NamedTuple):
     limits: Mapping[str, int]
     """Name of a resource limit (`DATA`, `NPROC`, ...) → value."""
     preload: Sequence[str] | None = None
-    """If `argv` starts a fork server, which forks for this: modules that it imports before."""
+    """If `argv` starts a fork server, the modules that it imports before it forks."""
 
 
 class Keeper:
     """The supervisor's side of a keeper.
 
     Args:
-        entrances: Where it enters the control groups of programs.
+        entrances: Lets it join the control groups of programs.
     """
 
     def __init__(self, loop: Loop, entrances: system.Entrances) -> None:
@@ -90,29 +90,29 @@ class Keeper:
         self.lost: Callable[[], None] = lambda: None
         """Called when it has ended."""
         self.server = 0
-        """The process of its fork server, if it has one."""
+        """Process id of its fork server, or 0."""
         loop.reading(self._socket.fileno(), self._read)
 
     def start(self, task: Launch, fds: Mapping[int, int]) -> None:
-        """Have it start a program; it must be free.
+        """Start a program. The keeper must be free.
 
         Args:
-            fds: Descriptor in the program → descriptor here, for all that it gets.
+            fds: Descriptor in the program → descriptor here, for all that it inherits.
         """
-        self.wake()  # a program before may have stopped it
+        self.wake()  # A previous program may have stopped it.
         data = parts.part(json.dumps({**task._asdict(), "fds": list(fds)}).encode())
-        with suppress(OSError):  # that it is gone is heard of soon
+        with suppress(OSError):  # Its end will be reported soon.
             sent = socket.send_fds(self._socket, [data], list(fds.values()))
             if sent < len(data):
                 self._outbox.write(data[sent:])
 
     def wake(self) -> None:
-        """Continue it if somebody has stopped it."""
+        """Continue it if another process has stopped it."""
         with suppress(OSError):
             os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End it; it must be free."""
+        """End it. The keeper must be free."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
@@ -139,7 +139,7 @@ class Keeper:
 
 
 def _keep(channel: socket.socket, entrances: system.Entrances) -> None:
-    """Be a keeper until the supervisor ends."""
+    """Run as a keeper until the supervisor ends."""
     try:
         entrances.enter()
         signal.set_wakeup_fd(-1)
@@ -147,8 +147,8 @@ def _keep(channel: socket.socket, entrances: system.Entrances) -> None:
             signal.signal(number, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _end)
-        # A group of its own: when the supervisor ends, the system wakes it if it was stopped
-        # (SIGHUP and SIGCONT for a group that is orphaned), so that it hears of it.
+        # Its own group: when the supervisor ends, the kernel wakes a stopped member of an orphaned
+        # group (SIGHUP and SIGCONT), so that the keeper notices the end.
         os.setpgid(0, 0)
         system.die_with_parent(signal.SIGTERM)
         system.adopt_orphans()
@@ -156,7 +156,7 @@ def _keep(channel: socket.socket, entrances: system.Entrances) -> None:
         os.nice(_NICE)
         channel = socket.socket(fileno=high(channel.fileno()))
         _hold_nothing_but(channel.fileno())
-        gc.freeze()  # what is not looked at stays the supervisor's memory
+        gc.freeze()  # Frozen objects are not visited, so their memory stays shared.
         keeping = _Keeping(channel)
         while True:
             keeping.keep_one()
@@ -165,13 +165,13 @@ def _keep(channel: socket.socket, entrances: system.Entrances) -> None:
 
 
 def _end(_number: int, _frame: Any) -> NoReturn:
-    """End with all that is below."""
+    """Exit with all descendants."""
     kill_below(os.getpid())
     os._exit(1)
 
 
 class _Keeping:
-    """What a keeper does.
+    """The work of a keeper.
 
     Args:
         channel: The socket to the supervisor.
@@ -183,10 +183,10 @@ class _Keeping:
         self._server: ForkServer | None = None
 
     def keep_one(self) -> None:
-        """Start a program, tell how it ends, wait until nothing is left of it."""
+        """Start a program, report how it ends, and wait until no descendant is left."""
         told, fds = self._received()
         if self._given not in {None, standing()} or len(fds) != len(told["fds"]):
-            os._exit(1)  # a program has changed it: a new keeper does it
+            os._exit(1)  # A program has changed this keeper, so a new one is needed.
         self._tell(TAKEN)
         try:
             leader = self._start(told, dict(zip(told["fds"], fds)))  # noqa: B905 - Python 3.9
@@ -202,7 +202,7 @@ class _Keeping:
         self._channel.sendall(RECORD.pack(kind, value, extra))
 
     def _received(self) -> tuple[dict[str, Any], list[int]]:
-        """Wait for what is to be started; a fork server that waits too long for it is ended."""
+        """Wait for a program to start. End a fork server that is idle for too long."""
         if self._server is not None and not select.select([self._channel], [], [], _IDLE)[0]:
             self._end_server(self._server)
         flags = socket.MSG_CMSG_CLOEXEC
@@ -212,11 +212,11 @@ class _Keeping:
             os.close(fd)
         body = parts.read(self._channel.recv, begun=head) if head else None
         if body is None:
-            os._exit(0)  # the supervisor is gone
+            os._exit(0)  # The supervisor has ended.
         return json.loads(body), fds
 
     def _start(self, told: Mapping[str, Any], fds: Mapping[int, int]) -> int:
-        """Start a program, or have one forked; return its process."""
+        """Start or fork a program, and return its process id."""
         try:
             for_program = _limit_self(told["limits"])
             self._given = standing()
@@ -230,12 +230,12 @@ class _Keeping:
     def _fork(
         self, told: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[str, int]
     ) -> int:
-        """Have a fork server fork, which is started if there is none like it; return the process.
+        """Fork from a matching fork server, started if necessary. Return the process id.
 
-        It is the server itself if that ends although it is new.
+        It is that of the server itself if a new server ends.
         """
         plan = [told[name] for name in ("argv", "env", "cwd", "limits")]
-        self._alone()  # the server may have ended meanwhile
+        self._alone()  # The server may have ended by now.
         if self._server is not None and self._server.plan == plan:
             pid = self._server.fork(told["preload"], fds)
             if pid not in {0, self._server.pid}:
@@ -262,7 +262,7 @@ class _Keeping:
             self._tell(SERVER)
 
     def _wait(self, leader: int) -> None:
-        """Reap whatever ends below until nothing is left, and tell how the leader ended."""
+        """Reap ended descendants until none is left, and report how the leader ended."""
         pid = status = 0
         while pid != leader:
             pid, status = os.waitpid(-1, 0)
@@ -275,7 +275,7 @@ class _Keeping:
             self._tell(FREE)
 
     def _alone(self) -> bool:
-        """Reap what has ended, and return whether nothing is left but the fork server."""
+        """Reap ended children. Return whether only the fork server is left."""
         try:
             while pid := os.waitpid(-1, os.WNOHANG)[0]:
                 self._reaped(pid)
@@ -285,7 +285,7 @@ class _Keeping:
 
 
 def _start(told: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[str, int]) -> int:
-    """Start a program in a session of its own, and return its process."""
+    """Start a program in its own session, and return its process id."""
     more = [target for target in fds if target > 2]
     try:
         for target in more:
@@ -297,25 +297,25 @@ def _start(told: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[str,
             stdin=fds[0],
             stdout=fds[1],
             stderr=fds[2],
-            close_fds=False,  # none can be inherited but those that are meant to
+            close_fds=False,  # Only intended descriptors are inheritable.
             start_new_session=True,
             preexec_fn=partial(_limit, limits) if limits else None,  # noqa: PLW1509 - one thread
         )
     finally:
         for fd in more:
             close_quietly(fd)
-    program.returncode = 0  # it is waited for here, with all others
+    program.returncode = 0  # The keeper waits for it together with all others.
     return program.pid
 
 
 def _moved(one: socket.socket) -> socket.socket:
-    """Return a socket with a number that no program expects."""
+    """Return a socket with a descriptor number that no program expects."""
     with one:
         return socket.socket(fileno=high(one.fileno()))
 
 
 def _hold_nothing_but(kept: int) -> None:
-    """Close what the supervisor has open; the first three read nothing and write nowhere."""
+    """Close the supervisor's descriptors, and connect the first three to /dev/null."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd, inheritable=False)
@@ -323,8 +323,8 @@ def _hold_nothing_but(kept: int) -> None:
 
 
 def _limit_self(limits: Mapping[str, int]) -> dict[str, int]:
-    """Limit this process, which programs inherit; return the limits that it cannot live with."""
-    # A program that sets limits itself has to be started as a copy of this process, which is slow.
+    """Set inherited limits on this process. Return those too low for itself."""
+    # Setting limits per program requires a fork of this process, which is slow.
     small = {"DATA"} if limits.get("DATA", _OWN_DATA) < _OWN_DATA else set()
     _limit({name: value for name, value in limits.items() if name not in small})
     return {name: limits[name] for name in small}

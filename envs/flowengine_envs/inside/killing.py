@@ -1,9 +1,9 @@
-"""Ends trees of processes, also those that fork faster than they can be looked for.
+"""Ends process trees, even if their processes fork faster than they can be found.
 
-A process that is stopped cannot fork. So whatever is to be killed is stopped first: process groups
-that are known by one call each, which nothing in them escapes, the rest as it is found. Where the
-supervisor shares its process numbers with nobody else, one call stops everything at once, and
-what has nothing to do with it goes on a moment later.
+A stopped process cannot fork, so processes are stopped before they are killed. Known process groups
+are stopped with one call each, which no member escapes. Other processes are stopped as they are
+found. If all process ids belong to the supervisor's sandbox, one call stops everything, and
+unrelated processes continue a moment later.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from itertools import count
 from flowengine_envs.inside import system
 
 _PATIENCE = 10.0
-"""Seconds for which those that are being killed are looked for again."""
+"""Seconds during which processes to kill are searched for again."""
 _ROUNDS = 10
-"""How often they are looked for at least: on a busy machine that takes longer."""
+"""Minimum number of searches, because they take longer on a busy machine."""
 _MOMENT = 0.002
-"""Seconds that the kernel gets to take away what was killed."""
+"""Seconds for the kernel to remove killed processes."""
 _INSTANT = 0.0002
-"""Seconds between looks at this process's own children, of which there are few."""
+"""Seconds between checks of this process's own children, which are few."""
 _CROWD = 100
-"""Processes from which looking at each takes so long that all are stopped meanwhile."""
+"""Number of processes above which all are stopped during a search, because it takes long."""
 _EVERYONE = -1
-"""As a process: all that may be signalled, but this one and the first of the namespace."""
+"""As a process id: all signalable processes except this one and the first of the namespace."""
 
 _apart = False
 
 
 def own_process_numbers() -> None:
-    """Know that all processes that can be seen belong to this sandbox."""
-    global _apart  # noqa: PLW0603 - it is so of the whole process, and of its forks
+    """Record that all visible processes belong to this sandbox."""
+    global _apart  # noqa: PLW0603 - it applies to the whole process and its forks
     _apart = True
 
 
@@ -43,7 +43,7 @@ def signal_below(root: int, number: int) -> None:
     """Send a signal to the descendants of a process.
 
     Args:
-        root: A process, which itself is spared.
+        root: A process, which is spared itself.
         number: The signal.
     """
     with _stopped():
@@ -61,11 +61,11 @@ def kill_below(
     """Kill the descendants of a process until there are none.
 
     Args:
-        root: A process, which itself is spared.
-        since: Spare those that were started before, in `system.ticks`.
-        spare: Processes that are spared.
-        groups: Process groups of which nothing is to be spared.
-        without: Processes that are spared with all that is below them.
+        root: A process, which is spared itself.
+        since: Spare processes started earlier, in `system.ticks`.
+        spare: Processes to spare.
+        groups: Process groups without any process to spare.
+        without: Processes to spare with all their descendants.
     """
     with _stopped(groups):
         known: set[int] = set()
@@ -79,8 +79,8 @@ def kill_below(
             }
             if not found:
                 return
-            # What is killed makes room for another fork, what is stopped does not: so nothing is
-            # killed as long as there is somebody new.
+            # A killed process frees a slot for another fork, a stopped one does not. Nothing is
+            # therefore killed while new processes appear.
             new = found - known
             for pid in new or found:
                 _send(pid, signal.SIGSTOP if new else signal.SIGKILL)
@@ -90,7 +90,7 @@ def kill_below(
 
 
 def kill_everything() -> None:
-    """Kill all descendants of this process, and where nothing else is here, all at once."""
+    """Kill all descendants of this process, at once if no other processes are visible."""
     if _apart:
         _send(_EVERYONE, signal.SIGKILL)
     kill_below(os.getpid())
@@ -100,8 +100,8 @@ def kill_everything() -> None:
 def _kill_children() -> None:
     """Kill the children of this process, which adopts orphans, until it has none.
 
-    A process that forks and ends at once, again and again, is never where it is looked for. But
-    there is always one of its kind that is a child of this process, or will be when that is killed.
+    A process that repeatedly forks and exits always escapes a search. But one of its kind is always
+    a child of this process, or becomes one when its parent is killed.
     """
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:
@@ -117,7 +117,7 @@ def _kill_children() -> None:
 
 @contextmanager
 def _stopped(groups: Collection[int] = ()) -> Iterator[None]:
-    """Stop process groups, and everything if there is a crowd; let what is left go on after."""
+    """Stop process groups, or everything if there are many processes. Continue them afterwards."""
     targets = [-group for group in groups]
     if _apart and _count() > _CROWD:
         targets = [_EVERYONE]

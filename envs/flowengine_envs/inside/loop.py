@@ -1,7 +1,7 @@
-"""Waiting for many descriptors and times with one thread.
+"""Single-threaded event loop for descriptors and timers.
 
-One thread, because the supervisor forks: a child of a process with threads may hang on a lock that
-a thread held. Nothing here waits for anything but the next event.
+It uses one thread because the supervisor forks: the child of a process with threads may hang on a
+lock that another thread held. Nothing here blocks except the wait for the next event.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Call = Callable[[], None]
 
 
 class Timer:
-    """Something to be called at a time, unless it is cancelled before."""
+    """A scheduled call that can be cancelled."""
 
     def __init__(self, at: float, call: Call) -> None:
         self.at = at
@@ -28,12 +28,12 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Do not call it."""
+        """Cancel the call."""
         self.cancelled = True
 
 
 class Loop:
-    """Calls back when descriptors are ready and when times have come."""
+    """Calls back when descriptors are ready and timers expire."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -42,20 +42,20 @@ class Loop:
         self._stopped = False
 
     def reading(self, fd: int, call: Call | None) -> None:
-        """Call something whenever a descriptor has bytes to read, or is at its end.
+        """Call a function whenever a descriptor is readable or at its end.
 
         Args:
             fd: The descriptor.
-            call: What to call; None: nothing any more.
+            call: The function. None: stop calling.
         """
         self._watch(fd, selectors.EVENT_READ, call)
 
     def writing(self, fd: int, call: Call | None) -> None:
-        """Call something whenever a descriptor takes bytes.
+        """Call a function whenever a descriptor is writable.
 
         Args:
             fd: The descriptor.
-            call: What to call; None: nothing any more.
+            call: The function. None: stop calling.
         """
         self._watch(fd, selectors.EVENT_WRITE, call)
 
@@ -77,34 +77,35 @@ class Loop:
             self._selector.unregister(fd)
 
     def forget(self, fd: int) -> None:
-        """Call nothing any more for a descriptor; to be done before it is closed."""
+        """Remove a descriptor. This must be done before it is closed."""
         if fd in self._selector.get_map():
             self._selector.unregister(fd)
 
     def after(self, seconds: float, call: Call) -> Timer:
-        """Call something once, after a time.
+        """Call a function once after a delay.
 
         Args:
-            seconds: How long from now; 0 is the next round.
-            call: What to call.
+            seconds: The delay. 0 is the next iteration.
+            call: The function.
 
         Returns:
-            The timer, to cancel it.
+            The timer, which can be cancelled.
         """
         timer = Timer(time.monotonic() + seconds, call)
         heapq.heappush(self._timers, (timer.at, next(self._numbers), timer))
         return timer
 
     def stop(self) -> None:
-        """Make `run` return after this round."""
+        """Make `run` return after this iteration."""
         self._stopped = True
 
     def run(self) -> None:
-        """Call back until `stop`."""
+        """Run callbacks until `stop`."""
         while not self._stopped:
             for key, events in self._selector.select(self._wait()):
                 for event in (selectors.EVENT_READ, selectors.EVENT_WRITE):
-                    # Looked up anew: an earlier call of this round may have taken it away.
+                    # Looked up again, because an earlier callback of this iteration may have
+                    # removed it.
                     if events & event and key.fd in self._selector.get_map():
                         call = self._selector.get_key(key.fd).data.get(event)
                         if call is not None:
@@ -112,7 +113,7 @@ class Loop:
             self._fire()
 
     def close(self) -> None:
-        """Give back the selector; a forked child does it, too."""
+        """Close the selector, also in a forked child."""
         self._selector.close()
 
     def _wait(self) -> float | None:
@@ -131,15 +132,15 @@ class Loop:
 
 
 class Outbox:
-    """Writes bytes to a descriptor as fast as it takes them.
+    """Writes bytes to a descriptor as fast as it accepts them.
 
     Args:
-        fd: A descriptor that does not block.
-        failed: Called once when the other end is gone.
+        fd: A non-blocking descriptor.
+        failed: Called once when the other end is lost.
     """
 
     FULL = 1024 * 1024
-    """Bytes waiting above which those who produce should stop."""
+    """Pending bytes above which producers should stop."""
 
     def __init__(self, loop: Loop, fd: int, failed: Call) -> None:
         self._loop = loop
@@ -167,14 +168,14 @@ class Outbox:
                 self._loop.writing(self._fd, self._flush)
 
     def when_empty(self, call: Call) -> None:
-        """Call something once when all is written, or never can be."""
+        """Call a function once when everything is written or can never be written."""
         if self._waiting:
             self._drained.append(call)
         else:
             self._loop.after(0, call)
 
     def close(self) -> None:
-        """Write no more and drop what waits; the descriptor stays open."""
+        """Stop writing and drop pending bytes. The descriptor stays open."""
         self._closed = True
         self._waiting.clear()
         self._size = 0
@@ -205,6 +206,6 @@ class Outbox:
 
 
 def close_quietly(fd: int) -> None:
-    """Close a descriptor that may be closed already."""
+    """Close a descriptor that may already be closed."""
     with suppress(OSError):
         os.close(fd)

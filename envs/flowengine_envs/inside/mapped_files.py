@@ -1,6 +1,6 @@
 """Counts removed files that programs have mapped, in a child process.
 
-The child may have to wait for a program whose memory it looks at, where the supervisor must not.
+Inspecting the memory of a program may block. It blocks the child instead of the supervisor.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from flowengine_envs.workspaces.disk_usage import Look, Usage
 
 _ANSWER = struct.Struct(">qqd")
 _PATIENCE = 10.0
-"""Seconds that a child has, before the next look gets another."""
+"""Seconds for a child before the next scan starts another."""
 
 
 class MappedFiles:
-    """What is known of removed files that are mapped."""
+    """Usage of removed files that are mapped."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._source = -1
         self._began = 0.0
         self.child = 0
-        """The process that counts at present; 0: none does."""
+        """Process id of the running scan, or 0."""
         self.usage = Usage(0, 0)
-        """What they take beside all that the last look counted."""
+        """Their size, excluding everything that the last scan of files counted."""
         self.cost = 0.0
-        """Seconds of processor time that it took to tell."""
+        """CPU seconds used to report them."""
 
     def count(self, look: Look, pids: Collection[int]) -> None:
-        """Begin to count anew, unless that is under way.
+        """Start a new count unless one is running.
 
         Args:
-            look: What has been counted in other ways, and is not counted again.
+            look: The scan of files, whose files are not counted again.
             pids: The processes.
         """
         if not pids:
@@ -55,7 +55,7 @@ class MappedFiles:
         self._began = time.monotonic()
         try:
             self.child = os.fork()
-        except OSError:  # as many processes as there may be
+        except OSError:  # The process limit is reached.
             os.close(self._source)
         else:
             if self.child == 0:
@@ -78,7 +78,7 @@ class MappedFiles:
 
 
 def _count(look: Look, pids: Collection[int], sink: int) -> None:
-    """Count as a child, and tell."""
+    """Count in the child, and report the result."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

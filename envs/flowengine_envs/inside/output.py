@@ -1,8 +1,8 @@
-"""Captures what a program writes: beginning and end, how much is between, and all in a file.
+"""Captures a program's output: beginning, end, size of the gap, and all of it in a file.
 
-Output is cut here, in the sandbox, so that a program that prints gigabytes costs the engine
-nothing. The beginning is passed on as it comes; the end is known when the program has ended. What
-goes beyond the limit is written, with the beginning, to a file of the workspace.
+Output is truncated here, in the sandbox, so that a program that prints gigabytes costs the engine
+nothing. The beginning is forwarded as it arrives. The end is known when the program has ended.
+Output beyond the limit is written, with the beginning, to a file of the workspace.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ READ = 256 * 1024
 
 
 class OutputLimits(NamedTuple):
-    """How much of each stream is kept, and where the rest goes."""
+    """Limits for the kept part of each stream, and the place for the rest."""
 
     kept: int
     """Bytes in the result: half from the beginning, half from the end."""
     file: int
-    """Bytes that a file may have."""
+    """Maximum size of a file in bytes."""
     folder: str
-    """Folder of such files."""
+    """Directory of such files."""
 
 
 class Capture:
     """One stream.
 
     Args:
-        fd: Where to read; it is closed at the end.
-        limits: How much is kept.
-        name: Beginning of the name of its file.
-        said: Called with bytes of the beginning as they come.
-        closed: Called when nothing more can come.
+        fd: Descriptor to read. It is closed at the end.
+        limits: Limits of the kept part.
+        name: Prefix of its file name.
+        said: Called with bytes of the beginning as they arrive.
+        closed: Called when no more output can arrive.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class Capture:
         loop.reading(fd, self._ready)
 
     def pause(self) -> None:
-        """Read no more for now: the program then waits."""
+        """Pause reading, which blocks the program."""
         if self.open:
             self._loop.reading(self._fd, None)
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if self.open:
             self._loop.reading(self._fd, self._ready)
 
     def drain(self) -> None:
-        """Read what has been written up to now, and no more than that."""
+        """Read only output that has already been written."""
         if not self.open:
             return
         waiting = array.array("i", [0])
@@ -89,13 +89,13 @@ class Capture:
             left -= self._read(left)
 
     def finish(self, late: Callable[[bytes], None] | None = None) -> dict[str, Any]:
-        """Return what the result says of this stream; the file is closed.
+        """Close the file, and return the result's description of this stream.
 
         Args:
-            late: Called with what is written from now on; None: nothing more is read.
+            late: Called with later output. None: reading stops.
 
         Returns:
-            `total`, and if something was left out `left_out`, `file` and `missing` in it.
+            `total`, and if output was left out, `left_out`, `file` and the bytes `missing` in it.
         """
         self._late = late
         if late is None:
@@ -113,11 +113,11 @@ class Capture:
 
     @property
     def tail(self) -> bytes:
-        """What comes after the beginning, or after what was left out."""
+        """Output after the beginning, or after the part that was left out."""
         return bytes(self._tail)
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self.open:
             self.open = False
             self._loop.forget(self._fd)
@@ -176,6 +176,6 @@ class Capture:
                 written = os.write(self._file, part)
                 self._in_file += written
                 part = part[written:]
-        except OSError:  # full, or over the quota: the result says how much is missing
+        except OSError:  # Disk full or over quota. The result reports how much is missing.
             os.close(self._file)
             self._file = None

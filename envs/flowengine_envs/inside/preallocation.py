@@ -1,8 +1,8 @@
-"""Denies programs to take disk space without writing (`fallocate`).
+"""Prevents programs from reserving disk space without writing it (`fallocate`).
 
-What they write takes time, and so the quota notices it before it is much. Space that is only
-reserved takes none: in one moment it is many times the quota. A program that is refused writes
-instead, as on file systems that cannot reserve space; giving space back is allowed.
+Writing takes time, so the quota is enforced before usage grows far. Reserving space takes no time
+and can exceed the quota many times in one moment. A program whose reservation fails writes instead,
+as on file systems without `fallocate`. Freeing space is allowed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import struct
 from contextlib import suppress
 
 _FALLOCATE = {"x86_64": (0xC000003E, 285), "aarch64": (0xC00000B7, 47)}
-"""Machine → what the kernel calls it, and the number of the call."""
+"""Machine → the kernel's constant for it, and the number of the call."""
 _GIVES_BACK = 0x02 | 0x08
-"""Flags of `fallocate`: make a hole, or take out a piece."""
+"""Flags of `fallocate` that free space: make a hole, or remove a range."""
 _GET_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 39, 22, 2
 _LOAD, _EQUAL, _HAS_BITS, _RETURN = 0x20, 0x15, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _SECOND_ARGUMENT = 0, 4, 24
@@ -24,15 +24,15 @@ _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 
 
 def deny() -> None:
-    """Deny it to this process and all that it starts, where the kernel lets it.
+    """Deny it to this process and its child processes, if the kernel supports that.
 
-    It does for programs that can gain no privileges: not outside of a sandbox.
+    The kernel requires `no_new_privs`, which is not set outside a sandbox.
     """
     machine = os.uname().machine
     if machine not in _FALLOCATE:
         return
     architecture, number = _FALLOCATE[machine]
-    # Each test skips so many steps if it is met, and so many if it is not.
+    # Each test has the numbers of steps to skip if it is met and if it is not.
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 0, 5, architecture),

@@ -1,4 +1,4 @@
-"""Starts programs so that everything they start can be found and ended: each below a keeper."""
+"""Starts each program below a keeper, so that all its descendants can be found and ended."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from flowengine_envs.inside.loop import Loop
 from flowengine_envs.inside.system import Entrances, KilledFirst
 
 _SPARE = 2
-"""Keepers that are kept although they have nothing to keep."""
+"""Number of idle keepers that are kept."""
 
 
 class Ended(NamedTuple):
     """How a program ended."""
 
     exit_code: Optional[int]  # noqa: UP045
-    """None: by a signal."""
+    """None: ended by a signal."""
     signal: Optional[int]  # noqa: UP045
     failed: Optional[int] = None  # noqa: UP045
-    """Number of the error for which it was not started."""
+    """Number of the error that prevented its start."""
 
 
 class Programs:
     """Starts programs.
 
     Args:
-        killed_first: What programs are where memory is at its limit.
-        entrances: Where they enter their control groups.
+        killed_first: Makes the kernel kill programs first when memory is at its limit.
+        entrances: Lets them join their control groups.
     """
 
     def __init__(self, loop: Loop, killed_first: KilledFirst, entrances: Entrances) -> None:
@@ -42,7 +42,7 @@ class Programs:
         self._killed_first = killed_first
         self._entrances = entrances
         self.keepers: dict[int, Keeper] = {}
-        """All that there are, by process."""
+        """All keepers, by process id."""
         self._free: list[Keeper] = []
 
     @property
@@ -57,7 +57,7 @@ class Programs:
         """Start a program.
 
         Args:
-            fds: Descriptor in the program → descriptor here, for all that it gets.
+            fds: Descriptor in the program → descriptor here, for all that it inherits.
             ended: Called once, when it has ended or could not be started.
 
         Returns:
@@ -66,7 +66,7 @@ class Programs:
         return Program(self, task, fds, ended)
 
     def keeper(self) -> tuple[Keeper, bool]:
-        """Return a keeper that is free, and whether it is a new one."""
+        """Return a free keeper, and whether it is new."""
         if self._free:
             return self._free.pop(), False
         with self._killed_first.born():
@@ -75,7 +75,7 @@ class Programs:
         return keeper, True
 
     def give_back(self, keeper: Keeper) -> None:
-        """Take back a keeper that is free."""
+        """Take back a free keeper."""
         keeper.on_record = lambda *_: None
         keeper.lost = lambda: self.forget(keeper)
         if len(self._free) < _SPARE:
@@ -84,8 +84,8 @@ class Programs:
             keeper.close()
 
     def forget(self, keeper: Keeper) -> None:
-        """Know no more of a keeper that has ended."""
-        if self.keepers.get(keeper.pid) is keeper:  # a new one may have its pid already
+        """Forget a keeper that has ended."""
+        if self.keepers.get(keeper.pid) is keeper:  # A new one may already have its process id.
             del self.keepers[keeper.pid]
         if keeper in self._free:
             self._free.remove(keeper)
@@ -95,8 +95,8 @@ class Program:
     """A program that runs below a keeper.
 
     Args:
-        programs: Where it came from.
-        fds: As of `Programs.start`.
+        programs: The object that started it.
+        fds: As for `Programs.start`.
         ended: Called once, when it has ended or could not be started.
     """
 
@@ -113,7 +113,7 @@ class Program:
         self._ended = ended
         self._keeper: Optional[Keeper] = None  # noqa: UP045
         self.pid: Optional[int] = None  # noqa: UP045
-        """Of the program itself, once it is known."""
+        """Process id of the program itself, once it is known."""
         self.ended: Optional[Ended] = None  # noqa: UP045
         self._begin()
 
@@ -124,21 +124,21 @@ class Program:
                 os.kill(self.pid, number)
 
     def signal_all(self, number: int) -> None:
-        """Send a signal to the program and all that it has started."""
+        """Send a signal to the program and its descendants."""
         if self._keeper is not None:
             signal_below(self._keeper.pid, number)
 
     def kill(self) -> None:
-        """End the program and all that it has started, at once."""
+        """Kill the program and its descendants."""
         if self._keeper is not None:
             kill_below(self._keeper.pid, groups=[] if self.pid is None else [self.pid])
             self._keeper.wake()
 
     def kill_started(self, since: int) -> None:
-        """End what the program has started, but not the program itself.
+        """Kill the program's descendants, but not the program itself.
 
         Args:
-            since: What was started before this time, in `system.ticks`, goes on.
+            since: Spare processes started earlier, in `system.ticks`.
         """
         if self._keeper is not None and self.pid is not None:
             kill_below(self._keeper.pid, since, [self.pid])
@@ -177,18 +177,18 @@ class Program:
             self._keeper = None
 
     def _lost(self, keeper: Keeper, *, again: bool) -> None:
-        """The keeper was killed: what it held is nobody's now."""
+        """Handle the death of the keeper, whose processes are now strangers."""
         self._programs.forget(keeper)
         self._keeper = None
-        end_strangers(self._programs.keepers)  # before the end is told: they are part of it
-        if again and self._fds:  # it was killed before: it had no part in this program
+        end_strangers(self._programs.keepers)  # They must end before the program's end is reported.
+        if again and self._fds:  # It was killed before it received this program.
             self._begin()
         else:
             self._close_fds()
             self._end(Ended(None, int(signal.SIGKILL)))
 
     def _close_fds(self) -> None:
-        """Close what the keeper has by now."""
+        """Close the descriptors that the keeper has received."""
         while self._fds:
             os.close(self._fds.popitem()[1])
 

@@ -1,12 +1,12 @@
-"""The process in which Python code runs, and whose names last from call to call.
+"""The process that runs Python code, whose names persist between calls.
 
-It gets a call - code, inputs, and two pipes - over its control socket, makes the pipes its standard
-output and error, runs the code in its main thread and answers. So that output belongs to the call
-that made it, each call has pipes of its own: what a child process prints later comes through those
-of its call, and what a thread prints goes to those of the call that started it.
+It receives a call (code, inputs and two pipes) over its control socket, makes the pipes its
+standard output and error, runs the code in its main thread and answers. Each call has its own
+pipes, so that output is attributed to the call that caused it. Later output of a child process
+arrives through the pipes of its call, and output of a thread goes to those of the call that started
+it.
 
-Nothing here is trusted by the supervisor: the code that runs may do with this process what it
-likes.
+The supervisor trusts nothing here, because the code may change this process in any way.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from typing import Any, Optional
 from flowengine_envs.link import parts, plain
 
 _HIGH = 200
-"""Number from which own descriptors are: code likes to close the first ones."""
+"""Lowest number of its own descriptors, because code often closes the first ones."""
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _THREADS_END = 0.3
-"""Seconds that threads of an interrupted call have to end."""
+"""Seconds for threads of an interrupted call to end."""
 _LEFT = 100
-"""Threads that are named which go on after their call."""
+"""Maximum number of threads named that outlive their call."""
 _NAME = 200
-"""Characters of such a name."""
+"""Maximum characters of such a name."""
 _TEXT = 64 * 1024
-"""Characters of a message, a traceback, or the text of a value."""
+"""Maximum characters of a message, a traceback, or the text of a value."""
 
 
 def main(number: int) -> None:
-    """Serve calls until the supervisor is gone.
+    """Serve calls until the supervisor ends.
 
     Args:
         number: Descriptor of the control socket.
@@ -81,11 +81,11 @@ class Worker:
             packages = site.getusersitepackages()
             os.makedirs(
                 packages, exist_ok=True
-            )  # a folder that is missing now is never asked again
+            )  # Python never looks again for a directory that is missing now.
             site.addsitedir(packages)
 
     def serve(self) -> None:
-        """Run what comes, until nothing can come."""
+        """Run calls until the supervisor ends."""
         signal.signal(signal.SIGINT, self._interrupt)
         while True:
             request, pipes = self._receive()
@@ -93,15 +93,15 @@ class Worker:
                 return
             _take_over(pipes)
             self._forget_pipes()
-            importlib.invalidate_caches()  # an earlier call may have written modules
+            importlib.invalidate_caches()  # An earlier call may have written modules.
             sys.stdout, sys.stderr = self._streams
             answer = self._answer(request)
-            if os.getpid() != self._pid:  # a fork of the code came out of it
+            if os.getpid() != self._pid:  # A forked copy of the code returned here.
                 os._exit(0)
             self._send(answer)
 
     def descriptor(self, fd: int) -> int:
-        """Return where the calling thread's output goes: to the pipes of the call it belongs to.
+        """Return the descriptor for the calling thread's output, which depends on its call.
 
         Args:
             fd: 1 or 2.
@@ -126,7 +126,7 @@ class Worker:
         try:
             try:
                 value = self._run(request["code"], f"<call {self._call}>")
-                self._running = True  # a value's own code may take its time, too
+                self._running = True  # The value's own code may also take long.
                 answer.update(_described(value, request["largest"]))
             finally:
                 self._running = False
@@ -155,7 +155,7 @@ class Worker:
         return self._names.get("_result", value)
 
     def _evaluate(self, code: types.CodeType) -> Any:
-        if not code.co_flags & 0x80:  # no coroutine: no `await` outside of functions
+        if not code.co_flags & 0x80:  # Not a coroutine: the code has no top-level `await`.
             return eval(code, self._names)
         import asyncio
 
@@ -177,7 +177,7 @@ class Worker:
             raise KeyboardInterrupt
 
     def _error(self, error: BaseException) -> dict[str, Any]:
-        """Return what an error says, and print its traceback as Python would."""
+        """Return the description of an error, and print its traceback as Python would."""
         told = traceback.TracebackException(type(error), error, error.__traceback__)
         _without_own_frames(told)
         text = "".join(told.format())
@@ -198,7 +198,7 @@ class Worker:
     # Threads and output
 
     def _end_threads(self) -> list[str]:
-        """End the threads that the call has started; return those that do not end."""
+        """End the threads that the call has started. Return those that do not end."""
         import ctypes
 
         mine = [
@@ -217,7 +217,7 @@ class Worker:
         return [f"thread {str(thread.name)[:_NAME]}" for thread in left[:_LEFT]]
 
     def _keep_pipes(self) -> None:
-        """Keep the pipes of the call for the threads that it leaves."""
+        """Keep the pipes of the call for its remaining threads."""
         if self._has_threads(self._call):
             with suppress(OSError):
                 copies = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in (1, 2)]
@@ -239,7 +239,7 @@ class Worker:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
-        if "_ctypes" in sys.modules:  # C code that was called may have printed into a buffer
+        if "_ctypes" in sys.modules:  # C code may have printed into a buffer.
             import ctypes
 
             with suppress(Exception):
@@ -257,8 +257,8 @@ class Worker:
 
 
 def _take_over(pipes: list[int]) -> None:
-    """Make pipes the standard output and error, whatever code has done to the first descriptors."""
-    if min(pipes, default=3) < 3:  # they came where those should be that were closed
+    """Make pipes the standard output and error, even if code has closed those descriptors."""
+    if min(pipes, default=3) < 3:  # They have the numbers of closed standard descriptors.
         low, pipes = pipes, [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in pipes]
         for fd in low:
             os.close(fd)
@@ -272,7 +272,7 @@ def _take_over(pipes: list[int]) -> None:
 
 
 class _Stream(io.RawIOBase):
-    """Standard output or error: where a write goes depends on the thread that writes."""
+    """Standard output or error, whose target depends on the writing thread."""
 
     def __init__(self, worker: Worker, fd: int) -> None:
         self._worker = worker
@@ -289,14 +289,14 @@ class _Stream(io.RawIOBase):
 
 
 def _text(stream: _Stream) -> io.TextIOWrapper:
-    # At once, so that the order is kept with what child processes and C code write.
+    # Unbuffered, to keep the order with output of child processes and C code.
     return io.TextIOWrapper(
         _Whole(stream), encoding="utf-8", errors="backslashreplace", write_through=True
     )
 
 
 class _Whole(io.BufferedWriter):
-    """Writes all it is given at once: `BufferedWriter` would keep small pieces."""
+    """Writes everything at once, while `BufferedWriter` would keep small pieces."""
 
     def write(self, data: Any, /) -> int:
         view = memoryview(data).cast("B")
@@ -307,7 +307,7 @@ class _Whole(io.BufferedWriter):
 
 
 def _mark_threads(worker: Worker) -> None:
-    """Tell each thread the call in which it was started."""
+    """Record for each thread the call in which it was started."""
     start = threading.Thread.start
 
     def marked(self: threading.Thread) -> None:
@@ -318,7 +318,7 @@ def _mark_threads(worker: Worker) -> None:
 
 
 def _described(value: Any, largest: int) -> dict[str, Any]:
-    """Return a value as data if it is plain data of a bearable size, and as text."""
+    """Return a value as data if it is plain data below the size limit, and as text."""
     if value is None:
         return {}
     text = value if isinstance(value, str) else _shown(value)
@@ -356,7 +356,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _without_own_frames(told: traceback.TracebackException) -> None:
-    """Leave only what the code's author knows: no frame of this module, here or in causes."""
+    """Keep only frames of the code, without frames of this module, also in causes."""
     seen: list[Any] = []
     waiting: list[Any] = [told]
     while waiting:
@@ -369,7 +369,7 @@ def _without_own_frames(told: traceback.TracebackException) -> None:
 
 
 def _line_of(error: BaseException) -> Optional[int]:  # noqa: UP045
-    """Return the line of the submitted code that was at work when it happened."""
+    """Return the line of the submitted code that raised the error."""
     if isinstance(error, SyntaxError) and str(error.filename).startswith("<call "):
         return error.lineno
     for frame, number in traceback.walk_tb(error.__traceback__):

@@ -1,8 +1,8 @@
-"""Holds a workspace and its home folder to a quota: looks while something runs, ends what exceeds.
+"""Enforces a quota on a workspace and its home directory: scans while code runs, ends violators.
 
-Nothing tells of a folder that grows, and only some file systems can hold one to a size. So it is
-looked at (see `disk_pace`), bit by bit: whatever there is to look at, requests and timeouts do not
-wait for it.
+The kernel reports no growth of a directory, and only some file systems support directory quotas.
+The directories are therefore scanned (see `disk_pace`) in small slices, so that requests and
+timeouts never wait for a scan.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from flowengine_envs.workspaces.disk_pace import GLANCE, Pace
 from flowengine_envs.workspaces.files import Workspace
 
 _OFTEN = 0.25
-"""Seconds between looks while a call runs."""
+"""Seconds between scans while a call runs."""
 _SELDOM = 1.0
-"""Seconds between looks while only something runs that calls have left."""
+"""Seconds between scans while only processes left by calls run."""
 _CHEAP = 0.01
-"""Seconds of a look that may be had each time something begins."""
+"""Duration in seconds of a scan that is cheap enough for every call."""
 _SLICE = 0.05
-"""Seconds of a look in one go."""
+"""Seconds of a scan in one go."""
 
 
 class Quota:
@@ -35,7 +35,7 @@ class Quota:
 
     Args:
         busy: Returns whether a call runs.
-        stop: Ends the calls that run.
+        stop: Ends the running calls.
         own: Returns the processes that no call has started.
     """
 
@@ -55,26 +55,26 @@ class Quota:
         self._quota = 0
         self._pace: Optional[Pace] = None  # noqa: UP045
         self._over = 0.0
-        """How much is taken while that is more than the quota, as a part of it."""
+        """Usage while it exceeds the quota, as a ratio to the quota."""
         self._watching = False
         self._look: Optional[disk_usage.Look] = None  # noqa: UP045
-        """The look that is under way."""
+        """The scan in progress."""
         self._steps: Iterator[None] = iter(())
         self._judges = self._stops = False
-        """Whether that look ends what exceeds the quota, and whether that is a call."""
+        """Whether that scan ends violators, and whether these are calls."""
         self._cost = 0.0
-        """Seconds of processor time that the last look took, or this one has up to now."""
+        """CPU seconds used by the last scan, or so far by this one."""
         self._ended_left = False
 
     def hold(self, places: Sequence[Workspace], quota: Optional[int]) -> None:  # noqa: UP045
-        """Hold folders together to a number of bytes from now on; None: to nothing."""
+        """Enforce a quota on directories from now on. None: no quota."""
         if quota is not None:
             self._places, self._quota = places, quota
             self._pace = Pace(places[0].fd, quota)
             self._begin_look(judges=False)
 
     def begins(self) -> None:
-        """Look before something begins: what is full by then is not its doing."""
+        """Scan before a call begins, so that earlier usage is not attributed to it."""
         if self._pace is None:
             return
         watched, self._watching = self._watching, True
@@ -84,12 +84,12 @@ class Quota:
             self._loop.after(GLANCE, self._glance)
 
     def took_left(self) -> bool:
-        """Return whether something that calls had left was ended since this was last asked."""
+        """Return whether processes left by calls were ended since the last request."""
         ended, self._ended_left = self._ended_left, False
         return ended
 
     def _glance(self) -> None:
-        """Look if it is time; as long as something runs."""
+        """Scan if a scan is due, as long as anything runs."""
         assert self._pace is not None
         busy = self._busy()
         if self._look is None and self._pace.is_due(_OFTEN if busy else _SELDOM):
@@ -112,7 +112,7 @@ class Quota:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Look for a moment, and go on when others have had theirs."""
+        """Scan for one slice, and continue after other events."""
         assert self._look is not None
         began, end = time.process_time(), time.monotonic() + _SLICE
         ended = all(time.monotonic() < end for _ in self._steps)
@@ -135,7 +135,7 @@ class Quota:
         if not self._judges or taken <= max(1.0, before):
             return
         if self._busy():
-            if self._stops:  # not those that began meanwhile
+            if self._stops:  # not those that began during the scan
                 self._stop()
         elif self._left():
             self._ended_left = True
@@ -146,6 +146,6 @@ class Quota:
         return {*self._own(), self._mapped.child}
 
     def _left(self) -> bool:
-        """Return whether something runs that calls have left."""
+        """Return whether any process left by a call runs."""
         own = self._own_processes()
         return any(each.pid not in own for each in system.descendants(os.getpid()))

@@ -1,29 +1,29 @@
-"""The supervisor: takes requests from the engine and does them, many at a time, with one thread.
+"""The supervisor: handles many concurrent requests of the engine in one thread.
 
 | request | answers |
 |---|---|
-| `hello` | what is here |
-| `ping` | that it is |
+| `hello` | description of the sandbox |
+| `ping` | confirmation |
 | `run` | output of a program, then how it ended |
-| `worker` | that the process for Python code was planned |
+| `worker` | confirmation that the process for Python code was configured |
 | `python` | output of code, then its result |
-| `restart` | that the process for Python code is ended |
-| `write` | none: it gives input to `run`, bytes to `put` |
-| `signal`, `cancel` | whether there was something |
-| `put` | when the file is in its place |
+| `restart` | confirmation that the process for Python code has ended |
+| `write` | none: it sends input to `run`, bytes to `put` |
+| `signal`, `cancel` | whether there was a target |
+| `put` | confirmation when the file is in place |
 | `get` | pieces of a file |
-| `list`, `remove` | entries of a folder |
-| `terminal` | when a shell on a terminal is there |
-| `type` | output of a command in it, then how it ended, or that it waits for input or goes on |
-| `await` | the same of the command that runs |
-| `send`, `press`, `interrupt` | when it was done |
-| `screen` | what the terminal shows |
-| `watch` | what it shows, again each time that changes, until it is withdrawn |
-| `hang_up` | when the terminal and all that runs on it has ended |
+| `list`, `remove` | entries of a directory |
+| `terminal` | confirmation when a shell on a terminal is ready |
+| `type` | output of a command in it, then how it ended, or that it waits for input or runs |
+| `await` | the same for the running command |
+| `send`, `press`, `interrupt` | confirmation when done |
+| `screen` | content of the terminal |
+| `watch` | its content, again at each change, until it is cancelled |
+| `hang_up` | confirmation when the terminal and all programs on it have ended |
 
-Each request has an `id`, which its answers carry; the last one has `done`. Requests from
-`terminal` on carry the number of the terminal they are for. When the engine is gone, standard input
-ends, and with it everything here.
+Each request has an `id`, which its answers carry. The last answer has `done`. Requests from
+`terminal` on carry the number of their terminal. When the engine ends, standard input ends, and
+with it everything here.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ _LARGEST_CODE = 16 * 1024 * 1024
 
 
 def main(number: int) -> None:
-    """Serve the engine until it is gone.
+    """Serve the engine until it ends.
 
     Args:
-        number: Descriptor on which the key and then requests come; answers go to descriptor 1.
+        number: Descriptor of the key and the requests. Answers go to descriptor 1.
     """
     killed_first, entrances = system.KilledFirst(), system.Entrances()
     system.become_unreadable()
@@ -80,17 +80,17 @@ def main(number: int) -> None:
 
 
 def _identity(path: str) -> list[int]:
-    """Return what says which folder a path is, as the engine sees it from outside."""
+    """Return the identity of a directory, as the engine sees it from outside."""
     info = os.stat(path)
     return [info.st_dev, info.st_ino]
 
 
 class _Fault(Exception):
-    """A request that cannot be done.
+    """An error of a request.
 
     Args:
-        kind: What kind of fault.
-        message: What is wrong.
+        kind: The kind of error.
+        message: Its description.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -99,14 +99,14 @@ class _Fault(Exception):
 
 
 class Server:
-    """What one engine asks for.
+    """Handles the requests of one engine.
 
     Args:
-        source: Where frames come from.
-        sink: Where frames go.
+        source: Stream of incoming frames.
+        sink: Stream of outgoing frames.
         key: The key of both directions.
-        killed_first: What programs are where memory is at its limit.
-        entrances: Where programs enter their control groups.
+        killed_first: Makes the kernel kill programs first when memory is at its limit.
+        entrances: Lets programs join their control groups.
     """
 
     def __init__(
@@ -150,10 +150,10 @@ class Server:
         self._requests.update(self._files.requests)
 
     def serve(self) -> None:
-        """Do what is asked until the engine is gone."""
+        """Handle requests until the engine ends."""
         Children(self._loop, self._programs.keepers)
-        # The kernel keeps signals without a handler from the first process of a namespace, as long
-        # as they come from inside. The engine does not need them: it closes the input.
+        # The kernel does not deliver signals from inside to the first process of a namespace unless
+        # it has a handler. The engine does not need them, because it closes the input.
         handler = signal.SIG_DFL if os.getpid() == 1 else lambda *_: self._loop.stop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, handler)
@@ -231,7 +231,7 @@ class Server:
             each.resume()
 
     def _readers(self) -> list[Union[RunningCommand, PythonWorker]]:  # noqa: UP007
-        """Return what reads output."""
+        """Return the objects that read output."""
         return [*self._commands.values(), *([self._worker] if self._worker else [])]
 
     def _fault(self, id: Optional[int], kind: str, message: str) -> None:  # noqa: UP045
@@ -326,7 +326,7 @@ class Server:
         return bool(self._commands) or worker or self._terminals.busy
 
     def _stop_full(self) -> None:
-        """End the calls that run: the workspace is full."""
+        """End the running calls, because the workspace is full."""
         for command in self._commands.values():
             command.stop("disk")
         if self._worker is not None:

@@ -1,4 +1,4 @@
-"""Calls of Linux that Python's standard library does not have, and what /proc tells."""
+"""Linux system calls that Python's standard library does not provide, and data from /proc."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def become_unreadable() -> None:
-    """Keep other processes of the same user out of this one's memory and descriptors."""
+    """Protect this process's memory and descriptors from other processes of the same user."""
     _prctl(_SET_DUMPABLE, 0)
 
 
@@ -42,20 +42,20 @@ def adopt_orphans() -> None:
 
 
 def gain_no_privileges() -> None:
-    """Keep started programs from gaining privileges: setuid has no effect."""
+    """Prevent started programs from gaining privileges: setuid has no effect."""
     _prctl(_SET_NO_NEW_PRIVS, 1)
 
 
 def die_with_parent(number: signal.Signals) -> None:
-    """Get a signal when the parent ends."""
+    """Request a signal for when the parent ends."""
     _prctl(_SET_PDEATHSIG, int(number))
 
 
 class KilledFirst:
-    """Lets the kernel kill children of this process before itself, where memory is at its limit.
+    """Makes the kernel kill children of this process first when memory is at its limit.
 
-    To be made before `become_unreadable`, which closes the file to this process, too. Where it
-    cannot be written, as in a namespace of root's, all are alike to the kernel.
+    It must be created before `become_unreadable`, which closes the file to this process, too. If
+    the file is not writable, as in a namespace of root's, the kernel treats all processes alike.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class KilledFirst:
 
     @contextmanager
     def born(self) -> Iterator[None]:
-        """Fork such a child meanwhile: it inherits what this process is for a moment."""
+        """Fork such a child in this block. It inherits this process's temporary score."""
         with suppress(OSError):
             os.pwrite(self._file, b"1000", 0)
         try:
@@ -80,7 +80,7 @@ class KilledFirst:
 
 
 class Entrances:
-    """Leads into the control groups of programs, where this process is outside of them."""
+    """Lets programs join their control groups, which do not include this process."""
 
     def __init__(self) -> None:
         given = [int(fd) for fd in os.environ.pop(ENTRANCES, "").split(",") if fd]
@@ -89,7 +89,7 @@ class Entrances:
             os.close(fd)
 
     def enter(self) -> None:
-        """Put this process into them; its children start there."""
+        """Move this process into them. Its children start there."""
         for fd in self._fds:
             os.write(fd, b"0")
 
@@ -104,10 +104,10 @@ class Process(NamedTuple):
 
 
 def process(pid: int) -> Process | None:
-    """Return a process, or None if it is gone or only a zombie."""
+    """Return a process, or None if it has ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # "pid (name) state parent ...", and the name may hold anything
+            # "pid (name) state parent ...", and the name may contain any characters
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -117,7 +117,7 @@ def process(pid: int) -> Process | None:
 
 
 def processes() -> Iterator[Process]:
-    """Yield all living processes that can be seen."""
+    """Yield all visible living processes."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
             found = process(int(name))
@@ -126,12 +126,12 @@ def processes() -> Iterator[Process]:
 
 
 def children() -> list[int]:
-    """Return the children of this process, with those that have ended and were not waited for."""
+    """Return the children of this process, including zombies."""
     own = os.getpid()
     try:
         with open(f"/proc/self/task/{own}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]
-    except OSError:  # the kernel was built without this file
+    except OSError:  # The kernel was built without this file.
         return [each.pid for each in processes() if each.parent == own]
 
 
@@ -140,7 +140,7 @@ def descendants(root: int, without: Container[int] = ()) -> list[Process]:
 
     Args:
         root: The process.
-        without: Processes that are left out with all that is below them.
+        without: Processes to omit with all their descendants.
     """
     children: dict[int, list[Process]] = {}
     for each in processes():
@@ -155,7 +155,7 @@ def descendants(root: int, without: Container[int] = ()) -> list[Process]:
 
 
 def ticks() -> int:
-    """Return the present time as `Process.started` counts it."""
+    """Return the current time in the unit of `Process.started`."""
     import time
 
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))

@@ -1,4 +1,4 @@
-"""The supervisor's side of a Python worker: one call after another, each bounded in time."""
+"""The supervisor's side of a Python worker: one call after another, each with a time limit."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from flowengine_envs.link.parts import Parts, TooLong, part
 from flowengine_envs.workspaces.files import Workspace
 
 _FILE_CLOCK = 5
-"""CLOCK_REALTIME_COARSE, which file systems use: it may lag the other one by some milliseconds."""
+"""CLOCK_REALTIME_COARSE, used by file systems. It may lag some milliseconds behind."""
 CONTROL = 3
-"""Descriptor of the worker's control socket when it starts."""
+"""Initial descriptor of the worker's control socket."""
 _AGAIN = 0.4
-"""Seconds between interrupts: a child process or C code may have swallowed one."""
+"""Seconds between interrupts, because a child process or C code may swallow one."""
 _LATE_CALLS = 64
-"""Calls whose late output is still read; beyond, the oldest is given up."""
+"""Number of calls whose late output is still read. Beyond it, the oldest is dropped."""
 _LATE = 64 * 1024
-"""Bytes of late output that are passed on for each call."""
+"""Maximum bytes of late output forwarded per call."""
 _LOOKED_AT = 2000
-"""Entries of the workspace that are looked at to tell which files a call has made."""
+"""Maximum number of workspace entries checked for files changed by a call."""
 
 
 class WorkerPlan(NamedTuple):
-    """How a worker is started."""
+    """The plan of a worker."""
 
     argv: Sequence[str]
     """The interpreter and its options."""
@@ -58,17 +58,17 @@ class Job(NamedTuple):
     grace: float
     output: OutputLimits
     largest: int
-    """Bytes of a value that goes back as data."""
+    """Maximum bytes of a value returned as data."""
     say: Say
 
 
 class PythonWorker:
-    """Runs calls in one namespace, which lasts until the process ends.
+    """Runs calls in one namespace, which persists until the process ends.
 
     Args:
         programs: Starts it.
-        plan: How to start it.
-        workspace: Where the code works.
+        plan: Its plan.
+        workspace: Working directory of the code.
     """
 
     def __init__(self, programs: Programs, plan: WorkerPlan, workspace: Workspace) -> None:
@@ -83,9 +83,9 @@ class PythonWorker:
         self._late: deque[_Call] = deque()
         self._restarted: list[Call] = []
         self._gone: Optional[dict[str, Any]] = None  # noqa: UP045
-        """How the process ended that had names, while it ran no call."""
+        """How a process with names ended while it ran no call."""
         self.namespace = 0
-        """Number of the namespace: it grows when one was lost."""
+        """Number of the namespace, incremented when one is lost."""
 
     @property
     def busy(self) -> bool:
@@ -94,7 +94,7 @@ class PythonWorker:
 
     @property
     def idle(self) -> set[int]:
-        """The process, if it runs nothing that could write: no call, and no thread of one."""
+        """The process, if it runs nothing that could write: no call and no thread of one."""
         program = None if self._process is None else self._process.program
         if program is None or program.pid is None or self._call is not None:
             return set()
@@ -104,7 +104,7 @@ class PythonWorker:
         return set()
 
     def submit(self, job: Job) -> None:
-        """Run a call when those before it have ended."""
+        """Run a call after the preceding ones."""
         self._waiting.append(job)
         self._next()
 
@@ -112,11 +112,11 @@ class PythonWorker:
         """End a call that runs or waits.
 
         Args:
-            id: Of its request.
-            why: What the result says.
+            id: Id of its request.
+            why: The reason for the result.
 
         Returns:
-            Whether there was one.
+            Whether the call existed.
         """
         if self._call is not None and self._call.job.id == id:
             self._call.stop(why)
@@ -129,12 +129,12 @@ class PythonWorker:
         return False
 
     def stop_all(self, why: str) -> None:
-        """End the call that runs."""
+        """End the running call."""
         if self._call is not None:
             self._call.stop(why)
 
     def restart(self, done: Call) -> None:
-        """Drop the namespace; the next call gets a new one.
+        """Drop the namespace. The next call starts with a new one.
 
         Args:
             done: Called when the process has ended.
@@ -146,13 +146,13 @@ class PythonWorker:
             self._process.kill()
 
     def pause(self) -> None:
-        """Read no output for now."""
+        """Pause reading output."""
         for call in [*self._late, *([self._call] if self._call else [])]:
             for capture in call.captures.values():
                 capture.pause()
 
     def resume(self) -> None:
-        """Read output again."""
+        """Resume reading output."""
         for call in [*self._late, *([self._call] if self._call else [])]:
             for capture in call.captures.values():
                 capture.resume()
@@ -161,7 +161,7 @@ class PythonWorker:
         if self._call is not None or not self._waiting:
             return
         if self._process is not None and self._process.dying:
-            return  # its end is heard of soon
+            return  # Its end will be reported soon.
         job = self._waiting.popleft()
         fresh = self._process is None
         if self._process is None:
@@ -171,12 +171,12 @@ class PythonWorker:
         self._call = _Call(self._loop, job, self._calls, self._process, fresh=fresh)
 
     def _answered(self, answer: dict[str, Any]) -> None:
-        """Take what the worker says; what does not answer the call that runs is not heard."""
+        """Process a message of the worker. Only answers to the running call count."""
         call = self._call
         if call is None or answer.get("id") != call.token:
             return
         if self._process is None or self._process.dying:
-            return  # its names are about to be gone, which the result is to say
+            return  # Its names are about to be lost, which the result must report.
         try:
             found = code_answers.check(answer)
         except code_answers.Broken as error:
@@ -213,7 +213,7 @@ class PythonWorker:
 
 
 class _Call:
-    """A job that runs."""
+    """A running job."""
 
     def __init__(
         self, loop: Loop, job: Job, number: int, process: _Process, *, fresh: bool
@@ -257,13 +257,13 @@ class _Call:
 
     @property
     def open(self) -> bool:
-        """Whether something may still be printed."""
+        """Whether output may still arrive."""
         return any(capture.open for capture in self.captures.values())
 
     def stop(self, why: str) -> None:
-        """Interrupt it, again and again, and end the process when the grace period is over.
+        """Interrupt it repeatedly, and kill the process after the grace period.
 
-        One that was stopped and fills the disk on is ended at once.
+        A stopped call that continues to fill the disk is killed at once.
         """
         if self._stopped is None:
             self._stopped = why
@@ -299,7 +299,7 @@ class _Call:
         }
 
     def close(self) -> None:
-        """Read nothing more of it."""
+        """Stop reading its output."""
         for capture in self.captures.values():
             capture.close()
 
@@ -324,9 +324,9 @@ class _Process:
         self._parts = Parts(code_answers.LARGEST)
         self._words = bytearray()
         self.dying = False
-        """Whether it was killed, and its end is not heard of yet."""
+        """Whether it was killed, but its end has not been reported yet."""
         self.broken: Optional[str] = None  # noqa: UP045
-        """Why what it said was no answer."""
+        """Why its message was not a valid answer."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self._control = ours
@@ -345,12 +345,12 @@ class _Process:
         self._outbox.write(bootstrap.program("inside.python_worker", "link.parts", "link.plain"))
 
     def kill(self) -> None:
-        """End it and all that it has started."""
+        """Kill it and its descendants."""
         self.dying = True
         self.program.kill()
 
     def give_up(self, why: str) -> None:
-        """End it because it does not keep to the protocol."""
+        """Kill it because it violates the protocol."""
         self.broken = self.broken or why
         self.kill()
 
@@ -362,7 +362,7 @@ class _Process:
     def _send_now(self, data: bytes, fds: list[int]) -> None:
         try:
             sent = socket.send_fds(self._control, [data], fds)
-        except OSError:  # it has ended, or reads nothing although it has nothing to do
+        except OSError:  # It has ended, or does not read although it is idle.
             self.kill()
             return
         finally:
@@ -387,7 +387,7 @@ class _Process:
             self.give_up(f"it has over {code_answers.LARGEST >> 20} MiB")
         except code_answers.Broken as error:
             self.give_up(str(error))
-        if not data:  # without it the process is of no use
+        if not data:  # Without it the process is of no use.
             self._loop.forget(self._control.fileno())
             self._loop.after(0.05, self.kill)
 
@@ -415,4 +415,4 @@ def _copy(fd: int) -> int:
 
 
 def _nothing() -> None:
-    """Nothing follows from it."""
+    """Do nothing."""

@@ -1,1 +1,1 @@
-"""Kinds of environments: what a spec names as `kind`, and what they have in common."""
+"""Kinds of environments (the values of `kind` in a spec) and their shared code."""

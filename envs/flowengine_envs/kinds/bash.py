@@ -1,4 +1,4 @@
-"""`bash`: commands, each in a process tree of its own that ends with it."""
+"""`bash`: commands, each in its own process tree, which ends with the command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHELL = ("bash", "--noprofile", "--norc", "-c")
 
 
 class Bash(Supervised):
-    """Runs commands; any number at once, none knowing of another.
+    """Runs commands, any number of them concurrently and independently.
 
     Args:
         sandbox: The open sandbox.
@@ -39,10 +39,10 @@ class Bash(Supervised):
         self._allow: Sequence[str] | None = request.policy.allow
         root = request.policy.root
         self.root = sandbox.workdir if root is None else _below(request.spec, sandbox.workdir, root)
-        """Folder inside that `cwd` must not leave; absolute."""
+        """Absolute directory inside the sandbox that `cwd` must not leave."""
         self._rooted = root is not None
         self.confined = request.policy.confine if self._rooted else None
-        """`root`: commands can read nothing outside of it; `cwd`: they begin there."""
+        """`root`: commands cannot read anything outside it. `cwd`: commands only start in it."""
 
     async def _run(
         self,
@@ -53,22 +53,22 @@ class Bash(Supervised):
         stdin: str | bytes | None = None,
         on_output: OnOutput | None = None,
     ) -> CommandResult:
-        """Run a command to its end; whatever it started ends with it.
+        """Run a command to its end, which also ends every process that it started.
 
         Args:
-            command: A text that bash reads, or a list of words that no shell reads.
-            cwd: Working directory; default: the root of the policy, else the workspace.
-            timeout: Seconds; default: the spec's, or 30; the spec's is the most, `inf` asks for it.
-            env: Variables beside the declared ones.
-            stdin: What it reads; None: nothing.
-            on_output: Called with output as it comes.
+            command: Text that bash interprets, or a list of words that are run without a shell.
+            cwd: Working directory. Default: the policy's root, or else the workspace.
+            timeout: Seconds. Default: the spec's, or 30. Maximum: the spec's, which `inf` selects.
+            env: Variables in addition to the declared ones.
+            stdin: Standard input. None: no input.
+            on_output: Called with output as it arrives.
 
         Returns:
-            Exit code and output. A command that fails is a result, too.
+            Exit code and output. A failing command is also a result.
 
         Raises:
-            Refused: The policy does not allow it; nothing was started.
-            ValidationError: It is no command.
+            Refused: The policy does not allow the command. Nothing was started.
+            ValidationError: The command is invalid.
             EnvironmentLost: The sandbox has ended.
         """
         argv = self._words(command, env)
@@ -86,7 +86,7 @@ class Bash(Supervised):
     async_run = awaitable(_run)
 
     def _words(self, command: str | Sequence[str], env: Mapping[str, str] | None) -> list[str]:
-        """Return what is started; `Refused` if the policy does not allow it."""
+        """Return the words to start, or raise `Refused` if the policy does not allow them."""
         if self._allow is None:
             return [*SHELL, command] if isinstance(command, str) else list(command)
         if env:
@@ -122,14 +122,14 @@ class BashProvider(SupervisedProvider[Bash]):
             The runner.
 
         Raises:
-            EnvironmentUnavailable: The policy's root cannot be held.
+            EnvironmentUnavailable: The policy's root cannot be enforced.
         """
         assert request.sandbox is not None
         _check_root(request, request.sandbox.capabilities())
         return await self.open(request, Bash)
 
     async def run(self, resource: Bash, context: StepContext, command: Command) -> dict[str, Plain]:
-        """Run the command of a step; what it writes as JSON to `$FLOW_OUTPUT` is its value."""
+        """Run the command of a step. Its value is the JSON that it writes to `$FLOW_OUTPUT`."""
         files = StepFiles(resource, context)
         place, env = await place_for_value(files, command)
         result = await resource._call(lambda: _run_step(resource, files, command, env))
@@ -164,7 +164,7 @@ async def _run_step(
 
 
 def _check_root(request: Request, held: Capabilities) -> None:
-    """Refuse a root that commands could read out of, unless the spec says that this is enough."""
+    """Refuse a root that commands can read beyond, unless the spec accepts that."""
     policy = request.policy
     if policy.root is None or policy.confine == "cwd":
         return

@@ -1,6 +1,6 @@
-"""Models of `config:` and `policy:` of the kinds that run programs.
+"""Models of `config:` and `policy:` for the kinds that run programs.
 
-Loads pydantic: import it inside `config_model` and `policy_model`.
+Importing this module loads pydantic, so import it inside `config_model` and `policy_model`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Interpreter = Annotated[str, Field(min_length=1)] | None
 
 
 def _alone(other: str, default: str) -> Callable[[str | None, ValidationInfo], str | None]:
-    """Return what refuses two interpreters."""
+    """Return a validator that refuses two interpreters."""
 
     def check(value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and info.data.get(other, default) != default:
@@ -36,28 +36,28 @@ def _alone(other: str, default: str) -> Callable[[str | None, ValidationInfo], s
 
 
 class Programs(Config):
-    """What all kinds that run programs can be told."""
+    """Settings of all kinds that run programs."""
 
     env: dict[Name, Secret | str] = Field(default_factory=dict)
-    """Environment variables of all programs: texts, or references to secrets."""
+    """Environment variables of all programs: literal texts, or references to secrets."""
 
 
 class OwnPrograms(Config):
-    """What sandboxes ask of kinds that run programs of this package in them, and no others."""
+    """Settings that sandboxes require of kinds that run only this package's own programs."""
 
     @property
     def proxied(self) -> bool:
-        """Whether the places of its policy are reached from outside of the sandbox, by a proxy."""
+        """Whether a proxy outside the sandbox connects its programs to the places of its policy."""
         return True
 
     @property
     def env(self) -> dict[str, str]:
-        """Its programs get no variables."""
+        """Return no variables, because these programs receive none."""
         return {}
 
     @property
     def interpreter(self) -> str:
-        """The one that runs this: it has the libraries."""
+        """Return the interpreter that runs this process, which has the libraries."""
         return sys.executable
 
 
@@ -65,44 +65,51 @@ class PythonConfig(Programs):
     """`config:` of the kind `python`."""
 
     python: str = "python3"
-    """The interpreter inside."""
+    """The interpreter in the sandbox."""
     interpreter: Annotated[Interpreter, AfterValidator(_alone("python", "python3"))] = None
-    """An interpreter of the user's own installation: `~/.venv/bin/python`. Its folder is shown to
-    the sandbox, to read."""
+    """An interpreter from the user's own installation, such as `~/.venv/bin/python`.
+
+    The sandbox receives read-only access to its directory.
+    """
     on_busy: Literal["wait", "refuse"] = "wait"
-    """What a call does while another one runs."""
+    """Behavior of a call while another one runs."""
 
 
 class BashPolicy(Policy):
     """`policy:` of the kind `bash`."""
 
     allow: list[Annotated[str, Field(min_length=1)]] | None = None
-    """Commands that may be run, each by its first words: `ls`, `git log`. No shell reads them then:
-    they are words."""
+    """Commands that may run, each given by its first words: `ls`, `git log`.
+
+    No shell interprets them.
+    """
     root: str | None = None
-    """Folder in which commands run and which `cwd` must not leave; relative to the workspace."""
+    """Directory in which commands run and which `cwd` must not leave, relative to the workspace."""
     confine: Literal["root", "cwd"] = "root"
-    """`cwd`: it is enough that commands begin in `root`, even if they can read outside of it."""
+    """`cwd`: commands only have to start in `root`, even if they can read outside it."""
 
 
 class NodeConfig(Programs):
     """`config:` of the kind `node`."""
 
     node: str = "node"
-    """The interpreter inside."""
+    """The interpreter in the sandbox."""
     interpreter: Annotated[Interpreter, AfterValidator(_alone("node", "node"))] = None
-    """An interpreter of the user's own installation: `~/.nvm/versions/node/v22.1.0/bin/node`. Its
-    folder is shown to the sandbox, to read."""
+    """An interpreter from the user's own installation.
+
+    For example `~/.nvm/versions/node/v22.1.0/bin/node`. The sandbox receives read-only access to
+    its directory.
+    """
     min_version: Annotated[str, Field(pattern=r"^\d+(\.\d+){0,2}$")] = "18"
-    """The oldest version that will do."""
+    """The oldest version that is accepted."""
     module: bool = False
-    """Whether code is a module (`import`, `export default`), unless a call says it."""
+    """Whether code is a module (`import`, `export default`), unless a call specifies it."""
 
 
 class ShellConfig(Programs):
     """`config:` of the kind `shell`."""
 
     activate: str | None = None
-    """Command that is run at every start of the shell: `. venv/bin/activate`, `pixi shell`."""
+    """Command run at every start of the shell, such as `. venv/bin/activate` or `pixi shell`."""
     activate_timeout: Annotated[float, Field(gt=0)] = 60.0
     """Seconds that `activate` may take."""

@@ -1,6 +1,6 @@
-"""`files`: a folder that steps read and write, and that other environments mount.
+"""`files`: a directory that steps read and write, and that other environments mount.
 
-By default it is a copy: what is done to it does not touch the original until a step writes it back.
+By default it is a copy. Changes do not affect the original until a step writes them back.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _LARGEST = 256 * 1024 * 1024
-"""Bytes of a file that is read into memory."""
+"""Maximum size in bytes of a file that is read into memory."""
 _DEEPEST = 500
-"""Folders in folders of a copy that are compared with the original."""
+"""Maximum depth of directories in a copy that is compared with the original."""
 _MOST = 1_000_000
-"""Files of it that are."""
+"""Maximum number of files in a copy that is compared with the original."""
 _PIECE = 1024 * 1024
 
 
 class Changes(NamedTuple):
-    """How a copy differs from its original: relative paths, sorted."""
+    """Differences between a copy and its original: sorted relative paths."""
 
     added: list[str]
     changed: list[str]
     removed: list[str]
     left_out: tuple[str, ...] = ()
-    """What was not brought to the original: settings and hooks that name programs."""
+    """Changes that were not written to the original: settings and hooks that name programs."""
 
 
 class Folder(Resource):
-    """A folder.
+    """A directory.
 
     Args:
-        path: Where it is.
-        original: What it is a copy of, if it is one.
+        path: Its location.
+        original: The directory that it is a copy of, if any.
         writable: Whether it may be written.
     """
 
@@ -71,9 +71,9 @@ class Folder(Resource):
     ) -> None:
         super().__init__(request)
         self.path = Path(os.path.realpath(path))
-        """Where it is on this machine, without links."""
+        """Its location on this machine, with links resolved."""
         self.original = original
-        """What it is a copy of; None: it is no copy."""
+        """The directory that it is a copy of. None if it is not a copy."""
         self.writable = writable
         """Whether it may be written."""
         self._below = Below(path, f"{self.name} is {path}")
@@ -89,9 +89,9 @@ class Folder(Resource):
             Its bytes.
 
         Raises:
-            PathEscape: The path leads out of the folder.
-            NotAFile: It names a folder, a device or a pipe.
-            ToolError: There is no such file, or it is larger than 256 MiB.
+            PathEscape: The path leads outside the directory.
+            NotAFile: The path names a directory, a device or a pipe.
+            ToolError: The file does not exist, or is larger than 256 MiB.
         """
         return await asyncio.to_thread(self._below.read, path, _LARGEST)
 
@@ -99,16 +99,16 @@ class Folder(Resource):
     async_read = awaitable(_read)
 
     async def _write(self, path: str, data: bytes | str) -> None:
-        """Write a file whole or not at all; folders on the way are made.
+        """Write a file atomically, and create its parent directories.
 
         Args:
             path: Relative path.
-            data: Its new content; text is written as UTF-8.
+            data: Its new content. Text is encoded as UTF-8.
 
         Raises:
-            PathEscape: The path leads out of the folder.
-            NotAFile: It names a folder, a device or a pipe.
-            Refused: The folder is read-only.
+            PathEscape: The path leads outside the directory.
+            NotAFile: The path names a directory, a device or a pipe.
+            Refused: The directory is read-only.
         """
         self._check_writable()
         content = data.encode() if isinstance(data, str) else data
@@ -118,17 +118,17 @@ class Folder(Resource):
     async_write = awaitable(_write)
 
     async def _list(self, pattern: str = "**", path: str = ".") -> list[str]:
-        """Return the files that a pattern names.
+        """Return the files that match a pattern.
 
         Args:
-            pattern: Relative pattern: `*`, `?`, `[...]`, `**` for any number of folders.
-            path: Folder to look in.
+            pattern: Relative pattern: `*`, `?`, `[...]`, `**` for any number of directories.
+            path: Directory to search.
 
         Returns:
             Relative paths, sorted.
 
         Raises:
-            PathEscape: The pattern leads out of the folder.
+            PathEscape: The pattern leads outside the directory.
         """
         return await asyncio.to_thread(self._below.glob, path, pattern)
 
@@ -136,10 +136,11 @@ class Folder(Resource):
     async_list = awaitable(_list)
 
     async def _changes(self) -> Changes:
-        """Return how the copy differs from its original; nothing for what is no copy.
+        """Return how the copy differs from its original. Without an original, nothing differs.
 
         Raises:
-            LimitExceeded: It has more than 1,000,000 files, or folders more than 500 deep.
+            LimitExceeded: It has more than 1,000,000 files, or directories nested more than 500
+                deep.
         """
         if self.original is None:
             return Changes([], [], [])
@@ -149,19 +150,19 @@ class Folder(Resource):
     async_changes = awaitable(_changes)
 
     async def _write_back(self) -> Changes:
-        """Bring what was changed in the copy to the original, file by file.
+        """Write the copy's changes back to the original, file by file.
 
-        Settings that name programs are not brought, such as `.vscode` and `.envrc`: with them,
-        code that changed the copy could run programs on this machine. Of a Git repository its
-        history, branches and index are brought, but not its settings and hooks. Nothing is brought
-        of a folder that has become one under another name than `.git`.
+        Settings that name programs, such as `.vscode` and `.envrc`, are left out. With them, code
+        that changed the copy could run programs on this machine. For a Git repository, its history,
+        branches and index are written back, but not its settings and hooks. A directory that has
+        become a repository under another name than `.git` is left out entirely.
 
         Returns:
-            What was changed there, and what was left out.
+            The changes that were written back, and those left out.
 
         Raises:
-            Refused: The folder is read-only.
-            LimitExceeded: As of `changes`.
+            Refused: The directory is read-only.
+            LimitExceeded: As for `changes`.
         """
         self._check_writable()
         if self.original is None:
@@ -187,7 +188,7 @@ class Folder(Resource):
 
 
 class Files(Provider[Folder]):
-    """Opens folders."""
+    """Opens directories."""
 
     kind = "files"
 
@@ -196,24 +197,24 @@ class Files(Provider[Folder]):
         from flowengine.sdk.models import Config
 
         class FilesConfig(Config):
-            """A folder."""
+            """A directory."""
 
             path: str | None = None
-            """The folder, relative to the working folder; none: an empty one of its own."""
+            """The directory, relative to the working directory. None: an empty one."""
             mode: Literal["copy", "ro", "rw"] = "copy"
-            """Work on a copy; on the folder itself, reading only; or reading and writing."""
+            """Work on a copy, read the directory itself, or read and write it."""
 
         return FilesConfig
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what holds for a folder."""
+        """Return the guarantees for a directory."""
         return Capabilities(
             "none",
             {"filesystem": "paths are walked below the folder", "disk": "counted while copying"},
         )
 
     async def probe(self, spec: Spec) -> None:
-        """Find out whether the folder is there."""
+        """Check that the directory exists."""
         from flowengine.sdk.models import has_reference
 
         writable = spec.policy.writable
@@ -223,11 +224,11 @@ class Files(Provider[Folder]):
                 f"([]), not in parts"
             )
         path = spec.config.path
-        if path is not None and not has_reference(path):  # else it is known when it is opened
+        if path is not None and not has_reference(path):  # Otherwise it is known only at opening.
             await asyncio.to_thread(named_folder, spec, path)
 
     async def ensure(self, request: Request) -> Folder:
-        """Open the folder; a copy is made once and is there again after a wait."""
+        """Open the directory. A copy is made once and is available again after a wait."""
         config = request.config
         writable = config.mode != "ro" and request.policy.writable != []
         if config.path is None:
@@ -239,15 +240,15 @@ class Files(Provider[Folder]):
         return Folder(request, request.workspace, original, writable=writable)
 
     def health_check(self, resource: Folder) -> bool:
-        """Return whether the folder is still there."""
+        """Return whether the directory still exists."""
         return not resource.given_back and resource.path.is_dir()
 
     async def release(self, resource: Folder) -> None:
-        """Do nothing: a copy is part of the workspace, which goes with its scope."""
+        """Do nothing: a copy is part of the workspace, which is removed with its scope."""
 
 
 def _copy(original: Path, request: Request) -> None:
-    """Copy a folder into the workspace, all of it or nothing, unless that was done before."""
+    """Copy a directory into the workspace atomically, unless that was done before."""
     target = request.workspace
     if any(target.iterdir()):
         return
@@ -268,7 +269,7 @@ def _copy(original: Path, request: Request) -> None:
 
 
 class _Counted:
-    """Copies regular files as long as they fit into the limit."""
+    """Copies regular files until they exceed the limit."""
 
     def __init__(self, request: Request) -> None:
         self._limit = request.limits.disk
@@ -278,7 +279,7 @@ class _Counted:
     def copy(self, source: str, target: str) -> Any:
         info = os.stat(source, follow_symlinks=False)
         if not stat.S_ISREG(info.st_mode):
-            return target  # a device or a pipe is nothing that can be copied
+            return target  # Devices and pipes cannot be copied.
         self._size += info.st_size
         if self._limit is not None and self._size > self._limit:
             raise LimitExceeded(
@@ -289,16 +290,16 @@ class _Counted:
 
 
 def _files(root: Path) -> set[str]:
-    """Return the regular files below a folder as relative paths; links are not followed.
+    """Return the regular files below a directory as relative paths, without following links.
 
-    The engine's own files are not among them: they are not copied, and so not missing either.
+    The engine's own files are left out. They are not copied, so they do not count as missing.
     """
     found: set[str] = set()
     pending = [("", 0)]
     while pending:
         folder, depth = pending.pop()
         here = os.path.join(root, folder)
-        with suppress(FileNotFoundError, NotADirectoryError):  # removed meanwhile
+        with suppress(FileNotFoundError, NotADirectoryError):  # removed concurrently
             with os.scandir(here) as entries:
                 kinds = {each.name: each.stat(follow_symlinks=False).st_mode for each in entries}
             for name in kinds.keys() - own_names(here, kinds):
@@ -325,7 +326,7 @@ def _compare(original: Path, copy: Path) -> Changes:
 
 
 def _are_equal(original: Path, copy: Path) -> bool:
-    """Return whether two regular files have the same content; what is none any more has not."""
+    """Return whether both paths are regular files with the same content."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with (
@@ -346,7 +347,7 @@ def _are_equal(original: Path, copy: Path) -> bool:
 
 
 def _without_obeyed(changes: Changes, original: Path, copy: Path) -> Changes:
-    """Move what programs of this machine would obey from all changes to `left_out`."""
+    """Move changes that programs of this machine would obey to `left_out`."""
     added, changed, removed = (
         [path for path in each if not is_kept_back(path, original, copy)]
         for each in (changes.added, changes.changed, changes.removed)

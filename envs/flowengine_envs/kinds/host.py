@@ -1,12 +1,12 @@
 """`host`: commands on this machine, as the user, without isolation.
 
-Each command gets a fresh temporary directory, which is gone afterwards; what is to stay is named in
-`files`. It inherits the user's environment variables except those that hold secrets of the flow:
-these it gets only by asking. Beside them it finds
+Each command runs in a fresh temporary directory, which is removed afterwards. Files to keep are
+named in `files`. It inherits the user's environment variables except those that hold secrets of the
+flow, which it receives only if it requests them. The engine adds
 
     FLOW_OUTPUT           file to write JSON to: `output.value`
-    FLOW_WORKDIR          the working folder
-    FLOW_IDEMPOTENCY_KEY  the same each time this activation is tried
+    FLOW_WORKDIR          the working directory
+    FLOW_IDEMPOTENCY_KEY  the same for every attempt of this activation
 """
 
 from __future__ import annotations
@@ -80,16 +80,16 @@ class HostCommands(Environment):
 
 
 class _Folder:
-    """The folder of a command on this machine, and what the engine keeps beside it.
+    """The directory of a command on this machine, and the engine's files for it.
 
     Args:
         cwd: Where the command runs.
-        own: A folder of the engine's, for this command only.
-        workdir: The working folder of the execution.
+        own: The engine's directory for this command only.
+        workdir: The working directory of the execution.
     """
 
     taken_out = (sys.maxsize, "")
-    """No limit is set on programs that run as the user."""
+    """Programs that run as the user have no limit."""
 
     def __init__(self, cwd: Path, own: Path, workdir: str) -> None:
         self.cwd = cwd
@@ -129,7 +129,7 @@ class _Files(StepFiles):
         self._cwd = there.cwd
 
     async def matching(self, cwd: str, pattern: str) -> list[str]:
-        """Look into the folder itself: it may be a project with more files than are listed."""
+        """Search the directory itself: it may be a project with more files than a listing holds."""
 
         def found() -> list[str]:
             paths = sorted(glob.glob(pattern, root_dir=self._cwd, recursive=True))
@@ -142,7 +142,7 @@ class _Files(StepFiles):
 async def _in_time(
     start: Coroutine[Any, Any, Completed], timeout: float | None
 ) -> Completed | None:
-    """Run a program; None: it took longer than so many seconds. What it wrote is lost then."""
+    """Run a program. Return None if it exceeds the timeout, in which case its output is lost."""
     if timeout is None:
         return await start
     import asyncio
@@ -156,7 +156,7 @@ async def _in_time(
 async def _start(
     context: StepContext, argv: list[str], env: dict[str, str], cwd: Path, stdin: bytes | None
 ) -> Completed:
-    """Run a program; one that cannot be started gives the exit code and the text of a shell."""
+    """Run a program. If it does not start, return a shell's exit code and text."""
     try:
         return await context.processes.run(argv, env=env, cwd=str(cwd), stdin=stdin)
     except FileNotFoundError:
@@ -199,5 +199,5 @@ def _directory(cwd: str, context: StepContext) -> Path:
 def _is_file_inside(root: Path, path: Path) -> bool:
     try:
         return path.is_file() and path.resolve().is_relative_to(root)
-    except (OSError, RuntimeError):  # links that lead in a circle
+    except (OSError, RuntimeError):  # cyclic links
         return False

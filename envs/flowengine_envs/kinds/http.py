@@ -1,7 +1,7 @@
 """`http`: requests of agents and steps to the places that a policy names, and to no others.
 
-A request is sent by the engine, over connections that are judged before they are made: each
-redirect anew, and the address itself, not only the name.
+The engine sends the requests. It checks each connection before it is made, each redirect
+separately, and the IP address as well as the name.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ from flowengine_envs.network.rules import Rules
 from flowengine_envs.network.urls import Url, read_url
 
 SECONDS = 60.0
-"""Of a request with its redirects, where the spec sets no `time`."""
+"""Seconds for a request with its redirects, if the spec sets no `time`."""
 LARGEST = 8 * 1024 * 1024
-"""Bytes of an answer, packed and unpacked, where the spec sets no `output`."""
+"""Maximum bytes of a response, compressed and decompressed, if the spec sets no `output`."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _OURS = frozenset(
     {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade"}
 )
-"""Headers that say how a request is sent, not what."""
+"""Headers that control how a request is sent."""
 _SENT = {"User-Agent": "flowengine", "Accept": "*/*"}
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 class Answer(NamedTuple):
-    """What a server answered."""
+    """A server's response."""
 
     status: int
     headers: Mapping[str, str]
-    """By name in lower case."""
+    """Headers by lower-case name."""
     url: str
-    """Where it was found at last, without credentials."""
+    """Final address, without credentials."""
     body: bytes
-    """Unpacked."""
+    """The decompressed body."""
 
 
 class WebClient(Resource):
     """Sends requests to the places that its policy names.
 
     Args:
-        request: What was asked for.
-        rules: What may be reached.
+        request: The request to open this environment.
+        rules: The rules for the places that may be reached.
     """
 
     def __init__(self, request: Request, rules: Rules) -> None:
@@ -79,23 +79,23 @@ class WebClient(Resource):
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Answer:
-        """Send a request; an answer of any status is one.
+        """Send a request and return the response, with any status.
 
-        Redirects of GET and HEAD are followed, without `headers` to another server. Any other
-        redirect is the answer.
+        Redirects of GET and HEAD are followed. `headers` are not sent to another server. Any other
+        redirect is returned as the response.
 
         Args:
             url: `https://…` or `http://…`.
             method: One of `METHODS`.
-            headers: What is sent beside the usual ones.
-            body: Of the request.
+            headers: Headers in addition to the usual ones.
+            body: Body of the request.
 
         Raises:
-            UrlRefused: The address, or one that it redirects to, may not be reached.
-            HttpError: There is no answer.
-            Timeout: There is none in time.
-            LimitExceeded: The answer is too large.
-            ValidationError: This is no request.
+            UrlRefused: The policy forbids the address, or one that it redirects to.
+            HttpError: No response was received.
+            Timeout: No response was received in time.
+            LimitExceeded: The response is too large.
+            ValidationError: The request is invalid.
         """
         if method not in METHODS:
             raise ValidationError(f"the method is one of {', '.join(METHODS)}, not {method!r:.50}")
@@ -129,7 +129,7 @@ class WebClient(Resource):
     async def _asked(
         self, chain: list[Url], method: str, headers: Mapping[str, str], body: bytes
     ) -> Answer | Url:
-        """Send one request; return the answer, or where it redirects to."""
+        """Send one request, and return the response or the target of its redirect."""
         asked = redirects.asked(
             self._client, chain, _SENT, headers, self._largest, method=method, body=body
         )
@@ -150,13 +150,13 @@ def _checked(headers: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 class Http(Provider[WebClient]):
-    """Opens clients: nothing is started, and nothing is left over."""
+    """Opens clients, which start nothing and leave nothing behind."""
 
     kind = "http"
     leaves_traces = False
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what the client enforces."""
+        """Return the guarantees that the client enforces."""
         return Capabilities(
             "none",
             {
@@ -168,16 +168,16 @@ class Http(Provider[WebClient]):
         )
 
     async def probe(self, spec: Spec) -> None:
-        """Do nothing: what it needs comes with the engine."""
+        """Do nothing: the engine contains everything that it needs."""
 
     async def ensure(self, request: Request) -> WebClient:
-        """Return a client of its own."""
+        """Return a new client."""
         policy = request.policy
         return WebClient(request, Rules.of(policy.network, policy.deny_network))
 
     def health_check(self, resource: WebClient) -> bool:
-        """Return whether it is open: it has nothing that could die."""
+        """Return whether it is open. It has no process that could end."""
         return not resource.given_back
 
     async def release(self, resource: WebClient) -> None:
-        """Do nothing: each request has a connection of its own."""
+        """Do nothing: each request has its own connection."""

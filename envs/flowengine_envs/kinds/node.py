@@ -1,4 +1,4 @@
-"""`node`: code in Node.js, each call in a process of its own."""
+"""`node`: code in Node.js, each call in its own process."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 LARGEST_VALUE = 1024 * 1024
-"""Bytes of a value that comes back as data; a larger one comes as the beginning of its text."""
+"""Maximum bytes of a value returned as data. A larger one is returned as truncated text."""
 _HEAP_SHARE = 0.75
-"""Part of the memory limit that objects of the code may take."""
+"""Share of the memory limit that the code's heap may use."""
 
 
 class Node(Supervised):
-    """Runs JavaScript; files last from call to call, names do not."""
+    """Runs JavaScript. Files persist between calls, but names do not."""
 
     flags: Sequence[str] = ()
-    """What its version of Node.js has to be told."""
+    """Command-line flags that its version of Node.js needs."""
 
     async def _run(
         self,
@@ -48,24 +48,24 @@ class Node(Supervised):
         module: bool | None = None,
         on_output: OnOutput | None = None,
     ) -> CodeResult:
-        """Run code. What goes wrong in it is in the result, not raised.
+        """Run code. Errors in the code are part of the result and are not raised.
 
-        The value is what the code returns, or the default export of a module. `await` may stand
-        outside of functions.
+        The value is the return value of the code, or the default export of a module. `await` may be
+        used outside functions.
 
         Args:
-            code: The code: the body of a function with `inputs`, `require` and the other names of
-                CommonJS, or a module.
-            inputs: Plain data; the code finds it under the name `inputs`.
-            timeout: Seconds; default: the spec's, or 30; the spec's is the most, `inf` asks for it.
-            module: Whether the code is a module; default: what the spec says.
-            on_output: Called with output as it comes.
+            code: The body of a function with `inputs`, `require` and the other CommonJS names, or a
+                module.
+            inputs: Plain data, available to the code as `inputs`.
+            timeout: Seconds. Default: the spec's, or 30. Maximum: the spec's, which `inf` selects.
+            module: Whether the code is a module. Default: the spec's setting.
+            on_output: Called with output as it arrives.
 
         Returns:
             Output, value, error, exit code.
 
         Raises:
-            ValidationError: The code is no text or too long, or the inputs are no plain data.
+            ValidationError: The code is not text or is too long, or the inputs are not plain data.
             EnvironmentLost: The sandbox has ended.
         """
         config = self.request.config
@@ -157,10 +157,10 @@ class NodeProvider(SupervisedProvider[Node]):
         return NodeConfig
 
     async def probe(self, spec: Spec) -> None:
-        """Look for Node.js, where programs of this machine are run.
+        """Look for Node.js if programs run directly on this machine.
 
         Raises:
-            EnvironmentUnavailable: It is not there.
+            EnvironmentUnavailable: Node.js is not installed.
         """
         await super().probe(spec)
         if spec.config.interpreter is not None:
@@ -173,13 +173,13 @@ class NodeProvider(SupervisedProvider[Node]):
             )
 
     async def ensure(self, request: Request) -> Node:
-        """Open a runner, and look which Node is there.
+        """Open a runner and determine the version of Node.js.
 
         Returns:
             The runner.
 
         Raises:
-            EnvironmentUnavailable: There is none, or it is too old.
+            EnvironmentUnavailable: Node.js is missing or too old.
         """
         node = await self.open(request, Node)
         try:
@@ -190,7 +190,7 @@ class NodeProvider(SupervisedProvider[Node]):
         return node
 
     async def run(self, resource: Node, context: StepContext, command: Command) -> dict[str, Plain]:
-        """Run the code of a step; `env` is what it finds as `inputs`."""
+        """Run the code of a step, with `env` as its `inputs`."""
         files = StepFiles(resource, context)
         code = code_of(command, "node")
         inputs = {name: await files.place(value) for name, value in command.env.items()}
@@ -224,7 +224,7 @@ async def _check_version(node: Node, request: Request) -> None:
 
 
 def _flags(version: str) -> list[str]:
-    """Return what a version needs so that scripts can `import()`."""
+    """Return the flags that a version needs so that scripts can use `import()`."""
     return ["--experimental-vm-modules"] if _numbers(version) < (20, 10) else []
 
 
@@ -238,10 +238,10 @@ def _runner() -> str:
 
 
 def _last(data: bytes) -> dict[str, Any] | None:
-    """Return what the runner said last, or None; code may have written there, too.
+    """Return the runner's last answer, or None. Code may have written to the same descriptor.
 
     Raises:
-        Broken: Something is there, and none of it is an answer.
+        Broken: There is data, but it contains no answer.
     """
     broken = None
     for line in reversed(data.splitlines()):

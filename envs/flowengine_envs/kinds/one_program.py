@@ -22,16 +22,17 @@ async def start_program(
     quota: int | None = None,
     mounts: Mapping[str, Any] | None = None,
 ) -> Program:
-    """Start a program below a first process that leads its connections out.
+    """Start a program below a first process that forwards its connections out of the sandbox.
 
     Args:
-        sandbox: An open sandbox; it ends what is left when it closes.
-        argv: Program and arguments; no shell.
-        env: Its variables. They pass through its standard input, so no command line has them.
-        cwd: Its working directory inside; default: the workspace.
-        limits: What holds for each process, by the names of resources.
-        quota: Bytes that workspace and home folder may take together; None: any number.
-        mounts: Path inside → device and number that the folder there has to have.
+        sandbox: An open sandbox, which ends remaining processes when it closes.
+        argv: Program and arguments, run without a shell.
+        env: Its variables. They pass through its standard input, so that no command line shows
+            them.
+        cwd: Its working directory in the sandbox. Default: the workspace.
+        limits: Limits for each process, by resource name.
+        quota: Bytes that workspace and home directory may use together. None: unlimited.
+        mounts: Path in the sandbox → device and inode number that its directory must have.
 
     Returns:
         The program.

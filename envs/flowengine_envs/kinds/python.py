@@ -1,4 +1,4 @@
-"""`python`: code in a process whose names last from call to call."""
+"""`python`: code in a process whose names persist between calls."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 LARGEST_VALUE = 1024 * 1024
-"""Bytes of a value that comes back as data; a larger one comes as the beginning of its text."""
+"""Maximum bytes of a value returned as data. A larger one is returned as truncated text."""
 _LATE_CALLS = 64
 _OLDEST = (3, 9)
 _VERSION = "import sys; sys.stdout.write('%d %d' % sys.version_info[:2])"
 
 
 class Late(NamedTuple):
-    """What a call printed after its end, by a thread or process that it left."""
+    """Output that a thread or process left by a call printed after the call's end."""
 
     stdout: str = ""
     stderr: str = ""
 
 
 class PythonSandbox(Supervised):
-    """Runs Python code; names, imports and files last until it is given back.
+    """Runs Python code. Names, imports and files persist until release.
 
     Args:
         sandbox: The open sandbox.
@@ -61,22 +61,22 @@ class PythonSandbox(Supervised):
         timeout: float | None = None,
         on_output: OnOutput | None = None,
     ) -> CodeResult:
-        """Run code. What goes wrong in it is in the result, not raised.
+        """Run code. Errors in the code are part of the result and are not raised.
 
-        The value is that of the name `_result`, if the code sets it, else of the last expression.
-        `await` may stand outside of functions.
+        The value is that of the name `_result`, if the code sets it, or else of the last
+        expression. `await` may be used outside functions.
 
         Args:
             code: The code.
-            inputs: Plain data; the code finds it under the name `inputs`.
-            timeout: Seconds; default: the spec's, or 30; the spec's is the most, `inf` asks for it.
-            on_output: Called with output as it comes.
+            inputs: Plain data, available to the code as `inputs`.
+            timeout: Seconds. Default: the spec's, or 30. Maximum: the spec's, which `inf` selects.
+            on_output: Called with output as it arrives.
 
         Returns:
             Output, value, error.
 
         Raises:
-            ValidationError: The code is no text or too long, or the inputs are no plain data.
+            ValidationError: The code is not text or is too long, or the inputs are not plain data.
             EnvironmentBusy: Another call runs, and `on_busy` is `refuse`.
             EnvironmentLost: The sandbox has ended.
         """
@@ -120,7 +120,7 @@ class PythonSandbox(Supervised):
     async_run = awaitable(_run)
 
     async def _restart(self) -> None:
-        """Drop all names: the next call begins anew."""
+        """Drop all names. The next call starts with a new namespace."""
         if self._planned:
             await self._channel.request("restart")
 
@@ -129,11 +129,11 @@ class PythonSandbox(Supervised):
 
     @property
     def late(self) -> Mapping[int, Late]:
-        """What calls printed after their end, by the number of the call; the last 64 of them."""
+        """Output printed after the end of its call, by call number, for the last 64 such calls."""
         return dict(self._late)
 
     def heard_late(self, header: Mapping[str, Any], payload: bytes) -> None:
-        """Keep output that comes after the end of its call."""
+        """Keep output that arrives after the end of its call."""
         call = int(header["late"])
         text = payload.decode(errors="replace")
         old = self._late.pop(call, Late())
@@ -147,7 +147,7 @@ class PythonSandbox(Supervised):
         return str(getattr(self.request.config, "on_busy", "wait"))
 
     async def _plan(self) -> None:
-        """Say once how the process is started in which code runs."""
+        """Send the supervisor, once, the command that starts the process for code."""
         if self._planned:
             return
         self._planned = True
@@ -162,7 +162,7 @@ class PythonSandbox(Supervised):
     def _error(
         self, answer: Mapping[str, Any], timeout: float | None, *, killed: bool
     ) -> CodeError | None:
-        """Return why the code did not come to its end, the outermost reason first."""
+        """Return why the code failed, the outermost reason first."""
         stopped = answer["stopped"]
         if stopped == "timeout":
             return CodeError("Timeout", self.call_limits.too_long(timeout))
@@ -206,7 +206,7 @@ class Python(SupervisedProvider[PythonSandbox]):
         return PythonConfig
 
     async def ensure(self, request: Request) -> PythonSandbox:
-        """Open a sandbox; the process for code starts with the first call."""
+        """Open a sandbox. The process for code starts with the first call."""
         made: list[PythonSandbox] = []
 
         def late(header: dict[str, Any], payload: bytes) -> None:
@@ -224,7 +224,7 @@ class Python(SupervisedProvider[PythonSandbox]):
     async def run(
         self, resource: PythonSandbox, context: StepContext, command: Command
     ) -> dict[str, Plain]:
-        """Run the code of a step; `env` is what it finds as `inputs`."""
+        """Run the code of a step, with `env` as its `inputs`."""
         files = StepFiles(resource, context)
         code = code_of(command, "python")
         inputs = {name: await files.place(value) for name, value in command.env.items()}
@@ -235,7 +235,7 @@ class Python(SupervisedProvider[PythonSandbox]):
 
 
 async def _check_version(python: PythonSandbox, request: Request) -> None:
-    """Find out whether the user's own interpreter, if one is named, runs in the sandbox."""
+    """Check that the user's own interpreter, if one is named, runs in the sandbox."""
     program = python.interpreter
     if program is None:
         return
@@ -277,7 +277,7 @@ def _result(
 
 
 def _crash(lost: Mapping[str, Any]) -> str:
-    """Say how the process ended."""
+    """Describe how the process ended."""
     import signal
 
     if lost.get("failed") is not None:

@@ -1,4 +1,4 @@
-"""What calls give back: the outcome of code, and of a command."""
+"""Results of calls: the outcome of code, and of a command."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 OnOutput = Callable[[str, str], None]
-"""Called while something runs: `stdout` or `stderr`, and the next piece of it."""
+"""Called during a call with `stdout` or `stderr` and the next piece of output."""
 
 
 LimitMet = Literal["time", "memory", "disk"]
 
 
 def limit_met(stopped: str | None, *, out_of_memory: bool) -> LimitMet | None:
-    """Return the limit because of which a call failed.
+    """Return the limit that made a call fail.
 
     Args:
         stopped: Why it was stopped, if it was.
@@ -29,10 +29,10 @@ def limit_met(stopped: str | None, *, out_of_memory: bool) -> LimitMet | None:
 
 
 class CodeError(NamedTuple):
-    """Why code did not come to its end."""
+    """The error that ended the code."""
 
     type: str
-    """The name of the exception; `Timeout`, `Cancelled`, `Crashed`, `LimitExceeded`."""
+    """The exception's name, or `Timeout`, `Cancelled`, `Crashed` or `LimitExceeded`."""
     message: str
     line: int | None = None
     """Line of the code."""
@@ -43,90 +43,90 @@ class CodeError(NamedTuple):
 
 
 class CodeResult(NamedTuple):
-    """What code has done."""
+    """The result of code."""
 
     stdout: str
     stderr: str
-    """Beginning and end, with a line between that says how much is missing."""
+    """Beginning and end, with a line between them that reports how much is missing."""
     value: Any
-    """`_result`, the last expression, or what was returned - if that is plain data, else None."""
+    """`_result`, the last expression or the return value if that is plain data, else None."""
     text: str
-    """The same as text, whatever it is; empty if there is nothing."""
+    """The value as text, also if it is not plain data. Empty if there is none."""
     error: CodeError | None
     exit_code: int
-    """0, or 1 after an error; of a process that ended its own code, 128 and more by a signal."""
+    """0, or 1 after an error. If the process ended itself, its code, or 128 plus the signal."""
     duration: float
     """Seconds."""
     truncated: bool = False
-    """Whether something of the output is only in a file."""
+    """Whether part of the output is only in a file."""
     stdout_file: str | None = None
     stderr_file: str | None = None
-    """Path inside of all that was written, where that is too much for the result."""
+    """Path in the sandbox of the complete output, if it is too large for the result."""
     files: Sequence[str] = ()
-    """Files of the workspace that were made or changed; paths relative to it."""
+    """Files of the workspace that were created or changed, as relative paths."""
     left: Sequence[str] = ()
-    """What still runs although the call was ended."""
+    """Processes that still run although the call was ended."""
     call: int = 0
     """Number of the call."""
     namespace: int = 0
-    """Number of the namespace it ran in: names set under a lower number are gone."""
+    """Number of the namespace it ran in. Names set under a lower number are lost."""
     namespace_lost: bool = False
-    """Whether the call ended the process, so that the names are gone now."""
+    """Whether the call ended the process, so that all names are lost."""
     limit: LimitMet | None = None
     """The limit of the environment that ended the code."""
 
 
 class CommandResult(NamedTuple):
-    """What a command has done."""
+    """The result of a command."""
 
     exit_code: int
-    """128 + the number of the signal, if one ended it, as shells say it."""
+    """As in shells, 128 plus the signal number if a signal ended it."""
     stdout: str
     stderr: str
-    """Beginning and end, with a line between that says how much is missing."""
+    """Beginning and end, with a line between them that reports how much is missing."""
     timed_out: bool
     truncated: bool
-    """Whether something of the output is only in a file."""
+    """Whether part of the output is only in a file."""
     duration: float
     """Seconds."""
     signal: int | None = None
     stopped: str | None = None
-    """`timeout`, `cancelled` or `disk`, if it was not left to end."""
+    """`timeout`, `cancelled` or `disk`, if it was stopped."""
     stdout_file: str | None = None
     stderr_file: str | None = None
-    """Path inside of all that was written, where that is too much for the result."""
+    """Path in the sandbox of the complete output, if it is too large for the result."""
     limit: LimitMet | None = None
-    """The limit of the environment because of which it failed."""
+    """The limit of the environment that made it fail."""
 
 
 class ContainerResult(NamedTuple):
-    """What a container has done that ran one command."""
+    """The result of a container that ran one command."""
 
     exit_code: int
-    """128 + the number of the signal, if one ended it; 127: the image has no such program."""
+    """128 plus the signal number if a signal ended it. 127 if the image has no such program."""
     stdout: str
     stderr: str
-    """Beginning and end, with a line between that says how much is missing."""
+    """Beginning and end, with a line between them that reports how much is missing."""
     outputs: Sequence[str]
-    """Files of the workspace that were made or changed; paths relative to it."""
+    """Files of the workspace that were created or changed, as relative paths."""
     timed_out: bool
     truncated: bool
-    """Whether something of the output is only in a file."""
+    """Whether part of the output is only in a file."""
     duration: float
     """Seconds."""
     image: str
     """Digest of the image that ran."""
     stopped: str | None = None
-    """`timeout` or `disk`, if it was not left to end."""
+    """`timeout` or `disk`, if it was stopped."""
     stdout_file: str | None = None
     stderr_file: str | None = None
-    """Path inside of all that was written, where that is too much for the result."""
+    """Path in the sandbox of the complete output, if it is too large for the result."""
     limit: LimitMet | None = None
-    """The limit of the environment because of which it failed."""
+    """The limit of the environment that made it fail."""
 
 
 class Streams:
-    """Gathers the output of one call as it comes.
+    """Collects the output of one call as it arrives.
 
     Args:
         on_output: Called with each piece of text.
@@ -141,7 +141,7 @@ class Streams:
         }
 
     def take(self, header: dict[str, Any], payload: bytes) -> None:
-        """Take what a supervisor says before the end."""
+        """Take a piece of output that a supervisor sends during the call."""
         name = header.get("stream")
         if name not in self._heads:
             return
@@ -155,7 +155,7 @@ class Streams:
                 self._tell(name, text)
 
     def _tell(self, name: str, text: str) -> None:
-        """Call the listener; one that fails is not called again, and harms nobody else."""
+        """Call the listener. A listener that raises is not called again."""
         assert self._on_output is not None
         try:
             self._on_output(name, text)
@@ -164,11 +164,11 @@ class Streams:
             logging.getLogger("flowengine.environments").exception("on_output failed")
 
     def text(self, name: str, told: dict[str, Any]) -> str:
-        """Return a stream as text; what is no text is replaced visibly.
+        """Return a stream as text. Invalid bytes are replaced visibly.
 
         Args:
             name: `stdout` or `stderr`.
-            told: What the last answer says of it.
+            told: Its description in the final answer.
         """
         head, tail = bytes(self._heads[name]), self._tails[name]
         left_out = told.get("left_out", 0)
@@ -183,7 +183,7 @@ class Streams:
 
 
 def _whole(head: bytes) -> bytes:
-    """Return the beginning of a text without a character that was cut."""
+    """Return the beginning of a text without a truncated last character."""
     for back in range(1, min(4, len(head)) + 1):
         first = head[-back]
         if first & 0xC0 == 0xC0:
@@ -195,7 +195,7 @@ def _whole(head: bytes) -> bytes:
 
 
 def _whole_end(tail: bytes) -> bytes:
-    """Return the end of a text without the rest of a character that was cut."""
+    """Return the end of a text without the remainder of a truncated character."""
     start = 0
     while start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
         start += 1
@@ -203,6 +203,6 @@ def _whole_end(tail: bytes) -> bytes:
 
 
 def last_line(result: CommandResult) -> str:
-    """Return what a program that failed said last, or how it ended."""
+    """Return the last line that a failed program printed, or how it ended."""
     lines = result.stderr.strip().splitlines()
     return lines[-1][:500] if lines else f"it ended with exit code {result.exit_code}"

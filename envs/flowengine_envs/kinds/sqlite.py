@@ -1,9 +1,9 @@
-"""`sqlite`: a database file, read-only unless the spec says otherwise.
+"""`sqlite`: a database file, read-only unless the spec sets another mode.
 
-What a statement may do is decided by the database itself, which asks for every table, function and
-pragma while it compiles the statement; nothing depends on what the text looks like.
-Statements run on a thread of their own, one after the other, so the connection may be used from any
-thread, task or loop.
+The database itself decides which operations a statement may perform. It calls back for every table,
+function and pragma while it compiles the statement, so nothing depends on the text. Statements run
+one after another on a dedicated thread, so the connection may be used from any thread, task or
+loop.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ Parameters = Sequence[Plain] | Mapping[str, Plain]
 _Result = TypeVar("_Result")
 
 _inside: ContextVar[tuple[int, ...]] = ContextVar("inside", default=())
-"""Databases in whose transaction the caller is; the background loop is told with each call."""
+"""Databases in whose transaction the caller is. Passed to the background loop at each call."""
 
 _ROWS = 10_000
 _BYTES = 16 * 1024 * 1024
 _SECONDS = 30.0
 _PAGE = 4096
 _BATCH = 256
-"""Rows that are fetched before the size of the result is looked at."""
+"""Rows fetched before the size of the result is checked."""
 
 _READS = {
     sqlite3.SQLITE_SELECT,
@@ -67,7 +67,7 @@ _READS = {
     sqlite3.SQLITE_FUNCTION,
     sqlite3.SQLITE_PRAGMA,
 }
-"""No transaction: one that a statement leaves open would lock the file for those who write."""
+"""No transaction statements: an open transaction would lock the file for writers."""
 _NEVER = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
 _PRAGMAS = frozenset(
     {
@@ -76,12 +76,12 @@ _PRAGMAS = frozenset(
         *("quick_check", "table_info", "table_list", "table_xinfo"),
     }
 )
-"""Pragmas that only tell something; those of them that take an argument take a name."""
+"""Pragmas that only return information. Their arguments, if any, are names."""
 _FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
 
 
 class SqlError(StepError):
-    """A statement is wrong, or broke a rule of the schema; the message is the database's."""
+    """A statement is wrong or violated a constraint. The message is the database's."""
 
     type = "SqlError"
 
@@ -90,16 +90,16 @@ class Rows(list[dict[str, Plain]]):
     """Rows of a result, each a map from column to value."""
 
     truncated = False
-    """Whether there were more than the limits let through."""
+    """Whether the limits cut rows off."""
     limit = ""
-    """The limit that cut them, and its value."""
+    """The limit that was reached, with its value."""
 
 
 class Done(NamedTuple):
-    """What a statement changed."""
+    """Effect of a statement."""
 
     changed: int
-    """Rows; -1 where the database does not say."""
+    """Number of changed rows, or -1 if the database does not report it."""
     last_id: int | None
     """Row id of the last row that was inserted."""
 
@@ -108,7 +108,7 @@ class Database(Resource):
     """A connection to a database.
 
     Args:
-        connection: The open connection; it is used on `thread` only.
+        connection: The open connection. It is used only on `thread`.
         thread: The one thread it is used on.
         file: Path for messages.
     """
@@ -143,9 +143,9 @@ class Database(Resource):
             The rows, cut where the limits of rows and bytes are reached.
 
         Raises:
-            Refused: The mode or the policy does not let it.
-            SqlError: The database refused it.
-            EnvironmentBusy: Somebody else holds the database.
+            Refused: The mode or the policy forbids it.
+            SqlError: The database rejected it.
+            EnvironmentBusy: Another connection has locked the database.
             LimitExceeded: It took too long.
         """
         return await self._work(lambda: self._fetch(sql, params))
@@ -154,19 +154,19 @@ class Database(Resource):
     async_query = awaitable(_query)
 
     async def _execute(self, sql: str, params: Parameters = ()) -> Done:
-        """Run one statement and return what it changed.
+        """Run one statement and return its effect.
 
         Args:
             sql: One statement.
             params: Values for `?` by position, or for `:name` by name.
 
         Returns:
-            How many rows it changed.
+            The number of changed rows.
 
         Raises:
-            Refused: The mode or the policy does not let it.
-            SqlError: The database refused it.
-            EnvironmentBusy: Somebody else holds the database.
+            Refused: The mode or the policy forbids it.
+            SqlError: The database rejected it.
+            EnvironmentBusy: Another connection has locked the database.
             LimitExceeded: It took too long.
         """
 
@@ -183,9 +183,9 @@ class Database(Resource):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make what the block does one change: all of it, or nothing if the block raises.
+        """Make the block one atomic change, rolled back if the block raises.
 
-        Others wait until it has ended.
+        Other callers wait until it has ended.
         """
         self._begin()
         mark = _inside.set((*_inside.get(), id(self)))
@@ -202,7 +202,7 @@ class Database(Resource):
 
     @asynccontextmanager
     async def async_transaction(self) -> AsyncIterator[None]:
-        """As `transaction`, for `async with`."""
+        """Like `transaction`, for `async with`."""
         await self._async_begin()
         mark = _inside.set((*_inside.get(), id(self)))
         try:
@@ -243,7 +243,7 @@ class Database(Resource):
     _async_end = awaitable(_end_)
 
     def _transact(self, statement: str) -> None:
-        """Begin or end a transaction, which statements of a read-only database may not."""
+        """Begin or end a transaction, which is refused for a read-only database."""
         self._connection.set_authorizer(None)
         try:
             self._connection.execute(statement)
@@ -251,7 +251,7 @@ class Database(Resource):
             self._connection.set_authorizer(_reader if self._reads_only else _writer)
 
     async def close(self) -> None:
-        """Roll back what is open and close the connection; again is no harm."""
+        """Roll back any open transaction and close the connection. Closing twice is harmless."""
         if self._ended:
             return
         self._ended = True
@@ -266,7 +266,7 @@ class Database(Resource):
         self._connection.close()
 
     async def _work(self, work: Callable[[], _Result]) -> _Result:
-        """Do something with the connection when it is free, or at once inside a transaction."""
+        """Use the connection when it is free, or at once inside a transaction."""
         if id(self) in _inside.get():
             return await self._on_thread(work)
         async with self._turn:
@@ -310,7 +310,7 @@ class Database(Resource):
         return rows
 
     def _step_error(self, error: Exception) -> StepError:
-        """Return what the database said as an error of the language."""
+        """Return a database error as an error of the language."""
         said = str(error)
         code = getattr(error, "sqlite_errorcode", None)
         if code == sqlite3.SQLITE_INTERRUPT:
@@ -324,7 +324,7 @@ class Database(Resource):
             hint = "; it is read-only unless config.mode is rw" if self._reads_only else ""
             return Refused(f"{self.name} does not allow this statement: {said}{hint}")
         if code is not None and code & 0xFF == sqlite3.SQLITE_FULL:
-            if self._disk is None:  # it is the machine's disk that is full
+            if self._disk is None:  # The machine's disk is full.
                 return SqlError(said, retryable=False)
             return LimitExceeded(
                 f"{self.name}: {self.file} may not have more than {self._disk} bytes (limits.disk)",
@@ -356,20 +356,20 @@ class Sqlite(Provider[Database]):
             """A database file."""
 
             path: str = Field(min_length=1)
-            """The file, relative to the working folder; `:memory:` for one that is not kept."""
+            """The file, relative to the working directory. `:memory:` for a temporary database."""
             mode: Literal["ro", "rw", "rwc"] = "ro"
-            """Read only; read and write; and create it if it is not there."""
+            """Read only, read and write, or also create a missing file."""
             roots: tuple[str, ...] = (".",)
-            """Folders in which the file must lie, links resolved."""
+            """Directories that must contain the file, after links are resolved."""
             rows: int = Field(default=_ROWS, gt=0)
-            """Rows that one query gives at most."""
+            """Maximum number of rows that a query returns."""
             busy: float = Field(default=5.0, ge=0, allow_inf_nan=False)
-            """Seconds to wait for somebody else's lock."""
+            """Seconds to wait for another connection's lock."""
 
         return SqliteConfig
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what the database holds by itself."""
+        """Return the guarantees that the database itself enforces."""
         return Capabilities(
             "none",
             {
@@ -384,10 +384,10 @@ class Sqlite(Provider[Database]):
         )
 
     async def probe(self, spec: Spec) -> None:
-        """Find out whether the file is where it may be, and is there."""
+        """Check that the file exists and is in an allowed place."""
         from flowengine.sdk.models import has_reference
 
-        if not has_reference(spec.config.path):  # else it is known when it is opened
+        if not has_reference(spec.config.path):  # Otherwise it is known only at opening.
             await asyncio.to_thread(_file, spec, spec.config)
 
     async def ensure(self, request: Request) -> Database:
@@ -405,7 +405,7 @@ class Sqlite(Provider[Database]):
         return Database(request, connection, thread, file)
 
     def health_check(self, resource: Database) -> bool:
-        """Return whether the connection is open: a database has nothing that could die."""
+        """Return whether the connection is open. It has no process that could end."""
         return not resource.given_back
 
     async def release(self, resource: Database) -> None:
@@ -415,7 +415,7 @@ class Sqlite(Provider[Database]):
     async def run(
         self, resource: Database, context: StepContext, command: Command
     ) -> dict[str, Plain]:
-        """Run the one statement of `script`; `env` gives its named parameters."""
+        """Run the one statement of `script`, with `env` as its named parameters."""
         if command.script is None:
             raise ValidationError("a 'sqlite' environment takes a 'script', not 'argv'")
         code, value, told = 0, None, ""
@@ -434,7 +434,7 @@ async def _statement(database: Database, command: Command) -> Rows:
 
 
 def _file(spec: Spec, config: Any) -> str:
-    """Return the resolved path of the database, which lies where it may."""
+    """Return the resolved path of the database, which must be in an allowed place."""
     if config.path == MEMORY:
         return MEMORY
     path = Path(spec.folder, config.path).resolve()
@@ -453,7 +453,7 @@ def _file(spec: Spec, config: Any) -> str:
 
 
 def _open(file: str, request: Request) -> sqlite3.Connection:
-    """Open a database and take away what no statement may do."""
+    """Open a database and disable everything that no statement may use."""
     config = request.config
     if file == MEMORY:
         target, writes = MEMORY, True
@@ -464,7 +464,8 @@ def _open(file: str, request: Request) -> sqlite3.Connection:
     )
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # is it a database?
+        # Raises if the file is not a database.
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if request.limits.disk and writes:
             connection.execute(f"PRAGMA max_page_count = {max(1, request.limits.disk // _PAGE)}")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, request.limits.output or _BYTES)

@@ -1,4 +1,4 @@
-"""What a `run` step brings and takes: files of other steps in, values and files out."""
+"""Inputs and outputs of a `run` step: files of other steps in, values and files out."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from flowengine_envs.kinds.workspace import Entry
 from flowengine_envs.workspaces.kept_files import is_kept_file, place_of, source_of
 
 LARGEST_VALUE = 16 * 1024 * 1024
-"""Bytes that a command may write to `$FLOW_OUTPUT`."""
+"""Maximum bytes that a command may write to `$FLOW_OUTPUT`."""
 
 
 class StepFolder(Protocol):
-    """Where the program of a step runs; its methods are those of `InWorkspace`."""
+    """The place where a step's program runs. Its methods are those of `InWorkspace`."""
 
     @property
     def taken_out(self) -> tuple[int, str]: ...
@@ -66,13 +66,13 @@ class StepFiles:
         self.context = context
 
     async def place(self, value: Plain) -> Plain:
-        """Return a value in which kept files are where the code can read them.
+        """Return a value whose kept files are at paths that the code can read.
 
         Args:
-            value: Plain data; of a file of another step `path` then leads to it.
+            value: Plain data. The `path` of a file of another step is replaced.
 
         Returns:
-            The same otherwise.
+            The value, otherwise unchanged.
         """
         if is_kept_file(value):
             return {**value, "path": await self._place(value)}
@@ -83,17 +83,17 @@ class StepFiles:
         return value
 
     async def text(self, value: Plain) -> str:
-        """Return a value as text: text as it is, anything else as JSON."""
+        """Return a value as text. Anything that is not text becomes JSON."""
         if isinstance(value, str):
             return value
         return json.dumps(await self.place(value), default=_base64)
 
     async def argument(self, value: Plain) -> str:
-        """Return a value as an argument: of a file its path."""
+        """Return a value as an argument. A file becomes its path."""
         return await self._place(value) if is_kept_file(value) else await self.text(value)
 
     async def variables(self, command: Command) -> dict[str, str]:
-        """Return the variables that a command has, those that every step knows and its own."""
+        """Return a command's variables: those of every step and its own."""
         own = {
             "FLOW_IDEMPOTENCY_KEY": self.context.idempotency_key,
             "FLOW_WORKDIR": self.resource.workdir,
@@ -104,24 +104,24 @@ class StepFiles:
         return own
 
     async def data(self, value: Plain) -> bytes | None:
-        """Return what a command reads from its standard input."""
+        """Return the standard input of a command."""
         if value is None or isinstance(value, bytes):
             return value
         return (await self.text(value)).encode()
 
     async def keep(self, command: Command, cwd: str, *, failed: bool) -> dict[str, Plain]:
-        """Keep the files that a step names; those of one that failed as far as there are.
+        """Keep the files that a step names, or those that exist if it failed.
 
         Args:
             command: The step's command.
-            cwd: Folder of the workspace in which patterns begin.
+            cwd: Directory of the workspace to which patterns are relative.
             failed: Whether it failed.
 
         Returns:
-            Name → file, of a pattern a list.
+            Name → file, or a list for a pattern.
 
         Raises:
-            ValidationError: A file that was named is not there.
+            ValidationError: A named file does not exist.
         """
         kept: dict[str, Plain] = {}
         largest, limit = self.resource.taken_out
@@ -153,10 +153,10 @@ class StepFiles:
         return kept
 
     async def matching(self, cwd: str, pattern: str) -> list[str]:
-        """Return the files that a pattern names, as paths for `kept`.
+        """Return the files that match a pattern, as paths for `kept`.
 
         Args:
-            cwd: Folder of the workspace in which it begins.
+            cwd: Directory of the workspace to which the pattern is relative.
             pattern: With `*`, `?`, `[...]` or `**`.
         """
         entries = await self.resource.async_list(deep=True)
@@ -168,15 +168,15 @@ class StepFiles:
         """Keep a file of the workspace.
 
         Args:
-            path: As that of `fetch`.
-            largest: Bytes that it may have.
+            path: As for `fetch`.
+            largest: Maximum size in bytes.
 
         Returns:
             The kept file, as data.
 
         Raises:
-            NotAFile: There is no such file.
-            LimitExceeded: It has more bytes.
+            NotAFile: The file does not exist.
+            LimitExceeded: It is larger.
         """
         with scratch_folder() as folder:
             copy = folder / "copy"
@@ -197,13 +197,13 @@ def code_of(command: Command, kind: str) -> str:
 
     Args:
         command: The step's command.
-        kind: What it runs in.
+        kind: The kind it runs in.
 
     Returns:
         The text.
 
     Raises:
-        ValidationError: It has `argv`, `stdin` or `cwd`, which mean nothing here.
+        ValidationError: It has `argv`, `stdin` or `cwd`, which have no meaning here.
     """
     if command.script is None:
         raise ValidationError(f"'{kind}' runs a script; 'argv' belongs to bash and docker")
@@ -214,12 +214,12 @@ def code_of(command: Command, kind: str) -> str:
 
 
 async def step_result(files: StepFiles, command: Command, result: CodeResult) -> dict[str, Plain]:
-    """Return what a step gives that has run code; an error is exit code 1 and text in `stderr`.
+    """Return the output of a step that ran code. An error is exit code 1 and text in `stderr`.
 
     Args:
         files: Files of the step.
         command: The step's command.
-        result: What the code has done.
+        result: The result of the code.
 
     Returns:
         `{exit_code, stdout, stderr, value, files}`.
@@ -241,12 +241,12 @@ async def step_result(files: StepFiles, command: Command, result: CodeResult) ->
 async def add_outputs(
     files: StepFiles, result: CodeResult | CommandResult | ContainerResult, told: dict[str, Plain]
 ) -> None:
-    """Add the limit that was met, and output that is too much for a result, as files.
+    """Add the limit that was reached, and output too large for a result as files.
 
     Args:
         files: Files of the step.
-        result: What was done.
-        told: The step's output, to which they are added.
+        result: The result of the call.
+        told: The step's output, which is extended.
     """
     if result.limit is not None:
         told["limit"] = result.limit
@@ -257,14 +257,14 @@ async def add_outputs(
 
 
 async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict[str, str]]:
-    """Make the file for the value of a command.
+    """Create the file for the value of a command.
 
     Args:
         files: Files of the step.
         command: The step's command.
 
     Returns:
-        The file, and the variables that the command is to have.
+        The file, and the variables for the command.
     """
     place = f"{files.resource.own}/outputs/{os.urandom(8).hex()}.json"
     await files.resource.async_put(place, b"")
@@ -278,13 +278,13 @@ async def step_value(resource: StepFolder, place: str, *, failed: bool) -> Plain
     Args:
         resource: Where the command ran.
         place: The file.
-        failed: Whether the command failed: then it counts only if it is whole.
+        failed: Whether the command failed. An invalid value is then ignored.
 
     Returns:
-        The value; None if there is none.
+        The value, or None.
 
     Raises:
-        ValidationError: It is too much, or no JSON.
+        ValidationError: It is too large or not JSON.
     """
     try:
         data = await resource.async_get(place, LARGEST_VALUE)
@@ -313,10 +313,10 @@ def _joined(cwd: str, path: str) -> str:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Match as globs do: `*` stays in its folder, `**` does not."""
+    """Match like a glob: `*` stays within a directory, `**` does not."""
     parts = path.split("/")
     fitting = {0}
-    """How many parts of the path the pattern can stand for up to now."""
+    """The numbers of leading path parts that the pattern can match so far."""
     for wanted in pattern.split("/"):
         if wanted == "**":
             fitting = set(range(min(fitting), len(parts) + 1))

@@ -1,6 +1,6 @@
-"""What all kinds that run programs have in common: a sandbox, a supervisor in it, and its files.
+"""Shared code of the kinds that run programs: a sandbox, a supervisor in it, and its files.
 
-A kind adds what a call is. Where the sandbox is does not matter to it.
+A kind adds the meaning of a call. Where the sandbox runs makes no difference to it.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ disable-pip-version-check = true
 user = true
 break-system-packages = true
 """
-"""Packages go below the home folder, and so last as long as the workspace."""
+"""Packages are installed below the home directory, so they last as long as the workspace."""
 _TOO_LARGE = signal.SIGXFSZ
 _TOO_LARGE_TEXT = os.strerror(errno.EFBIG)
-"""How programs end, or what they tell, that wrote a file of more bytes than one may have."""
+"""Text that programs print after they exceeded the maximum file size."""
 _NOT_STARTED = {2: 127, 20: 127, 13: 126, 8: 126}
-"""Number of an error → the exit code that shells have for it."""
+"""Error number → the exit code that shells use for it."""
 
 
 class Supervised(InWorkspace):
     """An open sandbox with a supervisor in it.
 
     Args:
-        request: What was asked for.
+        request: The request to open the environment.
         sandbox: The open sandbox.
         channel: The connection to its supervisor.
     """
@@ -65,7 +65,7 @@ class Supervised(InWorkspace):
         channel.cause = self._cause
         found = installation(request.spec)
         self.interpreter = None if found is None else found.program
-        """The user's own, in place of what the sandbox has."""
+        """The user's own interpreter, used instead of the sandbox's."""
         own = "" if found is None else f"{os.path.dirname(found.program)}:"
         self._variables = {
             "PATH": f"{own}{SEARCH}",
@@ -76,7 +76,7 @@ class Supervised(InWorkspace):
         }
 
     def _cause(self) -> str:
-        """Return the limit that everything inside may have ended for."""
+        """Return the limit that may have ended everything inside."""
         return self.call_limits.out_of_memory() if self.sandbox.memory_kills() else ""
 
     @property
@@ -86,22 +86,22 @@ class Supervised(InWorkspace):
 
     @property
     def home(self) -> str:
-        """The home folder as programs see it."""
+        """The home directory as programs see it."""
         return self.sandbox.home
 
     @property
     def isolation(self) -> str:
-        """How far programs are kept from the machine: `container`, `namespace`, `none`."""
+        """How programs are isolated from the machine: `container`, `namespace` or `none`."""
         return self.sandbox.capabilities().isolation
 
     @property
     def image(self) -> str:
-        """Digest of the image that runs; empty where none does."""
+        """Digest of the running image, or empty without an image."""
         return self.sandbox.image
 
     @property
     def healthy(self) -> bool:
-        """Whether it can be used, as far as is known at once."""
+        """Whether it is usable, as far as is known without I/O."""
         return self._channel.alive and self.sandbox.alive()
 
     async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
@@ -111,7 +111,7 @@ class Supervised(InWorkspace):
         await self._channel.end(exchange)
 
     async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
-        """Have the supervisor send a file, and count what it sends: it runs in the sandbox."""
+        """Receive a file from the supervisor, and count its bytes: it runs in the sandbox."""
         mode, size = 0o644, 0
 
         def said(header: dict[str, Any], payload: bytes) -> None:
@@ -127,16 +127,16 @@ class Supervised(InWorkspace):
         return mode
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
-        """Ask the supervisor."""
+        """Request the entries from the supervisor."""
         answer = await self._channel.request("list", about=repr(path), path=path, deep=deep)
         return list(answer["entries"])
 
     async def remove_entry(self, path: str) -> None:
-        """Have the supervisor remove it."""
+        """Request the removal from the supervisor."""
         await self._channel.request("remove", about=repr(path), path=path)
 
     async def ping(self) -> bool:
-        """Return whether the supervisor answers; on the background loop."""
+        """Return whether the supervisor responds. Call on the background loop."""
         return await self._channel.ping()
 
     async def program(
@@ -149,21 +149,21 @@ class Supervised(InWorkspace):
         stdin: bytes | None = None,
         on_output: OnOutput | None = None,
     ) -> CommandResult:
-        """Run a program to its end; on the background loop.
+        """Run a program to its end. Call on the background loop.
 
         Args:
-            argv: Program and arguments; no shell.
-            cwd: Working directory inside; default: the workspace.
-            timeout: Seconds; default and maximum: the spec's.
-            env: Variables beside the declared ones.
-            stdin: What it reads; None: nothing.
-            on_output: Called with output as it comes.
+            argv: Program and arguments, run without a shell.
+            cwd: Working directory in the sandbox. Default: the workspace.
+            timeout: Seconds. Default and maximum: the spec's.
+            env: Variables in addition to the declared ones.
+            stdin: Standard input. None: no input.
+            on_output: Called with output as it arrives.
 
         Returns:
-            How it ended and what it wrote.
+            Exit code and output.
 
         Raises:
-            LimitExceeded: The time of all calls together is used up.
+            LimitExceeded: The total time of all calls is used up.
         """
         result, _ = await self._program(argv, cwd, timeout, env, stdin, on_output)
         return result
@@ -181,18 +181,18 @@ class Supervised(InWorkspace):
         file: bytes | Path = b"",
         preload: Sequence[str] | None = None,
     ) -> tuple[CommandResult, bytes]:
-        """Run a program; return its result and what it wrote to descriptor 3.
+        """Run a program. Return its result and its output on descriptor 3.
 
         Args:
             argv: Program and arguments.
-            cwd: Working directory inside.
+            cwd: Working directory in the sandbox.
             timeout: Seconds.
-            env: Variables beside the declared ones.
-            stdin: What it reads.
-            on_output: Called with output as it comes.
+            env: Variables in addition to the declared ones.
+            stdin: Standard input.
+            on_output: Called with output as it arrives.
             result: Whether it writes to descriptor 3.
-            file: What it reads behind that.
-            preload: If the program is a fork server: modules that it imports before it forks.
+            file: Content that follows the standard input.
+            preload: For a fork server, the modules that it imports before it forks.
         """
         self.call_limits.check_words(argv, env or {})
         streams = Streams(on_output)
@@ -244,7 +244,7 @@ class Supervised(InWorkspace):
         return cwd if cwd.startswith("/") else f"{self.sandbox.workdir}/{cwd}"
 
     async def close(self) -> None:
-        """End everything inside and take the sandbox away; on the background loop."""
+        """End everything inside and remove the sandbox. Call on the background loop."""
         try:
             await self._channel.close()
         finally:
@@ -260,13 +260,13 @@ class SupervisedProvider(Provider[_Kind]):
     sandbox = "namespace"
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`; default: the variables of all programs."""
+        """Return the model of `config:`. The default contains only variables."""
         from flowengine_envs.kinds.configurations import Programs
 
         return Programs
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what the sandbox holds, and what a supervisor holds in each."""
+        """Return the guarantees of the sandbox, and those of every supervisor."""
         return sandbox.also(
             {
                 "time": "the supervisor stops a call, and kills what does not stop",
@@ -277,23 +277,23 @@ class SupervisedProvider(Provider[_Kind]):
         )
 
     async def probe(self, spec: Spec) -> None:
-        """Look for the user's own interpreter, if one is named."""
+        """Look for the user's own interpreter, if the spec names one."""
         installation(spec)
 
     async def open(self, request: Request, make: Callable[..., _Kind], late: Any = None) -> _Kind:
         """Open the sandbox and start a supervisor in it.
 
         Args:
-            request: What was asked for.
+            request: The request for the environment.
             make: Makes the resource from request, sandbox and channel.
-            late: Called with output that comes after the end of its call.
+            late: Called with output that arrives after the end of its call.
 
         Returns:
             The resource.
 
         Raises:
             EnvironmentUnavailable: No sandbox was chosen.
-            EnvironmentStartFailed: It ended, or did not answer in time.
+            EnvironmentStartFailed: It ended, or did not respond in time.
         """
         if request.sandbox is None:
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
@@ -321,16 +321,16 @@ class SupervisedProvider(Provider[_Kind]):
             raise
 
     def health_check(self, resource: _Kind) -> bool:
-        """Return whether its supervisor is there."""
+        """Return whether its supervisor responds."""
         return resource.healthy
 
     async def release(self, resource: _Kind) -> None:
-        """End everything inside; the workspace stays."""
+        """End everything inside. The workspace stays."""
         await resource.close()
 
 
 async def _last_words(sandbox: Sandbox) -> str:
-    """Take a sandbox away in which nothing starts; return what it said."""
+    """Remove a sandbox in which nothing starts, and return its last output."""
     try:
         return await sandbox.last_words()
     finally:
@@ -338,7 +338,7 @@ async def _last_words(sandbox: Sandbox) -> str:
 
 
 def _facts(request: Request, sandbox: Sandbox, folders: Iterable[str]) -> dict[str, Any]:
-    """Return what a supervisor has to know."""
+    """Return the facts that a supervisor needs."""
     return {
         "workspace": sandbox.workdir,
         "home": sandbox.home,

@@ -1,4 +1,4 @@
-"""What several sandboxes of one environment, or one sandbox of several, may leave over."""
+"""Resources that several sandboxes of one environment, or one sandbox of several, may leave."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from flowengine.sdk.environments import Tracer
 
 
 class Traces:
-    """Notes facts for all environments that use something: those of several sandboxes together.
+    """Records facts in every environment that uses a resource, combined over several sandboxes.
 
     Args:
-        first: Of the environment that comes first.
+        first: Tracer of the first environment.
     """
 
     def __init__(self, first: Tracer) -> None:
@@ -19,7 +19,7 @@ class Traces:
         self._tracers = [first]
 
     def __call__(self, **facts: Any) -> None:
-        """Add facts: each becomes a list with all that was noted under its name."""
+        """Add facts. Each becomes a list of all values recorded under its name."""
         for name, value in facts.items():
             known = self._facts.setdefault(name, [])
             values = value if isinstance(value, list) else [value]
@@ -28,12 +28,12 @@ class Traces:
             tracer(**{name: self._facts[name] for name in facts})
 
     def add(self, tracer: Tracer) -> None:
-        """Note everything for one more environment."""
+        """Record everything for one more environment."""
         if tracer not in self._tracers:
             tracer(**self._facts)
             self._tracers.append(tracer)
 
     def remove(self, tracer: Tracer) -> None:
-        """Note no more for an environment."""
+        """Stop recording for an environment."""
         if tracer in self._tracers:
             self._tracers.remove(tracer)

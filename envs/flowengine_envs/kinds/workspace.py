@@ -1,6 +1,7 @@
-"""What all kinds that run programs in a workspace have in common: its files, and limits of calls.
+"""Shared code of the kinds that run programs in a workspace: its files, and limits of calls.
 
-A kind says how a file is read and written where its programs run; the verbs are here.
+A kind implements how a file is read and written where its programs run. The file operations are
+here.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from flowengine.sdk.models import Limits
 
 LARGEST_READ = 256 * 1024 * 1024
-"""Bytes of a file that `get` reads into memory, where the caller says nothing."""
+"""Bytes of a file that `get` reads into memory, unless the caller sets a limit."""
 
 
 class Entry(NamedTuple):
-    """Something in the workspace."""
+    """An entry of the workspace."""
 
     path: str
-    """Relative to the workspace."""
+    """Path relative to the workspace."""
     kind: str
     """`file`, `folder`, `link`, `pipe`, `socket`, `device`."""
     size: int
@@ -37,18 +38,18 @@ class Entry(NamedTuple):
 
 
 ReadFile = Callable[[str, Callable[[bytes], Any], int], Awaitable[int]]
-"""Hands on a file of so many bytes at most and returns its mode: `InWorkspace.read_file`."""
+"""Passes on a file up to a maximum size and returns its mode: `InWorkspace.read_file`."""
 
 
 async def read_bytes(read: ReadFile, path: str, largest: int) -> bytes:
-    """Return the bytes of a file; arguments and errors as of `InWorkspace.get`."""
+    """Return the bytes of a file. Arguments and errors are those of `InWorkspace.get`."""
     parts: list[bytes] = []
     await read(path, parts.append, largest)
     return b"".join(parts)
 
 
 async def copy_out(read: ReadFile, path: str, to: Path, largest: int) -> int:
-    """Copy a file and return its size; arguments and errors as of `InWorkspace.fetch`."""
+    """Copy a file and return its size. Arguments and errors are those of `InWorkspace.fetch`."""
     with to.open("wb") as copy:
         try:
             mode = await read(path, copy.write, largest)
@@ -60,14 +61,14 @@ async def copy_out(read: ReadFile, path: str, to: Path, largest: int) -> int:
 
 
 class InWorkspace(Resource):
-    """Runs programs in a workspace, whose files go in and out byte for byte."""
+    """Runs programs in a workspace, whose files are copied in and out unchanged."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         self.request = request
         self.limits: Limits = request.limits
         self.workspace = request.workspace
-        """Folder on the host. Programs can put links there: read it with `get`, not by hand."""
+        """Directory on the host. Programs can create links in it, so read it only with `get`."""
         self.call_limits = CallLimits(self.name, request.limits)
 
     @property
@@ -77,61 +78,61 @@ class InWorkspace(Resource):
 
     @property
     def home(self) -> str:
-        """The home folder as programs see it. It is not in the workspace, but lasts as long."""
+        """The home directory as programs see it. It is outside the workspace, but lasts as long."""
         raise NotImplementedError
 
     @property
     def own(self) -> str:
-        """The folder for what is kept beside the user's files, as programs see it."""
+        """The directory, as programs see it, for files kept apart from the user's."""
         return f"{self.home}/{OWN}"
 
     @property
     def declared(self) -> dict[str, str]:
-        """The variables that the spec declares for programs; secrets in the clear."""
+        """The variables that the spec declares for programs, with secrets in plain text."""
         return {name: _revealed(value) for name, value in self.request.config.env.items()}
 
     @property
     def taken_out(self) -> tuple[int, str]:
-        """Bytes of files that a step may keep, and what says so."""
+        """Bytes of files that a step may keep, and the setting that limits them."""
         return self.call_limits.taken_out
 
     async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
-        """Write a file whole or not at all; for kinds, which raise what `put` does."""
+        """Write a file atomically. Implemented by kinds, with the errors of `put`."""
         raise NotImplementedError
 
     async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
-        """Hand on a file piece by piece and return its permissions; for kinds, as `write_file`.
+        """Pass on a file piece by piece and return its permissions. Implemented by kinds.
 
         Args:
-            path: As that of `get`.
+            path: As for `get`.
             take: Called with each piece.
-            largest: Bytes that it may have. One that has more is refused before any is read, and
-                one that becomes larger meanwhile is not read on: programs decide what is in it.
+            largest: Maximum size in bytes. A larger file is refused before anything is read. If it
+                grows beyond that, reading stops, because programs control its content.
 
         Raises:
-            LimitExceeded: It has more.
+            LimitExceeded: It is larger.
         """
         raise NotImplementedError
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
-        """Return the fields of `Entry` of what is in a folder; for kinds, as `write_file`."""
+        """Return the fields of `Entry` for a directory's entries. Implemented by kinds."""
         raise NotImplementedError
 
     async def remove_entry(self, path: str) -> None:
-        """Remove a file or an empty folder; for kinds, as `write_file`."""
+        """Remove a file or an empty directory. Implemented by kinds."""
         raise NotImplementedError
 
     async def _put(self, path: str, data: bytes | Path, mode: int = 0o644) -> None:
-        """Write a file of the workspace; its folders are made.
+        """Write a file of the workspace, and create its parent directories.
 
         Args:
-            path: Relative to the workspace, or absolute as programs see it, also in `home`.
+            path: Relative to the workspace, or absolute as programs see it. May be in `home`.
             data: Its bytes, or a file of the host.
             mode: Its permissions.
 
         Raises:
-            PathEscape: The path leads out of the workspace.
-            NotAFile: There is something of this name that is no file.
+            PathEscape: The path leads outside the workspace.
+            NotAFile: Something other than a file has this name.
         """
         await self.write_file(path, data, mode)
 
@@ -139,16 +140,16 @@ class InWorkspace(Resource):
         """Read a file of the workspace into memory.
 
         Args:
-            path: Relative to the workspace, or absolute as programs see it, also in `home`.
-            largest: Bytes that it may have; default: 256 MiB.
+            path: Relative to the workspace, or absolute as programs see it. May be in `home`.
+            largest: Maximum size in bytes. Default: 256 MiB.
 
         Returns:
             Its bytes.
 
         Raises:
-            PathEscape: The path leads out of the workspace.
-            NotAFile: There is no such file.
-            LimitExceeded: It has more bytes; `fetch` copies it to a file.
+            PathEscape: The path leads outside the workspace.
+            NotAFile: The file does not exist.
+            LimitExceeded: It is larger. `fetch` copies it to a file.
         """
         return await read_bytes(self.read_file, path, largest)
 
@@ -156,36 +157,36 @@ class InWorkspace(Resource):
         """Copy a file of the workspace to the host, with its permissions.
 
         Args:
-            path: Relative to the workspace, or absolute as programs see it, also in `home`.
+            path: Relative to the workspace, or absolute as programs see it. May be in `home`.
             to: The file to write.
-            largest: Bytes that it may have, holes of a sparse file included; default: `limits.disk`
-                of the spec, else 1 GiB.
+            largest: Maximum size in bytes, including holes of a sparse file. Default: `limits.disk`
+                of the spec, or else 1 GiB.
 
         Returns:
-            How many bytes it has.
+            Its size in bytes.
 
         Raises:
-            PathEscape: The path leads out of the workspace.
-            NotAFile: There is no such file.
-            LimitExceeded: It has more bytes.
+            PathEscape: The path leads outside the workspace.
+            NotAFile: The file does not exist.
+            LimitExceeded: It is larger.
         """
         most = self.taken_out[0] if largest is None else largest
         return await copy_out(self.read_file, path, to, most)
 
     async def _list(self, path: str = ".", *, deep: bool = False) -> list[Entry]:
-        """List a folder of the workspace.
+        """List a directory of the workspace.
 
         Args:
-            path: Relative to the workspace, or absolute as programs see it, also in `home`.
-            deep: Whether with all below it.
+            path: Relative to the workspace, or absolute as programs see it. May be in `home`.
+            deep: Whether to include everything below it.
 
         Returns:
-            What is there, sorted by path, 64 folders deep; links are not followed.
+            Its entries, sorted by path, up to 64 directories deep. Links are not followed.
 
         Raises:
-            PathEscape: The path leads out of the workspace.
-            NotAFile: There is no such folder.
-            LimitExceeded: It has more than 10,000 entries, or their names more than 8 MiB together.
+            PathEscape: The path leads outside the workspace.
+            NotAFile: The directory does not exist.
+            LimitExceeded: It has more than 10,000 entries, or their names exceed 8 MiB in total.
         """
         found = await self.entries(path, deep=deep)
         if not all(map(_is_entry, found)) or not is_listable(found):
@@ -193,14 +194,14 @@ class InWorkspace(Resource):
         return as_entries(found, f"{self.name}: {path!r}")
 
     async def _remove(self, path: str) -> None:
-        """Remove a file or an empty folder of the workspace; of a link the link.
+        """Remove a file, a link or an empty directory of the workspace.
 
         Args:
-            path: Relative to the workspace, or absolute as programs see it, also in `home`.
+            path: Relative to the workspace, or absolute as programs see it. May be in `home`.
 
         Raises:
-            PathEscape: The path leads out of the workspace.
-            NotAFile: There is no such thing.
+            PathEscape: The path leads outside the workspace.
+            NotAFile: It does not exist.
         """
         await self.remove_entry(path)
 
@@ -217,14 +218,14 @@ class InWorkspace(Resource):
 
 
 def as_entries(found: list[dict[str, Any]], place: str) -> list[Entry]:
-    """Return a listing, if it is whole.
+    """Return a complete listing.
 
     Args:
         found: As `Workspace.entries` returns it.
-        place: What it is of, for the message.
+        place: The listed directory, for the message.
 
     Raises:
-        LimitExceeded: There are more than it has.
+        LimitExceeded: It is incomplete.
     """
     if len(found) > LISTED:
         message = f"{place}: it has more than {LISTED:,} entries; list its folders one by one"
@@ -233,7 +234,7 @@ def as_entries(found: list[dict[str, Any]], place: str) -> list[Entry]:
 
 
 def _is_entry(found: Any) -> bool:
-    """Return whether what was listed is an entry: that may have been written in the sandbox."""
+    """Return whether a listed item is a valid entry: code in the sandbox may have forged it."""
     return (
         isinstance(found, dict)
         and found.keys() == set(Entry._fields)

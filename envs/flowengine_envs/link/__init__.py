@@ -1,5 +1,6 @@
-"""What the engine and the programs inside a sandbox exchange, and how.
+"""The protocol between the engine and programs inside a sandbox.
 
-Modules that are sent inside need nothing but the standard library: `frames`, `parts`, `plain`,
-`code_answers`, `bootstrap`, `words`, `terminal_text`. `channel` and `call_limits` are the engine's.
+Modules that are sent inside need only the standard library: `frames`, `parts`, `plain`,
+`code_answers`, `bootstrap`, `words`, `terminal_text`. `channel` and `call_limits` belong to the
+engine.
 """

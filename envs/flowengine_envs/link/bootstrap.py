@@ -1,12 +1,12 @@
-"""How a supervisor, and each worker, gets its own program: from the descriptor it then talks over.
+"""Sends a supervisor or worker its own program, over the descriptor that it then communicates on.
 
-`python3 -I -c SCRIPT NUMBER` reads two parts from descriptor NUMBER, each after four bytes of
-length: a JSON object `{"main": module, "magic": version of bytecode, "sources": {module: text}}`,
-and the modules as bytecode. It makes the modules importable and calls `main(NUMBER)`. So nothing
-has to be copied into a sandbox, and nothing there can be changed by the code that runs in it.
+`python3 -I -c SCRIPT NUMBER` reads two parts from descriptor NUMBER, each after its length in four
+bytes: a JSON object `{"main": module, "magic": version of bytecode, "sources": {module: text}}`,
+and the modules as bytecode. It makes the modules importable and calls `main(NUMBER)`. Nothing needs
+to be copied into a sandbox, so the code that runs there cannot change the program.
 
-Compiling these modules takes longer than anything else when a sandbox starts, and the engine has
-them compiled. A Python whose bytecode is of another version compiles the sources.
+Compiling these modules takes longer than anything else when a sandbox starts, so the engine
+compiles them. A Python with another bytecode version compiles the sources itself.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ _PACKAGE = __name__.partition(".")[0]
 
 @lru_cache
 def program(main: str, *others: str) -> bytes:
-    """Return what is to be written first to a supervisor or worker.
+    """Return the first bytes to send to a supervisor or worker.
 
     Args:
-        main: Module that has `main`, by its name in `flowengine_envs`.
-        others: Names of the modules that it imports. The packages they are in are sent empty.
+        main: Module that contains `main`, by its name in `flowengine_envs`.
+        others: Names of the modules that it imports. Their packages are sent empty.
 
     Returns:
         The sources and the bytecode, as `SCRIPT` reads them.
@@ -164,7 +164,7 @@ def first_process() -> bytes:
 
 
 def _with_packages(modules: Iterable[str]) -> Iterator[str]:
-    """Yield the full names of modules of this package, and of the packages they are in."""
+    """Yield the full names of modules of this package, and of their packages."""
     for module in modules:
         parts = f"{_PACKAGE}.{module}".split(".")
         for count in range(1, len(parts) + 1):
@@ -172,9 +172,9 @@ def _with_packages(modules: Iterable[str]) -> Iterator[str]:
 
 
 def _module(name: str) -> tuple[str, CodeType]:
-    """Return the text and the code of a module; of a package, nothing.
+    """Return the text and the code of a module, which are empty for a package.
 
-    It may be called inside a sandbox, where modules come from what was sent.
+    It may be called inside a sandbox, where modules come from the received program.
     """
     spec = find_spec(name)
     assert spec is not None
@@ -185,7 +185,7 @@ def _module(name: str) -> tuple[str, CodeType]:
 
 
 def _renamed(code: CodeType, file: str) -> CodeType:
-    """Return code that says it is of another file: a path of this machine is nobody's business."""
+    """Return code with another file name, so that it contains no path of this machine."""
     constants = tuple(
         _renamed(each, file) if isinstance(each, CodeType) else each for each in code.co_consts
     )

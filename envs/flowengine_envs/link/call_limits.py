@@ -1,4 +1,4 @@
-"""What holds for each call: its time, how much of its output is kept, what a breach is called."""
+"""Limits of each call: its time and kept output, and the messages about exceeded limits."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from flowengine.sdk.models import Limits
 
 OUTPUT = 100_000
-"""Bytes kept of each stream of a call, where the spec says nothing."""
+"""Bytes kept of each stream of a call, if the spec sets no limit."""
 FILE = 256 * 1024 * 1024
-"""Bytes of output that a file of the workspace may have."""
+"""Maximum bytes of output in a file of the workspace."""
 MEMORY = 2 * 1024**3
 PROCESSES = 512
-"""What a sandbox may have, where the spec says nothing and it can be held."""
+"""Maximum number of processes, if the spec sets none and it can be enforced."""
 TAKEN_OUT = 1024**3
-"""Bytes of files that a step keeps from a workspace, where the spec sets no `limits.disk`."""
+"""Bytes of files that a step may keep from a workspace, if the spec sets no `limits.disk`."""
 DISK = 10 * 1024**3
-"""Bytes that a workspace may take, where the spec says nothing."""
+"""Bytes that a workspace may use, if the spec sets no limit."""
 TIMEOUT = 30.0
-"""Seconds of a call, where neither the spec nor the caller says anything."""
+"""Seconds of a call, if the spec and the caller set no timeout."""
 UNBOUNDED = float("inf")
-"""As a timeout: no bound but the spec's. Steps have a `timeout` of their own."""
+"""As a timeout: bounded only by the spec. Steps have their own `timeout`."""
 LARGEST_CODE = 16 * 1024 * 1024
-"""Characters of code."""
+"""Maximum characters of code."""
 GRACE = 2.0
-"""Seconds between being told to end and being killed."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 def asked(timeout: float | None) -> float:
-    """Return the timeout of a step's call: what its command asks for, else no bound of its own."""
+    """Return the timeout of a step's call: that of its command, or else unbounded."""
     return UNBOUNDED if timeout is None else timeout
 
 
 class Counted:
-    """What a sandbox's kernel has counted since a call began.
+    """Kernel events of a sandbox counted since a call began.
 
     Args:
         sandbox: The sandbox.
@@ -58,16 +58,16 @@ class Counted:
 
     @property
     def refused(self) -> bool:
-        """Whether a process could not be started because there were as many as may be."""
+        """Whether a process could not be started because the limit was reached."""
         return self._sandbox.refused_processes() > self._refused
 
 
 class CallLimits:
-    """The limits of an environment, as far as they are about its calls.
+    """The limits of an environment that concern its calls.
 
     Args:
         name: Names the environment in messages.
-        limits: What the spec says.
+        limits: The limits of the spec.
     """
 
     def __init__(self, name: str, limits: Limits) -> None:
@@ -82,31 +82,32 @@ class CallLimits:
 
     @property
     def file(self) -> int:
-        """Bytes of a stream that go to a file, where it is more than is kept.
+        """Maximum bytes of a stream in a file, if it exceeds the kept part.
 
-        A quarter of what the workspace may take: the output of a call alone does not fill that.
+        A quarter of the workspace's limit, so that the output of one call cannot fill the
+        workspace.
         """
         return min(FILE, self.disk // 4)
 
     @property
     def taken_out(self) -> tuple[int, str]:
-        """Bytes of files that a step may keep, holes included, and what says so."""
+        """Bytes of files that a step may keep, including holes, and the setting for that."""
         if self._limits.disk is None:
             return TAKEN_OUT, f"{_size(TAKEN_OUT)}, the default where limits.disk is not set"
         return self._limits.disk, f"{_size(self._limits.disk)} (limits.disk)"
 
     def seconds(self, timeout: float | None) -> float | None:
-        """Return how long a call may take; None: as long as it likes.
+        """Return how long a call may take, or None if unlimited.
 
         Args:
-            timeout: Seconds that the caller asks for.
+            timeout: Seconds that the caller requests.
 
         Returns:
             Seconds.
 
         Raises:
-            ValidationError: The timeout is no positive number.
-            LimitExceeded: The time of all calls together is used up.
+            ValidationError: The timeout is not a positive number.
+            LimitExceeded: The total time of all calls is used up.
         """
         if timeout is not None and not timeout > 0:
             raise ValidationError(f"{self._name}: timeout must be a positive number, not {timeout}")
@@ -126,40 +127,40 @@ class CallLimits:
         return None if seconds == UNBOUNDED else seconds
 
     def spend(self, seconds: float) -> None:
-        """Count the time that a call has taken."""
+        """Add the time that a call has taken."""
         self._spent += seconds
 
     def is_own(self, timeout: float | None) -> bool:
-        """Return whether the bound of a call was not the one that its caller asked for.
+        """Return whether the bound of a call differs from its caller's request.
 
         Args:
-            timeout: Seconds that the caller asked for.
+            timeout: Seconds that the caller requested.
         """
         return timeout is None or self._bound(timeout)[0] < timeout
 
     def too_long(self, timeout: float | None) -> str:
-        """Say that a call took longer than it may.
+        """Return a message that a call took too long.
 
         Args:
-            timeout: Seconds that the caller asked for.
+            timeout: Seconds that the caller requested.
 
         Returns:
-            The words.
+            The message.
         """
         seconds, name = self._bound(timeout)
         return f"it took longer than {seconds:g} s ({name}) and was stopped"
 
     def stopped(self, why: str | None, timeout: float | None) -> str:
-        """Return a line about a step's command that was stopped for its time; empty: it was not.
+        """Return a line about a step's command that was stopped for its time, or an empty string.
 
         Args:
             why: Why it was stopped.
-            timeout: Seconds that the command asked for.
+            timeout: Seconds that the command requested.
         """
         return f"{self.too_long(asked(timeout))}\n" if why == "timeout" else ""
 
     def _bound(self, timeout: float | None) -> tuple[float, str]:
-        """Return how long a call may take, and what says so."""
+        """Return how long a call may take, and the setting that limits it."""
         limits = self._limits
         bounds = [(timeout, "its timeout"), (limits.time, "limits.time")]
         bounds.append((limits.total_time, "limits.total_time, for all calls together"))
@@ -178,15 +179,15 @@ class CallLimits:
         file: bool = False,
         left_full: bool = False,
     ) -> list[str]:
-        """Return a line about each limit that a call has met.
+        """Return a line about each limit that a call has reached.
 
         Args:
-            killed: Whether memory was at its limit.
-            refused: Whether processes were.
+            killed: Whether the memory limit was reached.
+            refused: Whether the process limit was reached.
             stopped: Why the call was stopped.
-            timeout: Seconds that its caller asked for, if it was stopped for its time.
-            file: Whether a file was as large as one may be.
-            left_full: Whether what earlier calls had left was ended for the disk.
+            timeout: Seconds that its caller requested, if it was stopped for its time.
+            file: Whether the file size limit was reached.
+            left_full: Whether processes left by earlier calls were ended because of disk usage.
         """
         lines = {
             self.out_of_memory: killed,
@@ -199,38 +200,38 @@ class CallLimits:
         return [*met, self.too_long(timeout)] if stopped == "timeout" else met
 
     def out_of_memory(self) -> str:
-        """Say that memory was at its limit."""
+        """Return a message that the memory limit was reached."""
         return f"out of memory: limits.memory is {_size(self._limits.memory or MEMORY)}"
 
     def too_many_processes(self) -> str:
-        """Say that there were as many processes as may be."""
+        """Return a message that the process limit was reached."""
         limit = self._limits.processes or PROCESSES
         return f"a process could not be started: limits.processes is {limit}"
 
     def file_too_large(self) -> str:
-        """Say that a file had as many bytes as one may have."""
+        """Return a message that the file size limit was reached."""
         return f"a file reached the size limit: limits.disk is {_size(self.disk)}"
 
     @property
     def disk(self) -> int:
-        """Bytes that the workspace may take."""
+        """Bytes that the workspace may use."""
         return self._limits.disk or DISK
 
     def disk_full(self) -> str:
-        """Say that the workspace was at its limit."""
+        """Return a message that the disk limit was reached."""
         most = disk_usage.most_entries(self.disk)
         quota = f"(limits.disk) is {_size(self.disk)} and {most} files"
         return f"the workspace is full: its quota {quota}"
 
     def left_disk_full(self) -> str:
-        """Say that what earlier calls had left was ended for it."""
+        """Return a message that processes left by earlier calls were ended for disk usage."""
         return f"{self.disk_full()}; processes left by earlier calls were ended"
 
     def encoded_inputs(self, code: Any, inputs: Mapping[str, Plain] | None) -> Any:
-        """Return the inputs of code as they go into a sandbox.
+        """Return the inputs of code in the form sent into a sandbox.
 
         Raises:
-            ValidationError: The code is no text or too long, or the inputs are no plain data.
+            ValidationError: The code is not text or is too long, or the inputs are not plain data.
         """
         if not isinstance(code, str):
             raise ValidationError(f"{self._name}: code must be text, not {type(code).__name__}")
@@ -246,7 +247,7 @@ class CallLimits:
             raise ValidationError(f"{self._name}: inputs: {error}") from None
 
     def check_words(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        """Refuse what is no command, with `ValidationError`."""
+        """Refuse an invalid command with `ValidationError`."""
         if not argv or not all(isinstance(word, str) for word in argv):
             raise ValidationError(
                 f"{self._name}: a command must be text or a list of texts, not {argv!r}"

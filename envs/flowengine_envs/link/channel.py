@@ -1,7 +1,7 @@
-"""The engine's side of a supervisor: requests out, answers in, over the streams of one program.
+"""The engine's side of a supervisor: requests and answers over the streams of one program.
 
-Many requests run at once; an answer goes to the request it carries the number of, and to nobody
-when that one is no longer waited for. All of it runs on the loop on which it was opened.
+Many requests run concurrently. An answer is delivered to the request whose number it carries, or
+dropped if that request is no longer awaited. Everything runs on the event loop that opened it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from flowengine.sdk.environments import Program
 from flowengine_envs.link import bootstrap, frames
 
 COMMAND = ["python3", "-I", "-S", "-c", bootstrap.SCRIPT, "0"]
-"""What starts a supervisor; the rest comes over its input."""
+"""Command that starts a supervisor. Its program arrives on its standard input."""
 PING = 5.0
-"""Seconds within which a supervisor answers a ping, whatever else it does."""
+"""Seconds within which a supervisor answers a ping, even when busy."""
 QUIET = 10.0
-"""Seconds between looks at a supervisor that owes an answer: if it was silent, it is pinged."""
+"""Seconds of silence after which a supervisor with pending requests is pinged."""
 PINGS = 4
 """Pings without an answer after which it counts as lost."""
 _LOG = 4096
 _READ = 1 << 18
 _ENDING = 3.0
-"""Seconds for an end that was asked for."""
+"""Seconds for a requested shutdown."""
 _FAULTS: dict[str, type[StepError]] = {
     "bad_request": ValidationError,
     "escape": PathEscape,
@@ -54,12 +54,12 @@ Said = Callable[[dict[str, Any], bytes], None]
 
 
 class Exchange:
-    """A request and what comes back for it.
+    """A request and its answers.
 
     Args:
         id: Its number.
         said: Called with each answer but the last.
-        about: What it is about, for messages.
+        about: Its subject, for messages.
     """
 
     def __init__(self, id: int, said: Said | None, about: str) -> None:
@@ -75,9 +75,9 @@ class Channel:
     """A connection to a supervisor.
 
     Args:
-        program: The supervisor, just started.
+        program: The newly started supervisor.
         name: Names the environment in messages.
-        late: Called with output that comes after the end of its call.
+        late: Called with output that arrives after the end of its call.
     """
 
     def __init__(self, program: Program, name: str, late: Said | None = None) -> None:
@@ -94,14 +94,14 @@ class Channel:
         self._lost = False
         self._closing = False
         self.cause: Callable[[], str] = lambda: ""
-        """Says why all of it may have ended, for the message of a loss."""
+        """Returns why everything may have ended, for the message of a loss."""
         self._loop = asyncio.get_running_loop()
         key = os.urandom(frames.KEY)
         self._sealer = frames.Sealer(key, frames.TO_SUPERVISOR)
         self._opener = frames.Opener(key, frames.TO_ENGINE)
         self._input.write(bootstrap.supervisor() + key)
         self._heard = 0
-        """How often something came from it."""
+        """Number of times that data arrived from it."""
         self._watcher = asyncio.ensure_future(self._watch())
         self._readers = [asyncio.ensure_future(self._read())]
         if program.stderr is not None:
@@ -109,23 +109,23 @@ class Channel:
 
     @property
     def alive(self) -> bool:
-        """Whether the supervisor is there, as far as is known."""
+        """Whether the supervisor runs, as far as is known."""
         return not self._lost and not self._closing
 
     @property
     def log(self) -> str:
-        """The last that the supervisor said on its standard error."""
+        """The end of the supervisor's standard error."""
         return self._log.decode(errors="replace").strip()
 
     async def hello(self, deadline: float, **fields: Any) -> Mapping[str, Any]:
         """Wait until the supervisor answers.
 
         Args:
-            deadline: When it must have, by the clock of the loop.
-            fields: What it has to know.
+            deadline: Time limit for that, by the clock of the loop.
+            fields: Facts that it needs.
 
         Returns:
-            What it says of itself.
+            Its description of the sandbox.
 
         Raises:
             EnvironmentStartFailed: It did not answer in time, or ended.
@@ -139,7 +139,7 @@ class Channel:
                 f"{self.name} did not answer in time{self._last_words()}"
             ) from None
         except StepError as error:
-            await asyncio.wait(self._readers, timeout=0.5)  # for its last words
+            await asyncio.wait(self._readers, timeout=0.5)  # for its last output
             raise EnvironmentStartFailed(
                 f"{self.name} did not start: {error.message}{self._last_words()}"
             ) from None
@@ -163,21 +163,21 @@ class Channel:
     ) -> dict[str, Any]:
         """Send a request and wait for its end.
 
-        Cancelling the wait cancels the request, and goes on when that has ended.
+        Cancelling the wait cancels the request, and returns once that has ended.
 
         Args:
-            name: What is asked for.
-            payload: Bytes that go with it.
-            about: What it is about, for messages.
-            said: Called with answers before the last; an error that it raises ends the request.
+            name: Kind of request.
+            payload: Bytes to send with it.
+            about: Its subject, for messages.
+            said: Called with answers before the last. If it raises, the request ends.
             fields: Its fields.
 
         Returns:
-            The last answer, and under `payload` what came with it.
+            The last answer, with its bytes under `payload`.
 
         Raises:
-            EnvironmentLost: The supervisor is gone.
-            StepError: It cannot be done.
+            EnvironmentLost: The supervisor has ended.
+            StepError: The request failed.
         """
         exchange = self.begin(name, payload, about, said, **fields)
         return await self.end(exchange)
@@ -190,7 +190,7 @@ class Channel:
         said: Said | None = None,
         **fields: Any,
     ) -> Exchange:
-        """Send a request, to be awaited by `end`; arguments and errors as of `request`."""
+        """Send a request, to be awaited by `end`. Arguments and errors are those of `request`."""
         if self._lost:
             raise self._loss()
         self._last += 1
@@ -200,7 +200,7 @@ class Channel:
         return exchange
 
     async def end(self, exchange: Exchange, *, withdraw: bool = True) -> dict[str, Any]:
-        """Wait for the end of a request, which cancelling ends; returns and raises as `request`."""
+        """Wait for the end of a request like `request`. Cancelling ends the request."""
         try:
             header, payload = await asyncio.shield(exchange.done)
         except asyncio.CancelledError:
@@ -215,11 +215,11 @@ class Channel:
         return {**header, "payload": payload}
 
     async def feed(self, exchange: Exchange, *parts: bytes | Path) -> None:
-        """Send what a request reads after it was begun, as fast as it is taken.
+        """Send input to a started request, as fast as it is accepted.
 
         Args:
-            exchange: The request; when it ends before, the rest is not sent.
-            parts: Bytes, and files of this machine, one behind the other.
+            exchange: The request. If it ends early, the rest is not sent.
+            parts: Bytes and files of this machine, in order.
         """
         try:
             for piece, last in _pieces(parts):
@@ -233,23 +233,23 @@ class Channel:
             raise
 
     def tell(self, name: str, payload: bytes = b"", **fields: Any) -> None:
-        """Send a request whose answer nobody waits for."""
-        # Frames are numbered: two threads at once would spoil the connection.
+        """Send a request without waiting for its answer."""
+        # Frames are numbered, so concurrent threads would break the connection.
         assert asyncio.get_running_loop() is self._loop, "a channel is used on its own loop"
         fields.setdefault("id", 0)
         if not self._lost:
             self._input.write(self._sealer.seal({"request": name, **fields}, payload))
 
     async def drained(self) -> None:
-        """Wait until the supervisor has taken most of what was sent."""
+        """Wait until the supervisor has accepted most of the data."""
         with suppress(ConnectionError):
             await self._input.drain()
 
     async def close(self, grace: float = _ENDING) -> None:
-        """End the supervisor and all that it runs.
+        """End the supervisor and all its programs.
 
         Args:
-            grace: Seconds it has before it is killed.
+            grace: Seconds until it is killed.
         """
         self._closing = True
         with suppress(OSError, RuntimeError):
@@ -259,7 +259,7 @@ class Channel:
                 await self._program.wait()
         except TimeoutError:
             self._program.kill()
-            with suppress(TimeoutError):  # the end of the sandbox ends it in any case
+            with suppress(TimeoutError):  # The end of the sandbox ends it in any case.
                 async with asyncio.timeout(_ENDING):
                     await self._program.wait()
         finally:
@@ -270,7 +270,7 @@ class Channel:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _withdraw(self, exchange: Exchange) -> None:
-        """Have a request ended, and wait until it has."""
+        """Cancel a request, and wait until it has ended."""
         if not self._lost:
             self.tell("cancel", to=exchange.id)
             await asyncio.wait([exchange.done], timeout=_ENDING)
@@ -285,18 +285,18 @@ class Channel:
                     else:
                         self._give_up(each)
         except (OSError, frames.Unauthentic):
-            pass  # something in the sandbox wrote into the channel: nothing of it can be believed
+            pass  # A program in the sandbox wrote into the channel, so its data is not trustworthy.
         finally:
             self._lose()
 
     async def _watch(self) -> None:
-        """Lose a supervisor that does not answer: where code can see it, code can stop it."""
+        """Treat a supervisor that does not respond as lost, because code may be able to stop it."""
         pings, heard = 0, self._heard
         while not self._lost:
             await asyncio.sleep(QUIET)
             if self._heard != heard or not self._exchanges:
                 pings, heard = 0, self._heard
-            elif pings == PINGS:  # counted, since the machine may have slept meanwhile
+            elif pings == PINGS:  # Pings are counted, because the machine may have been suspended.
                 self._program.kill()
                 self._lose()
             else:
@@ -318,13 +318,14 @@ class Channel:
         elif exchange.said is not None and not exchange.done.done():
             try:
                 exchange.said(header, message.payload)
-            except Exception as error:  # what the caller cannot take harms no other request
+            # An error in the caller's function must not affect other requests.
+            except Exception as error:
                 exchange.done.set_exception(error)
-                exchange.done.exception()  # the caller may have been cancelled
+                exchange.done.exception()  # The caller may have been cancelled.
                 self.tell("cancel", to=exchange.id)
 
     def _give_up(self, unusable: frames.Unusable) -> None:
-        """End the request whose answer cannot be read; it is not answered again."""
+        """End the request whose answer is unreadable. No other answer will arrive."""
         exchange = self._exchanges.get(unusable.id or 0)
         if exchange is not None and not exchange.done.done():
             fault = {"kind": "failed", "message": f"its answer cannot be read: {unusable.reason}"}
@@ -344,7 +345,7 @@ class Channel:
         for exchange in self._exchanges.values():
             if not exchange.done.done():
                 exchange.done.set_exception(self._loss())
-                exchange.done.exception()  # it may be that nobody waits any more
+                exchange.done.exception()  # The caller may have been cancelled.
 
     def _loss(self) -> EnvironmentLost:
         cause = self.cause()
@@ -363,7 +364,7 @@ class Channel:
 
 
 def _pieces(parts: Iterable[bytes | Path]) -> Iterator[tuple[bytes, bool]]:
-    """Yield the pieces of bytes and of files, and with each whether it is the last."""
+    """Yield the pieces of bytes and files, each with whether it is the last."""
     pieces = (piece for part in parts for piece in _pieces_of(part))
     piece = next(pieces, b"")
     for following in pieces:

@@ -1,7 +1,7 @@
-"""What a process that runs code may say of it; the process is the code's own, and may say anything.
+"""Answers of a process that runs code, which may send anything because the code controls it.
 
-An answer is a map with `value` (as `plain.encode` makes it), `text`, `large`, `error` and `left`,
-all of which may be missing. One that is anything else breaks the protocol, and is worth nothing.
+An answer is a map with `value` (as encoded by `plain.encode`), `text`, `large`, `error` and `left`,
+all optional. Anything else violates the protocol and is discarded.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 from flowengine_envs.link import plain
 
 LARGEST = 8 * 1024 * 1024
-"""Bytes of an answer; a value and each text in it are cut before, to much less."""
+"""Maximum bytes of an answer. Its value and texts are truncated to much less before."""
 _ERROR = {"type": str, "message": str, "traceback": str}
 
 
 class Broken(Exception):
-    """It is no answer; the message says why."""
+    """The answer is invalid. The message contains the reason."""
 
 
 def read(body: bytes) -> dict[str, Any]:
-    """Return the map in an answer as it was sent; what is in it is not looked at.
+    """Return the map in an answer without checking its contents.
 
     Raises:
-        Broken: It is no map.
+        Broken: It is not a map.
     """
     try:
         answer = json.loads(body)
@@ -36,10 +36,10 @@ def read(body: bytes) -> dict[str, Any]:
 
 
 def check(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return what there is of an answer that may be passed on.
+    """Return the known fields of an answer after checking their types.
 
     Raises:
-        Broken: Something in it is of the wrong type.
+        Broken: A field has the wrong type.
     """
     found = {name: answer[name] for name in _CHECKS if name in answer}
     for name, value in found.items():

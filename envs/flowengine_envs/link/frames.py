@@ -4,10 +4,10 @@
     body     4 bytes length of the header, header (JSON object), payload (any bytes)
     code     the first 16 bytes of HMAC-SHA256 over direction (1 byte), number (8 bytes) and body
 
-The key is made for one execution of a supervisor and sent before the first frame. Code that runs in
-the sandbox does not have it, so what it writes into a pipe it got hold of is no message; and since
-frames are numbered, an old message is none either. What is not authentic ends the connection. An
-authentic frame that cannot be used - too long, not JSON - costs that one request.
+The key is created for one run of a supervisor and sent before the first frame. Code in the sandbox
+does not have it, so it cannot forge messages on a pipe that it has obtained. Numbered frames
+prevent replays. A frame that is not authentic ends the connection. An authentic but unusable frame
+(too long, not JSON) fails only its request.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ VERSION = 1
 KEY = 32
 """Bytes of a key."""
 LARGEST = 32 * 1024 * 1024
-"""Bytes of a body; what is larger goes in pieces."""
+"""Maximum bytes of a body. Larger data is sent in pieces."""
 _ABSURD = 8 * LARGEST
-"""Bytes that no mistake of the other side would announce: it is not the other side."""
+"""Length in bytes that the other side would not announce even by mistake."""
 PIECE = 256 * 1024
 """Bytes of such a piece."""
 TO_SUPERVISOR = b"\x01"
@@ -36,30 +36,30 @@ TO_ENGINE = b"\x02"
 _CODE = 16
 _HEAD = 4 + _CODE
 _KEPT = 4096
-"""Bytes kept of a body that is too long: enough to tell which request it was."""
+"""Bytes kept of an overlong body, enough to identify its request."""
 
 
 class Unauthentic(Exception):
-    """Bytes that the other side did not send, or not now: the connection is of no more use."""
+    """Bytes that the other side did not send, or not now. The connection is unusable."""
 
 
 class Message(NamedTuple):
-    """A header and what goes with it."""
+    """A header and its payload."""
 
     header: dict[str, Any]
     payload: bytes
 
 
 class Unusable(NamedTuple):
-    """An authentic frame that is no message."""
+    """An authentic frame that contains no message."""
 
     id: int | None
-    """Of the request, if it can be told."""
+    """Id of the request, if it is known."""
     reason: str
 
 
 class Sealer:
-    """Makes frames of one direction.
+    """Creates frames of one direction.
 
     Args:
         key: The key of the connection.
@@ -75,8 +75,8 @@ class Sealer:
         """Return the next frame.
 
         Args:
-            header: Plain data that JSON can hold.
-            payload: Bytes that go with it.
+            header: Data that JSON can represent.
+            payload: Bytes to send with it.
 
         Returns:
             The bytes to write.
@@ -85,7 +85,7 @@ class Sealer:
         return self.seal_body(part(text) + payload)
 
     def seal_body(self, body: bytes) -> bytes:
-        """Return the next frame around any body; `seal` is for those that mean something."""
+        """Return the next frame for any body. Use `seal` for messages."""
         signed = self._direction + struct.pack(">Q", self._number) + body
         self._number += 1
         code = hmac.digest(self._key, signed, "sha256")[:_CODE]
@@ -93,7 +93,7 @@ class Sealer:
 
 
 class Opener:
-    """Reads frames of one direction from bytes as they come.
+    """Reads frames of one direction from a stream of bytes.
 
     Args:
         key: The key of the connection.
@@ -108,16 +108,16 @@ class Opener:
         self._long: _LongFrame | None = None
 
     def feed(self, data: bytes) -> Iterator[Message | Unusable]:
-        """Take bytes, and yield what is complete.
+        """Process bytes, and yield complete frames.
 
         Args:
-            data: Any number of bytes, cut anywhere.
+            data: Any number of bytes, split anywhere.
 
         Yields:
-            Messages, and what should have been one.
+            Messages, and frames that contain none.
 
         Raises:
-            Unauthentic: The bytes are not of the other side.
+            Unauthentic: The bytes do not come from the other side.
         """
         self._buffer += data
         while True:
@@ -156,7 +156,7 @@ class Opener:
         del self._buffer[:_HEAD]
 
     def _read_long(self) -> bool:
-        """Pass over a body that is too long; return whether that is done."""
+        """Skip an overlong body. Return whether its end was reached."""
         frame = self._long
         assert frame is not None
         part = bytes(self._buffer[: frame.length - frame.seen])
@@ -185,10 +185,10 @@ def message(body: bytes) -> Message | Unusable:
     """Read a body.
 
     Args:
-        body: What a frame holds.
+        body: Content of a frame.
 
     Returns:
-        The message, or why it is none.
+        The message, or why it is invalid.
     """
     if len(body) < 4:
         return Unusable(None, "a body without a header")
@@ -205,7 +205,7 @@ def message(body: bytes) -> Message | Unusable:
 
 
 def _id_of(start: bytes) -> int | None:
-    """Return the id of a message of which only the start is known."""
+    """Return the id of a message from its beginning."""
     found = message(start)
     id = found.header.get("id") if isinstance(found, Message) else None
     return id if isinstance(id, int) else None

@@ -1,6 +1,6 @@
-"""Parts of a stream: four bytes of length, then as many bytes.
+"""Parts of a stream: four bytes of length, then that number of bytes.
 
-All programs of an environment exchange what is longer than a record in parts.
+All programs of an environment exchange data longer than a record in parts.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _PIECE = 1 << 20
 
 
 class TooLong(ValueError):
-    """A part is announced that is longer than it may be.
+    """The announced length of a part exceeds the limit.
 
     Args:
-        length: Its bytes.
+        length: Its length in bytes.
     """
 
     def __init__(self, length: int) -> None:
@@ -37,15 +37,15 @@ def read(
     """Read a part.
 
     Args:
-        source: Returns at most so many bytes, none at the end.
-        begun: The beginning of its length, if that was read already.
-        largest: Bytes that it may have; None: any number.
+        source: Returns at most the given number of bytes, or none at the end.
+        begun: Bytes of its length that were already read.
+        largest: Maximum size in bytes. None: unlimited.
 
     Returns:
-        What it holds; None: the stream ends before.
+        Its content. None: the stream ended early.
 
     Raises:
-        TooLong: It is longer than it may be.
+        TooLong: It exceeds the maximum.
     """
     head = _exactly(source, _HEAD - len(begun))
     if head is None:
@@ -57,7 +57,7 @@ def read(
 
 
 def _exactly(source: Callable[[int], bytes], size: int) -> Optional[bytes]:  # noqa: UP045
-    """Read so many bytes, and none of what is behind them; None: there are fewer."""
+    """Read exactly a number of bytes. None: the stream ended early."""
     pieces = []
     while size:
         piece = source(min(size, _PIECE))
@@ -69,10 +69,10 @@ def _exactly(source: Callable[[int], bytes], size: int) -> Optional[bytes]:  # n
 
 
 class Parts:
-    """Takes parts out of bytes as they come.
+    """Extracts parts from a stream of bytes.
 
     Args:
-        largest: Bytes that one may have.
+        largest: Maximum bytes of a part.
     """
 
     def __init__(self, largest: int) -> None:
@@ -80,10 +80,10 @@ class Parts:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take bytes, cut anywhere, and yield what the complete parts hold.
+        """Process bytes, split anywhere, and yield the contents of complete parts.
 
         Raises:
-            TooLong: One is announced that is longer than it may be.
+            TooLong: The announced length of a part exceeds the maximum.
         """
         self._data += data
         while len(self._data) >= _HEAD:

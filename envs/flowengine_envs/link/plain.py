@@ -1,7 +1,7 @@
 """Plain data as JSON: numbers, text, lists, maps, and bytes.
 
-JSON has no bytes: they are written as `{"$bytes": "base64"}`, and a map that has a key beginning
-with `$` as `{"$map": [[key, value], ...]}`, so that nothing can be taken for what it is not.
+JSON cannot represent bytes. They are written as `{"$bytes": "base64"}`, and a map with a key that
+starts with `$` as `{"$map": [[key, value], ...]}`, so that the encoding is unambiguous.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import json
 from typing import Any
 
 DEPTH = 200
-"""Lists and maps in one another; with more, JSON itself gives up somewhere on the way."""
+"""Maximum nesting of lists and maps. JSON libraries fail on deeper values."""
 
 
 def encode(value: Any, depth: int = DEPTH) -> Any:
-    """Return a value in a form that JSON can hold.
+    """Return a value in a form that JSON can represent.
 
     Args:
         value: Plain data.
-        depth: How deep it may be.
+        depth: Maximum nesting.
 
     Returns:
-        The same with bytes and unusual maps written out.
+        The value with bytes and special maps encoded.
 
     Raises:
-        TypeError: It has something that is not plain data, or is too deep.
+        TypeError: It contains other data, or is nested too deep.
     """
     if value is None or type(value) in {str, int, float, bool}:
         return value
@@ -37,7 +37,7 @@ def encode(value: Any, depth: int = DEPTH) -> Any:
         return _encode_map(value, depth - 1)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"$bytes": base64.b64encode(bytes(value)).decode()}
-    for base in (str, int, float):  # an enumeration, a text with a class of its own
+    for base in (str, int, float):  # an enumeration, or an instance of a subclass
         if isinstance(value, base):
             return base(value)
     raise TypeError(f"{type(value).__name__} is not plain data")
@@ -52,17 +52,17 @@ def _encode_map(value: dict[Any, Any], depth: int) -> Any:
 
 
 def decode(value: Any, depth: int = DEPTH) -> Any:
-    """Return what `encode` was given.
+    """Return the value that `encode` received.
 
     Args:
-        value: What JSON gave.
-        depth: How deep it may be.
+        value: Parsed JSON.
+        depth: Maximum nesting.
 
     Returns:
         Plain data.
 
     Raises:
-        ValueError: It was not made by `encode`.
+        ValueError: It was not created by `encode`.
     """
     if not isinstance(value, (list, dict)):
         return value
@@ -97,5 +97,5 @@ def _decode_map(value: dict[str, Any], depth: int) -> dict[str, Any]:
 
 
 def dumps(value: Any) -> str:
-    """Return plain data as JSON text; errors as `encode`."""
+    """Return plain data as JSON text. Errors are those of `encode`."""
     return json.dumps(encode(value), separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""What was written to a terminal, as text that can be read: what stays on it, without control."""
+"""Converts the output of a terminal to readable text, without control sequences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EDITS = re.compile(r"(\r|\x08|\x1b\[[0-9]*K)")
 
 
 def masked(data: bytes, secrets: Sequence[bytes]) -> bytes:
-    """Return bytes without secrets, the longest first."""
+    """Return bytes with secrets masked, the longest first."""
     for secret in sorted(secrets, key=len, reverse=True):
         if secret:
             data = data.replace(secret, MASK.encode())
@@ -29,16 +29,16 @@ def masked(data: bytes, secrets: Sequence[bytes]) -> bytes:
 
 
 def clean(raw: bytes) -> str:
-    """Return what is left to read of what was written to a terminal.
+    """Return the readable text in the output of a terminal.
 
-    Colours, titles and movements are left out; what a progress bar has overwritten, too; what was
-    on the second screen that full-screen programs use, also.
+    It omits colors, titles and cursor movements, text overwritten by a progress bar, and the second
+    screen of full-screen programs.
 
     Args:
-        raw: What was written.
+        raw: The output.
 
     Returns:
-        Lines that end with a line feed; what is no text is replaced visibly.
+        Lines that end with a line feed. Invalid bytes are replaced visibly.
     """
     if b"\x1b[?" in raw:
         raw = _ALTERNATE.sub(b"", raw)
@@ -50,7 +50,7 @@ def clean(raw: bytes) -> str:
 
 
 def _folded(line: str) -> str:
-    """Return a line as it looks after carriage returns, backspaces and erasures."""
+    """Return a line as it appears after carriage returns, backspaces and erasures."""
     line = line.rstrip("\r")
     if not _EDITS.search(line):
         return _ERASE.sub("", line)

@@ -1,7 +1,7 @@
-"""Commands that fetch a program from a package registry and run it: `npx`, `uvx` and their like.
+"""Commands that download a program from a package registry and run it, such as `npx` and `uvx`.
 
-Whoever publishes the package decides what runs, so such a server runs in a sandbox unless the spec
-says otherwise. There it reaches the registries that are configured for this user, and nothing else.
+The publisher of the package decides which code runs, so such a server runs in a sandbox unless the
+spec chooses otherwise. There it can reach only the registries configured for this user.
 """
 
 from __future__ import annotations
@@ -36,43 +36,43 @@ _SUBCOMMANDS = {
     ("yarn", "dlx"): _NPM,
 }
 _FETCHED = ("npm:", "jsr:", "https:", "http:")
-"""How what Deno fetches begins."""
+"""Prefixes of modules that Deno downloads."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh"})
 _WRAPPERS = frozenset({*_SHELLS, "env", "nice", "nohup", "setsid", "stdbuf", "time", "timeout"})
-"""Programs that run another one, which their arguments name."""
+"""Programs that run another program named in their arguments."""
 _WORD = re.compile(r"[^\s;&|()'\"]+")
 _VARIABLES = {
     _NPM: ("npm_config_registry", "NPM_CONFIG_REGISTRY"),
     _PYPI: ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"),
     _DENO: (),
 }
-"""Variables that name a registry, the one that counts first."""
+"""Variables that name a registry, in order of precedence."""
 _GIVEN: Mapping[str, tuple[str, ...]] = {
     _NPM: ("npm_config_registry",),
     _PYPI: ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"),
 }
-"""Those by which the program inside is told."""
+"""Variables that configure the program inside."""
 _PORTS = {"https": 443, "http": 80}
 _PIP = ("~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf")
 _SECONDS = 30
-"""In which npm says where it fetches from."""
+"""Seconds within which npm must report its registries."""
 
 
 class Download(NamedTuple):
-    """A command that fetches what it runs."""
+    """A command that downloads the program that it runs."""
 
     program: str
-    """The name of the program that fetches."""
+    """The name of the downloading program."""
     registries: list[str]
-    """Where from: `host:port`; empty: that is not known."""
+    """The registries as `host:port`. Empty: they are unknown."""
     variables: dict[str, str]
-    """What tells the program so, where its user has chosen one."""
+    """Variables that set the registry, if the user has chosen one."""
 
     def missing(self, network: Any) -> str:
-        """Return for messages which registries a policy does not name, if it names places.
+        """Return, for messages, the registries missing in a policy that names places.
 
         Args:
-            network: Of the policy.
+            network: The policy's `network`.
         """
         if not (network is None or network == "none" or isinstance(network, list)):
             return ""
@@ -83,10 +83,10 @@ class Download(NamedTuple):
 
 
 def fetches(command: Any, args: Any = ()) -> bool | None:
-    """Return whether a command fetches what it runs; None: too little is known of it.
+    """Return whether a command downloads its program. None: it cannot be determined.
 
     Args:
-        command: The program, or the program with arguments; texts that are not known are empty.
+        command: The program, or the program with arguments. Unknown texts are empty.
         args: More arguments.
     """
     words = [command] if isinstance(command, str) else command
@@ -98,10 +98,10 @@ def fetches(command: Any, args: Any = ()) -> bool | None:
 
 
 def download_of(config: Any) -> Download | None:
-    """Return what a server's command fetches; None: it runs what is there.
+    """Return the download of a server's command. None: it runs an installed program.
 
     Args:
-        config: Of the server, with a command.
+        config: The server's config, with a command.
     """
     command = [config.command] if isinstance(config.command, str) else config.command
     ecosystem = _ecosystem([*command, *config.args])
@@ -118,7 +118,7 @@ def download_of(config: Any) -> Download | None:
 
 
 def _ecosystem(words: Sequence[str]) -> str | None:
-    """Return where a command fetches from; None: nowhere; empty: that is not known."""
+    """Return the ecosystem of a download. None: no download. Empty: unknown."""
     program = os.path.basename(words[0])
     if not program:
         return ""
@@ -133,7 +133,7 @@ def _ecosystem(words: Sequence[str]) -> str | None:
 
 
 def _places(urls: Iterable[str]) -> list[str]:
-    """Return `host:port` of each address that is at a place of the network."""
+    """Return `host:port` of each network address."""
     found = []
     for url in urls:
         with suppress(ValueError):
@@ -144,7 +144,7 @@ def _places(urls: Iterable[str]) -> list[str]:
 
 
 def _without_login(url: str) -> str:
-    """Return the address of a registry without name and password: what is fetched could read it."""
+    """Return a registry's address without credentials, which downloaded code could read."""
     with suppress(ValueError):
         parts = urlsplit(url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
@@ -152,7 +152,7 @@ def _without_login(url: str) -> str:
 
 
 def _configured(ecosystem: str) -> Iterator[str]:
-    """Yield the registries that variables and files of this user name."""
+    """Yield the registries named by this user's variables and files."""
     named: Mapping[str, str] = os.environ
     yield from (named[name] for name in _VARIABLES[ecosystem] if named.get(name))
     if ecosystem == _PYPI:
@@ -167,7 +167,7 @@ def _configured(ecosystem: str) -> Iterator[str]:
 
 
 def _said_by_npm() -> Iterator[str]:
-    """Yield what npm says of its settings, without those of the current folder."""
+    """Yield the registries in npm's settings, except those of the current directory."""
     npm = shutil.which("npm")
     if npm is not None:
         with suppress(OSError, subprocess.SubprocessError):
@@ -179,7 +179,7 @@ def _said_by_npm() -> Iterator[str]:
 
 
 def _public(ecosystem: str) -> Iterator[str]:
-    """Yield the public registry, as pip knows it."""
+    """Yield the addresses of the public registry, from pip's own constants if it is installed."""
     if ecosystem == _PYPI:
         with suppress(ImportError, AttributeError):
             known = import_module("pip._internal.models.index").PyPI

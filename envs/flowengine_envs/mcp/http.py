@@ -1,4 +1,4 @@
-"""Requests to an MCP server over HTTP, whose answers may be anything."""
+"""HTTP requests to an MCP server, whose responses are untrusted."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ _REFUSED = 400
 
 
 class GuardedClient(httpx2.AsyncClient):
-    """Bounds what comes as one page, and has an answer where the server gives none.
+    """Limits the size of responses, and supplies an error response if the server sends none.
 
-    The protocol library reads pages of any size, waits for ever if one is no answer to what was
-    asked, and gives the whole session up if a single connection breaks.
+    The protocol library reads responses of any size, waits forever for a response to the request if
+    one does not match it, and ends the whole session if a single connection fails.
 
     Args:
-        largest: Bytes of the longest answer that is taken in.
-        options: Of the client.
+        largest: Maximum bytes of a response.
+        options: Options of the client.
     """
 
     def __init__(self, largest: int, **options: Any) -> None:
         super().__init__(**options)
         self._largest = largest
         self.refused: int | None = None
-        """Status of the last answer, if it was a refusal."""
+        """Status of the last response, if it was an error."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request.
 
         Args:
-            request: Of the protocol library.
-            options: How, as the base class has them.
+            request: A request of the protocol library.
+            options: Options of the base class.
 
         Returns:
-            The response; in place of one that is no answer, or of none, one that says so.
+            The response, or an error response if it is missing or invalid.
 
         Raises:
             TransportError: There is no connection on which a session could begin.
@@ -71,7 +71,7 @@ class GuardedClient(httpx2.AsyncClient):
     async def _answer(
         self, request: httpx2.Request, asked: dict[str, Any], response: httpx2.Response
     ) -> httpx2.Response:
-        """Return a response as it is if it is a stream, and read and checked if it is a page."""
+        """Read and check a JSON response. Return any other one unchanged."""
         number = asked["id"]
         kind = response.headers.get("content-type", "").lower()
         encoding = response.headers.get("content-encoding", "identity").lower()
@@ -99,10 +99,10 @@ class GuardedClient(httpx2.AsyncClient):
 
 
 class CheckedStream:
-    """The messages of a session over HTTP, without answers that would take too long to validate.
+    """The messages of an HTTP session, without answers that would take too long to validate.
 
     Args:
-        stream: Of the protocol library.
+        stream: A stream of the protocol library.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -118,7 +118,7 @@ class CheckedStream:
         await self._stream.__aexit__(*exc_info)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Give the messages."""
+        """Iterate over the messages."""
         from mcp.shared.message import SessionMessage
         from mcp.types import JSONRPCResponse
 
@@ -131,7 +131,7 @@ class CheckedStream:
 
 
 async def _message(request: httpx2.Request) -> dict[str, Any] | None:
-    """Return the message that a request carries, if it waits for an answer."""
+    """Return the message in a request, if it expects an answer."""
     if request.method != "POST":
         return None
     message = json.loads(await request.aread())
@@ -139,7 +139,7 @@ async def _message(request: httpx2.Request) -> dict[str, Any] | None:
 
 
 def _checked(asked: dict[str, Any], body: bytes) -> bytes:
-    """Return the body of an answer, or an error answer if it does not answer what was asked."""
+    """Return the body of an answer, or an error answer if it does not match the request."""
     from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
     requests = Requests()

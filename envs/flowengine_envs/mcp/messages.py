@@ -1,7 +1,7 @@
-"""What a server sends, which may be anything.
+"""Checks messages from a server, which are untrusted.
 
-A request that is answered with something other than an answer must not wait for another one: the
-nonsense becomes an error answer to it, wherever it can be told which request was meant.
+A request that receives an invalid answer must not wait for another one. The invalid message is
+replaced by an error answer, if its request can be identified.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from mcp_types import RequestId
 
 ENDS = 1024
-"""Bytes at both ends of a message in which its id is looked for when the rest is unreadable."""
+"""Bytes at both ends of an unreadable message that are searched for its id."""
 BROKEN = -32700
-"""Code of the errors that stand for nonsense; JSON-RPC's own for what cannot be parsed."""
+"""Error code for invalid messages: JSON-RPC's parse error."""
 CLOSED = -32000
-"""Code of the errors that stand for a connection that ended; the protocol library's."""
+"""Error code of the protocol library for a closed connection."""
 TOO_LARGE = -32099
-"""Code of the errors that stand for what is larger than `limits.output`; one of ours."""
+"""Our error code for messages larger than `limits.output`."""
 _ANSWERING = 100
-"""Requests of a server that may wait for our answer before no more is read from it."""
+"""Number of unanswered requests of a server beyond which its output is not read."""
 _ENTRIES = 10_000
 _VALUES = 100_000
-"""What a list or a map in an answer may have, and all of them together, except for free data."""
+"""Maximum items of a list or map in an answer, and of the whole answer, except free data."""
 _FREE = frozenset({"structuredContent", "inputSchema", "outputSchema", "_meta", "data"})
-"""Parts of an answer that are any data, and so cost nothing to validate."""
+"""Parts of an answer with free data, which need no validation."""
 _SHOWN = 1000
-"""Characters of a server's text that a message quotes."""
+"""Characters of a server's text quoted in a message."""
 _ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,200}")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _FIRST = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb"[,}]")
@@ -42,23 +42,23 @@ _LAST = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 
 
 class Requests:
-    """The requests of both sides that wait for an answer."""
+    """The pending requests of both sides."""
 
     def __init__(self) -> None:
         self._ours: set[RequestId] = set()
         self._highest = 0
         self._named: set[RequestId] = set()
-        """Ids that were given out and are no numbers."""
+        """Non-numeric ids that were used."""
         self._theirs: set[RequestId] = set()
         self._room = asyncio.Event()
         self._room.set()
         self.noise = 0
-        """Messages that belong to nothing."""
+        """Number of messages that belong to no request."""
         self.last_noise = ""
-        """The beginning of the last of them."""
+        """The beginning of the last such message."""
 
     def sent(self, message: JSONRPCMessage) -> None:
-        """Note what goes to the server."""
+        """Record a message to the server."""
         from mcp.types import JSONRPCNotification, JSONRPCRequest
 
         if isinstance(message, JSONRPCRequest):
@@ -75,14 +75,14 @@ class Requests:
             self._settle(message.id)
 
     def received(self, line: bytes) -> list[JSONRPCMessage]:
-        """Return what the session is told in place of a line.
+        """Return the messages that replace a line for the session.
 
         Args:
-            line: One message, supposedly.
+            line: One message, if the server is correct.
 
         Returns:
-            The message itself; or error answers, if it is none or answers a request that nobody
-            made; nothing, if nobody can tell what it is about.
+            The message itself. If it is invalid or answers no request, error answers, or nothing if
+            its request cannot be identified.
         """
         from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
         from mcp_types import jsonrpc_message_adapter
@@ -112,13 +112,13 @@ class Requests:
     def failed(
         self, head: bytes, tail: bytes, why: str, code: int = BROKEN
     ) -> list[JSONRPCMessage]:
-        """Return the error answer to the request that an unreadable message seems to answer.
+        """Return the error answer to the request of an unreadable message.
 
         Args:
             head: The message's beginning.
             tail: Its end.
-            why: What is wrong with it.
-            code: Of the error.
+            why: The reason.
+            code: The error code.
         """
         found = _FIRST.match(head) or _LAST.search(tail)
         number = _key(json.loads(found[1])) if found else None
@@ -130,7 +130,7 @@ class Requests:
         return [broken_answer(number, why, code)]
 
     async def room(self) -> None:
-        """Wait while too many of the server's own requests have no answer."""
+        """Wait while too many of the server's own requests are unanswered."""
         await self._room.wait()
 
     def _settle(self, number: RequestId | None) -> None:
@@ -150,14 +150,14 @@ class Requests:
 
 
 def too_many(message: JSONRPCMessage, line: bytes = b"") -> str:
-    """Return what is wrong with an answer that has too many parts, or nothing.
+    """Return the error of an answer with too many parts, or an empty string.
 
-    The library lists every fault of every part, which takes minutes and gigabytes for a few
-    megabytes of nonsense, and holds up the loop.
+    The library lists every error of every part. For a few megabytes of invalid data, this takes
+    minutes and gigabytes, and blocks the event loop.
 
     Args:
         message: The message.
-        line: How it arrived, if that is known: few commas save a closer look.
+        line: Its original text, if known. With few commas, no further check is needed.
     """
     if line and line.count(b",") < _ENTRIES:
         return ""
@@ -179,12 +179,12 @@ def too_many(message: JSONRPCMessage, line: bytes = b"") -> str:
 
 
 def broken_answer(number: RequestId, why: str, code: int = BROKEN) -> JSONRPCMessage:
-    """Return an error in place of the answer to a request.
+    """Return an error that replaces the answer to a request.
 
     Args:
         number: Its id.
-        why: What is wrong with the answer.
-        code: Of the error.
+        why: The error of the answer.
+        code: The error code.
     """
     from mcp.types import ErrorData, JSONRPCError
 
@@ -192,20 +192,20 @@ def broken_answer(number: RequestId, why: str, code: int = BROKEN) -> JSONRPCMes
 
 
 def too_large(most: int | None) -> str:
-    """Return what is wrong with a message that has more bytes than are taken in.
+    """Return the error of an oversized message.
 
     Args:
-        most: So many are.
+        most: Maximum bytes.
     """
     return f"the message has more than {most} bytes (limits.output)"
 
 
 def broken(place: str, why: str) -> ToolError:
-    """Return the error of a caller whose request was answered with nonsense.
+    """Return the error for the caller of a request with an invalid answer.
 
     Args:
         place: Names the server and the request.
-        why: What is wrong with the answer.
+        why: The error of the answer.
     """
     return ToolError(
         f"{place}: the server's answer breaks the protocol: {why}; "
@@ -216,10 +216,10 @@ def broken(place: str, why: str) -> ToolError:
 
 
 def fault(error: BaseException) -> str:
-    """Return in short what is wrong with data, from the error of the library that found it.
+    """Return a short description of a validation error.
 
     Args:
-        error: If it lists several faults, one is told.
+        error: If it contains several errors, one is described.
     """
     from pydantic import ValidationError
 
@@ -231,7 +231,7 @@ def fault(error: BaseException) -> str:
 
 
 def _chosen(faults: list[Any]) -> Any:
-    """Return the fault that says most: that of the kind of answer which was meant."""
+    """Return the most informative error, which belongs to the intended kind of answer."""
     for variant, part in _VARIANTS.items():
         of_it = [each for each in faults if each["loc"][:1] == (variant,)]
         if of_it and not any(
@@ -242,10 +242,10 @@ def _chosen(faults: list[Any]) -> Any:
 
 
 def brief(text: object) -> str:
-    """Return a text of the server's, fit to be quoted in a message.
+    """Return a server's text, shortened for quoting in a message.
 
     Args:
-        text: Anything.
+        text: Any object.
     """
     whole = str(text)
     lines = [printable(line) for line in whole[:_SHOWN].split("\n")]

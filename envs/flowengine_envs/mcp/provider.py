@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from flowengine_envs.mcp.http import GuardedClient
 
 _LARGEST = 10 * 1024 * 1024
-"""Bytes of a message where the spec sets no `output`."""
+"""Maximum bytes of a message, if the spec sets no `output`."""
 _CONNECT = 30.0
 _LAST_SECONDS = 5.0
 _PASSING = frozenset({408, 425, 429})
-"""Statuses of a refusal that may be another one later."""
+"""Error statuses that may be temporary."""
 _SECONDS = 300.0
-"""Seconds that a call may take where the spec sets no `time`."""
+"""Seconds of a call, if the spec sets no `time`."""
 
 
 class Mcp(Provider[Session | Sessions]):
@@ -48,7 +48,7 @@ class Mcp(Provider[Session | Sessions]):
 
         from flowengine.sdk.models import Config, Secret
 
-        # A text that looks like a reference to a secret is one.
+        # A text with the form of a secret reference is one.
         Text = Annotated[Secret | str, Field(union_mode="left_to_right")]
         Name = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_-]*$")]
 
@@ -56,21 +56,21 @@ class Mcp(Provider[Session | Sessions]):
             """One server."""
 
             command: str | list[str] | None = Field(default=None, min_length=1)
-            """The program to start, or the program with its arguments."""
+            """The program to start, optionally with its arguments."""
             args: tuple[str, ...] = ()
             """Arguments of the program."""
             env: dict[str, Text] = Field(default_factory=dict)
-            """The environment variables of the program, besides PATH, HOME and LANG."""
+            """The environment variables of the program, in addition to PATH, HOME and LANG."""
             cwd: str | None = None
-            """Its working directory; default: the working folder."""
+            """Its working directory. Default: that of the flow."""
             url: str | None = Field(default=None, pattern="^https?://")
-            """The address of a server that speaks streamable HTTP."""
+            """The address of a server with streamable HTTP transport."""
             headers: dict[str, Text] = Field(default_factory=dict)
             """Headers of every request to it."""
             roots: tuple[str, ...] = ()
-            """Folders that the server is told when it asks for its roots."""
+            """Directories that the server receives when it requests its roots."""
             mode: Literal["auto", "legacy"] = "auto"
-            """Which revisions of the protocol are tried; `legacy`: those with a handshake."""
+            """Protocol revisions to try. `legacy`: only those with a handshake."""
 
             @model_validator(mode="after")
             def _one_way(self) -> Server:
@@ -82,7 +82,7 @@ class Mcp(Provider[Session | Sessions]):
             """An MCP server, or several."""
 
             servers: dict[Name, Server] = Field(default_factory=dict)
-            """Several servers by name; their tools are called `name.tool`."""
+            """Several servers by name. Their tools are called `name.tool`."""
 
             @model_validator(mode="after")
             def _one_way(self) -> McpConfig:
@@ -98,7 +98,7 @@ class Mcp(Provider[Session | Sessions]):
         return McpConfig
 
     def default_sandbox(self, config: Mapping[str, Any]) -> str | None:
-        """Return `namespace` for code that is fetched, `host` for other programs, None for URLs."""
+        """Return `namespace` for downloaded code, `host` for other programs, None for URLs."""
         servers = config.get("servers")
         each = servers.values() if isinstance(servers, Mapping) else [config]
         started = [one for one in each if isinstance(one, Mapping) and one.get("url") is None]
@@ -108,8 +108,8 @@ class Mcp(Provider[Session | Sessions]):
         return HOST if found == {False} else self.sandbox
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what the sandbox holds, if there is one, and what is held of each message."""
-        # Nothing on the host watches files, and what listens elsewhere holds itself to what it may.
+        """Return the guarantees of the sandbox, if any, and those enforced per message."""
+        # On the host nothing limits files, and a remote server enforces its own limits.
         held = sandbox.without("disk") if sandbox.isolation == "none" else sandbox
         disk: dict[Axis, float] = {"disk": DISK} if "disk" in held.holds else {}
         return held.also(
@@ -122,7 +122,7 @@ class Mcp(Provider[Session | Sessions]):
         )
 
     async def probe(self, spec: Spec) -> None:
-        """Find out whether the protocol library is there; a server's program is its own matter."""
+        """Check that the protocol library is installed. The server's program is not checked."""
         try:
             await asyncio.to_thread(_import)
         except ModuleNotFoundError as error:
@@ -133,7 +133,7 @@ class Mcp(Provider[Session | Sessions]):
             _check_words(spec, config)
 
     async def ensure(self, request: Request) -> Session | Sessions:
-        """Connect to the server, or to all; they have until the deadline to answer."""
+        """Connect to the server, or to all of them, before the deadline."""
         config = request.config
         if not config.servers:
             return await _session(request, config)
@@ -145,13 +145,14 @@ class Mcp(Provider[Session | Sessions]):
                     tasks.create_task(_keep(opened, name, _session(request, one, name)))
         except BaseException as error:
             await asyncio.shield(Sessions(request, opened).close())
-            while isinstance(error, BaseExceptionGroup):  # those that failed after it were cut off
+            # The others were cancelled after this one failed.
+            while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
             raise error from None
         return Sessions(request, {name: opened[name] for name in config.servers})
 
     async def health_check(self, resource: Session | Sessions) -> bool:
-        """Return whether the server answers."""
+        """Return whether the server responds."""
         return await resource.ping()
 
     async def release(self, resource: Session | Sessions) -> None:
@@ -160,9 +161,10 @@ class Mcp(Provider[Session | Sessions]):
 
 
 def _import() -> None:
-    """Import the protocol library, which takes a second, so not on the loop.
+    """Import the protocol library, which takes a second, so not on the event loop.
 
-    What it logs are the faults of servers, with tracebacks: whoever calls them is told already.
+    It logs errors of servers with tracebacks. These are dropped, because the callers receive the
+    errors.
     """
     import mcp  # noqa: F401
 
@@ -172,7 +174,7 @@ def _import() -> None:
 
 
 def _not_of_library(record: logging.LogRecord) -> bool:
-    """Return whether a record of a logger with so common a name is somebody else's."""
+    """Return whether a record of a logger with a common name comes from other code."""
     return os.sep + os.path.join("mcp", "client") + os.sep not in record.pathname
 
 
@@ -181,22 +183,22 @@ async def _keep(opened: dict[str, Session], name: str, opening: Awaitable[Sessio
 
 
 def _changed(tell: Changes, server: str, **names: Sequence[str]) -> None:
-    """Tell a change of one of several servers."""
+    """Report a change of one of several servers."""
     tell(**{how: [f"{server}.{name}" for name in each] for how, each in names.items()})
 
 
 async def _session(request: Request, config: Any, server: str = "") -> Session:
-    """Return a session with one server, which has until the deadline to answer."""
+    """Return a session with one server, which must respond before the deadline."""
     if server:
         id = f"{request.id}-{server}"
         mark = f"{id}@{request.mark.partition('@')[2]}"
         changed = partial(_changed, request.changed, server)
         request = request._replace(id=id, mark=mark, changed=changed)
-    # It may ask a package manager where that fetches from.
+    # It may query a package manager for its registries.
     connection = await asyncio.to_thread(_connection, request, config)
     session = Session(request, config, connection, server)
     now = asyncio.get_running_loop().time()
-    # Before the deadline, so that there is time to say what the server wrote, and to end it.
+    # Before the deadline, which leaves time to report the server's output and to end it.
     until = request.deadline - min(_LAST_SECONDS, 0.25 * (request.deadline - now))
     try:
         async with asyncio.timeout_at(until):
@@ -213,7 +215,7 @@ async def _session(request: Request, config: Any, server: str = "") -> Session:
 
 
 def _check_words(spec: Spec, config: Any) -> None:
-    """Refuse secrets where everybody could read them."""
+    """Refuse secrets in places that other users can read."""
     from flowengine.sdk.models import has_reference
 
     command = config.command or ()
@@ -230,16 +232,17 @@ def _connection(request: Request, config: Any) -> Connection:
 
 
 def _process(request: Request, config: Any) -> Connection:
-    """Return how a server is started and spoken to over its standard streams."""
+    """Return the connection for starting a server and using its standard streams."""
     largest = request.limits.output or _LARGEST
     server = Server(SandboxedServer(request, config), largest=largest)
     return Connection(lambda: server, server.said, again=False, final=lambda: server.ended)
 
 
 def _http(request: Request, config: Any) -> Connection:
-    """Return how a server is spoken to over HTTP."""
+    """Return the connection to a server over HTTP."""
     headers = {name: text_of(value) for name, value in config.headers.items()}
-    headers.setdefault("accept-encoding", "identity")  # a small answer must not become a large one
+    # A small response must not become a large one.
+    headers.setdefault("accept-encoding", "identity")
     largest = request.limits.output or _LARGEST
     seconds = max(_SECONDS, request.limits.time or 0)
     clients: list[GuardedClient] = []

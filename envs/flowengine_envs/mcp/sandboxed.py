@@ -1,4 +1,4 @@
-"""An MCP server as a program of a sandbox: what it is started with, and how all of it ends."""
+"""An MCP server as a program of a sandbox: its start, and the end of all its processes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from flowengine_envs.mcp.downloads import Download, download_of
 from flowengine_envs.sandboxes.mounts import identities
 
 HOST = "host"
-"""The sandbox that is none."""
+"""The provider without isolation."""
 _OWN = ("/workspace", "/home/flow", "/tmp", "/dev/shm")
-"""Folders that a namespace has of its own."""
+"""Directories that a namespace has itself."""
 _ENDING = 20.0
-"""Seconds in which the first process kills what the server started; it looks for so long."""
+"""Seconds within which the first process must have killed the server's descendants."""
 
 
 class SandboxedServer:
-    """One run of a server in a sandbox of its own, or on the host.
+    """One run of a server in its own sandbox, or on the host.
 
     Args:
-        request: What was asked for; its id and mark belong to this server alone.
-        config: Of this server.
+        request: The request to open the environment. Its id and mark belong only to this server.
+        config: The server's config.
     """
 
     def __init__(self, request: Request, config: Any) -> None:
@@ -49,13 +49,13 @@ class SandboxedServer:
         self._program: Program | None = None
 
     async def start(self) -> Program:
-        """Open the sandbox and start the server; nothing is left when this raises.
+        """Open the sandbox and start the server. If this raises, nothing is left behind.
 
         Returns:
             The server, with its streams.
 
         Raises:
-            EnvironmentStartFailed: There is no such program or folder.
+            EnvironmentStartFailed: The program or directory does not exist.
         """
         self._open = True
         try:
@@ -70,7 +70,7 @@ class SandboxedServer:
         request, sandbox = self._request, self._sandbox
         env = {"PATH": self._path, "HOME": sandbox.home, "LANG": "C.UTF-8"}
         if sandbox.proxies:
-            env["NODE_USE_ENV_PROXY"] = "1"  # else Node.js connects to no proxy
+            env["NODE_USE_ENV_PROXY"] = "1"  # Otherwise Node.js ignores the proxy.
         if self._download is not None:
             env |= self._download.variables
         env |= {name: text_of(value) for name, value in self._config.env.items()}
@@ -88,11 +88,11 @@ class SandboxedServer:
         )
 
     def terminate(self) -> bool:
-        """Ask the server to end, where signals reach it; return whether they do."""
+        """Send SIGTERM to the server, if signals reach it. Return whether they do."""
         return self._signal(signal.SIGTERM)
 
     def _signal(self, number: signal.Signals) -> bool:
-        """Send a signal to the first process, which only one on this machine gets."""
+        """Send a signal to the first process, which must be on this machine."""
         if not self._on_host or self._program is None or self._program.returncode is not None:
             return False
         with suppress(ProcessLookupError):
@@ -100,22 +100,22 @@ class SandboxedServer:
         return True
 
     async def end(self) -> None:
-        """Kill the server with everything it started, and take the sandbox away."""
+        """Kill the server with its descendants, and remove the sandbox."""
         if not self._open:
             return
         self._open = False
         if self._on_host:
-            self._signal(signal.SIGCONT)  # one that is stopped would not end
+            self._signal(signal.SIGCONT)  # A stopped process would not end.
             if self._signal(signal.SIGINT) and self._program is not None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_ENDING):
                         await self._program.wait()
-            # What the first process did not end, because it was killed, has the mark.
+            # Processes that the first process left, because it was killed, have the mark.
             await asyncio.to_thread(Family(self._request.mark, variable=VARIABLE).kill)
         await self._sandbox.close()
 
     def why(self) -> str:
-        """Return what the sandbox has to do with the end of the server, for messages."""
+        """Return the sandbox's part in the end of the server, for messages."""
         told = ""
         if self._sandbox.memory_kills():
             told += "; a process was killed: its memory was used up (limits.memory)"
@@ -126,17 +126,17 @@ class SandboxedServer:
             told += self._download.missing(self._request.policy.network)
         return told
 
-    # What it is started with
+    # Start of the server
 
     def _here(self, request: Request) -> Request:
-        """Return the request of a server that runs on this machine, in a folder of it."""
+        """Return the request for a server that runs on this machine, in one of its directories."""
         self._argv = _argv(request, self._config)
         self._path = os.environ.get("PATH", os.defpath)
         self._folder = os.path.abspath(os.path.join(request.spec.folder, self._config.cwd or "."))
         return request
 
     def _inside(self, request: Request) -> Request:
-        """Return the request of a server that sees its sandbox only."""
+        """Return the request for a server that sees only its sandbox."""
         spec, policy = request.spec, request.policy
         [program, *_] = self._argv = _words(self._config)
         shown = None
@@ -152,7 +152,7 @@ class SandboxedServer:
         return request._replace(spec=spec, config=config, policy=policy)
 
     def _reaching(self, download: Download, request: Request) -> Any:
-        """Return a policy by which the server can be fetched, where it says nothing else."""
+        """Return a policy that allows downloading the server, unless the spec sets one."""
         policy, missing = request.policy, download.missing(request.policy.network)
         if policy.network is None:
             if not download.registries:
@@ -168,28 +168,28 @@ class SandboxedServer:
 
 
 def text_of(value: Any) -> str:
-    """Return the text that a configuration has or refers to."""
+    """Return the text that a configuration contains or refers to."""
     return value if isinstance(value, str) else str(value.reveal())
 
 
 def _words(config: Any) -> list[str]:
-    """Return program and arguments as they are written."""
+    """Return program and arguments as configured."""
     command = config.command
     return [*([command] if isinstance(command, str) else command), *config.args]
 
 
 def _argv(request: Request, config: Any) -> list[str]:
-    """Return program and arguments; the program by its absolute path, which it has to have."""
+    """Return program and arguments, with the absolute path of an existing program."""
     program, *args = _words(config)
-    if os.path.dirname(program):  # as written in a file: from where the file's paths lead
+    if os.path.dirname(program):  # Relative to the directory that the file's paths refer to.
         program = os.path.abspath(os.path.join(request.spec.folder, program))
     return [_program_inside(request, program), *args]
 
 
 def _program_of_machine(request: Request, program: str) -> str | None:
-    """Return a program of this machine that the sandbox is shown; None: it has it anyway."""
+    """Return a program of this machine to show in the sandbox. None: it is already there."""
     is_inside = "/" in program and not os.path.isabs(program)
-    # The system's first: what is found earlier may be a shim, which needs the home folder to run.
+    # System programs come first: one earlier in PATH may be a shim that needs the home directory.
     if is_inside or ("/" not in program and shutil.which(program, path=SEARCH)):
         return None
     found = _program_inside(request, program)

@@ -1,7 +1,7 @@
 """A session with an MCP server.
 
-A client of the protocol belongs to the task that opened it. So one task owns it, from the first
-message to the last; everybody else hands in requests, from any task, thread or loop.
+A client of the protocol belongs to the task that opened it. One task therefore owns it for its
+whole life. Other callers submit requests from any task, thread or loop.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _ITEMS = 10_000
-"""Tools, resources or prompts that one server may list."""
+"""Maximum number of tools, resources or prompts of one server."""
 _PAGES = 1000
-"""Pages of such a list, which may be empty."""
+"""Maximum number of pages of such a list, because pages may be empty."""
 _CLOSING = 8.0
-"""Seconds in which a server and its processes are gone, or are given up."""
+"""Seconds within which a server and its processes must end."""
 _SESSION_ENDED = "Session terminated"
-"""What the protocol library says of an HTTP session that the server no longer knows."""
+"""The protocol library's message for an HTTP session that the server has forgotten."""
 _LARGE_EVENT = "Server-sent event exceeded"
-"""What it says of an event that has more bytes than it was told to take in."""
+"""Its message for an event that exceeds the maximum size."""
 _UNREADABLE = "Failed to parse"
-"""What the protocol library says of an event that is no message, before pages of detail."""
+"""Its message for an invalid event, before long details."""
 
 
 class ToolResult(NamedTuple):
-    """What a tool answered; an error of the tool is an answer too."""
+    """The answer of a tool. A tool error is also an answer."""
 
     content: list[dict[str, Plain]]
     """Parts: `{"type": "text", "text": ...}`, images, links."""
     structured: Plain
-    """The answer as data, if the tool gives it."""
+    """The answer as data, if the tool provides it."""
     is_error: bool
 
     @property
@@ -63,25 +63,25 @@ class ToolResult(NamedTuple):
 
 
 class Connection(NamedTuple):
-    """How a session is made: one is opened for the first connection and each one after it."""
+    """The settings of a connection, and of every reconnection."""
 
     transport: Callable[[], Any]
     """Returns the transport of a new connection."""
     told: Callable[[], str]
-    """What the server last said outside of the protocol, for messages."""
+    """Returns the server's last output outside the protocol, for messages."""
     again: bool
-    """Whether a session that the server forgot can be begun anew."""
+    """Whether a forgotten session can be started again."""
     final: Callable[[], bool]
-    """Whether another try to connect would fail the same way."""
+    """Returns whether another attempt to connect would fail in the same way."""
 
 
 class Session(Resource):
     """A session with a server: tools, resources and prompts.
 
     Args:
-        request: What was asked for.
-        config: Of this server.
-        connection: How it is connected.
+        request: The request to open the environment.
+        config: The server's config.
+        connection: Its connection.
         server: Its name among several, for messages.
     """
 
@@ -105,32 +105,32 @@ class Session(Resource):
 
     @property
     def tools_changed(self) -> Changed | None:
-        """The difference that was found last, if the server had listed others before.
+        """The last change of the tool list, if the server listed other tools before.
 
-        What was allowed for a tool was allowed for its old description.
+        Earlier approvals apply to the old description of a tool.
         """
         return self._tools.changed
 
     async def _offers(self) -> list[OfferedTool]:
-        """Return what models can be offered of the server: its tools, each with a digest.
+        """Return the server's tools as offered to models, each with a digest.
 
         Raises:
             LimitExceeded: It lists more than 10,000, or more than `limits.output` bytes.
-            EnvironmentLost: The server is gone.
+            EnvironmentLost: The server has ended.
         """
         return [OfferedTool.of(tool) for tool in await self._tools.all()]
 
     @staticmethod
     def approved(source: str | None) -> Approved:
-        """Return what people have approved of a tool, for `call_tool`.
+        """Return the approval of a tool, for `call_tool`.
 
         Args:
-            source: Digest of what they knew of it; None: nothing, the session was not open.
+            source: Digest of the description shown to the approver. None: the session was not open.
         """
         return Approved(source)
 
     def tool_text(self, name: str) -> str | None:
-        """Return what the server said of a tool when it was asked last; None: nothing yet."""
+        """Return the server's last description of a tool. None: it has not been read yet."""
         return self._tools.text(name)
 
     offers = blocking(_offers)
@@ -141,7 +141,7 @@ class Session(Resource):
 
         Raises:
             LimitExceeded: It lists more than 10,000, or more than `limits.output` bytes.
-            EnvironmentLost: The server is gone.
+            EnvironmentLost: The server has ended.
         """
         return await self._tools.all()
 
@@ -159,24 +159,25 @@ class Session(Resource):
     ) -> ToolResult:
         """Call a tool once.
 
-        It is never repeated by itself: when the server is lost meanwhile, the tool may have acted.
+        It is never retried automatically. If the server is lost during the call, the tool may have
+        taken effect.
 
         Args:
             name: Its name on the server.
             args: Its arguments.
-            timeout: Seconds to wait for the answer; default: `limits.time`.
-            digest: That of the tool when it was offered; None: it is called whatever it is now.
-            approved: What people have approved, if they were asked.
+            timeout: Seconds to wait for the answer. Default: `limits.time`.
+            digest: Digest of the offered tool. None: the tool is called in any version.
+            approved: The approval, if one was requested.
 
         Returns:
-            The answer, an error of the tool included.
+            The answer, which may be a tool error.
 
         Raises:
-            ToolChanged: It is not what was offered; it was not called.
-            ToolError: There is no such tool, or the server refused the call.
-            Timeout: There was no answer in time; the session goes on.
+            ToolChanged: It differs from the offered tool and was not called.
+            ToolError: The tool does not exist, or the server refused the call.
+            Timeout: There was no answer in time. The session continues.
             LimitExceeded: The answer has more than `limits.output` bytes.
-            EnvironmentLost: The server is gone; whether the tool ran is not known.
+            EnvironmentLost: The server has ended. The outcome is unknown.
         """
         await self._tools.check(name, digest, approved)
         answer = await self._ask(
@@ -241,7 +242,7 @@ class Session(Resource):
 
         Raises:
             EnvironmentFailure: The server did not start.
-            EnvironmentStartFailed: It did not answer as one.
+            EnvironmentStartFailed: It did not answer like an MCP server.
         """
         ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._ending = asyncio.Event()
@@ -269,16 +270,16 @@ class Session(Resource):
         self._client = None
 
     def said(self) -> str:
-        """Return what the server last said outside of the protocol, for messages."""
+        """Return the server's last output outside the protocol, for messages."""
         return self._connection.told()
 
     @property
     def connected(self) -> bool:
-        """Whether the owner of the session is there."""
+        """Whether the task that owns the session runs."""
         return self._owner is not None and not self._owner.done()
 
     async def ping(self) -> bool:
-        """Return whether the server answers."""
+        """Return whether the server responds."""
         client = self._client
         if client is None or not self.connected:
             return False
@@ -293,7 +294,7 @@ class Session(Resource):
         return True
 
     async def _own(self, ready: asyncio.Future[Client], ending: asyncio.Event) -> None:
-        """Hold the client open; it is left in the task in which it was entered."""
+        """Hold the client open, and close it in the same task."""
         try:
             async with self._made() as client:
                 client.session.validate_tool_result = _unevaluated  # type: ignore[method-assign]
@@ -325,7 +326,7 @@ class Session(Resource):
         )
 
     async def _notice(self, message: Any) -> None:
-        """Take what the server tells unasked; all that counts is that its tools are others now."""
+        """Handle notifications of the server. Only changes of its tools matter."""
         from mcp.types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
@@ -350,7 +351,7 @@ class Session(Resource):
         try:
             return await self._once(client, verb, what, seconds)
         except _Forgotten:
-            # The server answered that it has no such session: it did not look at the request.
+            # The server does not know the session, so it has not processed the request.
             await self._renew(client)
         try:
             return await self._once(self._client, verb, what, seconds)
@@ -385,10 +386,10 @@ class Session(Resource):
             raise self._failure(error, what) from error
         except StepError:
             raise
-        except Exception as error:  # whatever the library stumbled over in the answer
+        except Exception as error:  # Any error of the library about the answer.
             raise broken(f"{self.name}: {what}", fault(error)) from error
         except asyncio.CancelledError:
-            # The library cancels whoever waits for a server that is gone.
+            # The library cancels callers that wait for a server that has ended.
             if _withdrawn():
                 raise
             raise self._lost(what) from None
@@ -400,7 +401,7 @@ class Session(Resource):
                     await asking
 
     def _failure(self, error: MCPError, what: str) -> Exception:
-        """Return what an error of the library means to the caller."""
+        """Return the error for the caller from an error of the library."""
         if _SESSION_ENDED in error.message and self._connection.again:
             return _Forgotten()
         if error.message == "Connection closed":
@@ -419,7 +420,7 @@ class Session(Resource):
         return ToolError(f"{place}: {brief(error.message)}{refused}", retryable=False)
 
     def _late(self, what: str, seconds: float | None) -> Timeout:
-        """Return the error of a call that was given up; it names the limit, if it was one."""
+        """Return the timeout error of a call, which names the limit if there is one."""
         told, data = f"no answer in {seconds:g} s", {}
         if seconds == self._seconds:
             told += " (limits.time)"
@@ -433,10 +434,11 @@ class Session(Resource):
         )
 
     async def _renew(self, old: Client | None) -> None:
-        """Begin a new session where the server forgot the old one; several callers do it once."""
+        """Start a new session after the server forgot the old one, once for all callers."""
         async with self._renewing:
             if self._client is old:
-                if self._asking:  # they are told the same, and so did not run either
+                # They receive the same error, so their requests were not processed.
+                if self._asking:
                     await asyncio.wait(self._asking, timeout=_CLOSING)
                 await self.close()
                 await self.connect()
@@ -447,7 +449,7 @@ class Session(Resource):
     async def _all(
         self, what: str, page: Callable[[Client, str | None], Awaitable[Any]]
     ) -> list[dict[str, Plain]]:
-        """Return the items of all pages of a list, which has an end whatever the server says."""
+        """Return the items of all pages of a list, which ends even if the server never ends it."""
         loop = asyncio.get_running_loop()
         until = None if self._seconds is None else loop.time() + self._seconds
         items: list[dict[str, Plain]] = []
@@ -488,17 +490,17 @@ async def _page(
 
 
 class _Forgotten(Exception):
-    """The server does not know the session."""
+    """The server has forgotten the session."""
 
 
 async def _ping(client: Client) -> None:
-    """Ask something that every server answers."""
+    """Send a request that every server answers."""
     from mcp import MCPError
     from mcp.types import METHOD_NOT_FOUND
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the newest revision has no ping
+            warnings.simplefilter("ignore")  # The newest revision has no ping.
             await client.send_ping()
     except MCPError as error:
         if error.code != METHOD_NOT_FOUND:
@@ -506,24 +508,24 @@ async def _ping(client: Client) -> None:
 
 
 async def _unevaluated(name: str, result: Any) -> None:
-    """Leave an answer unchecked by the schema that the server has given for it.
+    """Skip validating an answer with the schema from the server.
 
-    A schema is a program: a pattern in it can take for ever to match, and would hold up everything.
+    A schema is a program: a pattern in it may take forever to match, and would block everything.
     """
 
 
 async def _ignore_log(params: Any) -> None:
-    """Take what a server logs, and keep none of it."""
+    """Discard log messages of a server."""
 
 
 def _withdrawn() -> bool:
-    """Return whether the current task is being cancelled, and not only something inside it."""
+    """Return whether the current task itself is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the one error that a group of errors is about."""
+    """Return the causing error of a group of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""Several servers as one resource: a tool is called by the name of its server and its own."""
+"""Several servers as one resource. A tool's name consists of its server's name and its own."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Sessions(Resource):
     """Sessions with several servers: `add` of the server `sums` is the tool `sums.add`.
 
     Args:
-        request: What was asked for.
+        request: The request to open the environment.
         servers: The open sessions by the names of the servers.
     """
 
     def __init__(self, request: Request, servers: Mapping[str, Session]) -> None:
         super().__init__(request)
         self.servers = servers
-        """Each with all that a session with one server has."""
+        """The session of each server."""
 
     async def _list_tools(self) -> list[dict[str, Plain]]:
-        """Return the tools of all servers, each under the name by which it is called here."""
+        """Return the tools of all servers, each under its name here."""
         listed = await asyncio.gather(*(one._list_tools() for one in self.servers.values()))
         return [
             {**tool, "name": f"{name}.{tool['name']}"}
@@ -38,7 +38,7 @@ class Sessions(Resource):
     async_list_tools = awaitable(_list_tools)
 
     async def _offers(self) -> list[OfferedTool]:
-        """Return what models can be offered of all servers."""
+        """Return the tools of all servers as offered to models."""
         listed = await asyncio.gather(*(one._offers() for one in self.servers.values()))
         return [
             one._replace(name=f"{name}.{one.name}")
@@ -63,18 +63,18 @@ class Sessions(Resource):
         Args:
             name: `server.tool`.
             args: Its arguments.
-            timeout: Seconds to wait for the answer; default: `limits.time`.
-            digest: That of the tool when it was offered; None: it is called whatever it is now.
-            approved: What people have approved, if they were asked.
+            timeout: Seconds to wait for the answer. Default: `limits.time`.
+            digest: Digest of the offered tool. None: the tool is called in any version.
+            approved: The approval, if one was requested.
 
         Returns:
-            The answer, an error of the tool included.
+            The answer, which may be a tool error.
 
         Raises:
-            ToolChanged: It is not what was offered; it was not called.
-            ToolError: There is no such server or tool, or the server refused the call.
-            Timeout: There was no answer in time; the session goes on.
-            EnvironmentLost: The server is gone; whether the tool ran is not known.
+            ToolChanged: It differs from the offered tool and was not called.
+            ToolError: The server or tool does not exist, or the server refused the call.
+            Timeout: There was no answer in time. The session continues.
+            EnvironmentLost: The server has ended. The outcome is unknown.
         """
         server, _, tool = name.partition(".")
         if server not in self.servers:
@@ -87,7 +87,7 @@ class Sessions(Resource):
     approved = staticmethod(Session.approved)
 
     def tool_text(self, name: str) -> str | None:
-        """Return what a server said of a tool when it was asked last; None: nothing yet."""
+        """Return a server's last description of a tool. None: it has not been read yet."""
         server, _, tool = name.partition(".")
         return self.servers[server].tool_text(tool) if server in self.servers else None
 
@@ -95,7 +95,7 @@ class Sessions(Resource):
     async_call_tool = awaitable(_call_tool)
 
     async def ping(self) -> bool:
-        """Return whether all servers answer."""
+        """Return whether all servers respond."""
         return all(await asyncio.gather(*(one.ping() for one in self.servers.values())))
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""An MCP server that is started: one JSON message a line, in both directions.
+"""An MCP server started as a process: one JSON message per line, in both directions.
 
-The transport is our own because a server is not trusted, wherever it runs: a message has a largest
-size, its error stream is kept to a tail, and its whole process tree ends with it.
+The transport is our own because no server is trusted, wherever it runs. Messages have a maximum
+size, only the end of the error stream is kept, and the whole process tree ends with the server.
 Source: the Model Context Protocol, revision 2025-11-25, Transports / stdio.
 """
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 GRACE = 2.0
-"""Seconds that a server has to end when its input ends, and again when it is told to."""
+"""Seconds for a server to end after its input ends, and again after SIGTERM."""
 _LAST_WORDS = 1 << 20
-"""Bytes that it may write meanwhile; one that goes on writing is not about to end."""
+"""Bytes that it may write in that time. A server that writes more is not about to end."""
 _TAIL = 20
 """Lines of the error stream that are kept."""
 _LINE = 2000
@@ -34,11 +34,11 @@ _BLOCK = 1 << 16
 
 
 class Server:
-    """One run of a server: an asynchronous context that gives the session its two streams.
+    """One run of a server: an asynchronous context with the two streams of the session.
 
     Args:
-        sandboxed: Where it runs.
-        largest: Bytes of the longest message that is taken in.
+        sandboxed: Its sandbox.
+        largest: Maximum bytes of a message.
     """
 
     def __init__(self, sandboxed: SandboxedServer, *, largest: int) -> None:
@@ -52,11 +52,11 @@ class Server:
 
     @property
     def ended(self) -> bool:
-        """Whether it has closed its output by itself, as a program does that exits."""
+        """Whether it has closed its output itself, as an exiting program does."""
         return bool(self._tasks) and self._tasks[0].done() and not self._tasks[0].cancelled()
 
     def said(self) -> str:
-        """Return what the server last wrote outside of the protocol, for messages."""
+        """Return the server's last output outside the protocol, for messages."""
         said = "; it wrote last:\n" + "\n".join(self.errors) if self.errors else ""
         if self._requests.noise:
             said += (
@@ -74,7 +74,7 @@ class Server:
         """Start the server.
 
         Returns:
-            What comes from the server, and what goes to it.
+            The streams from the server and to it.
 
         Raises:
             EnvironmentStartFailed: It cannot be started.
@@ -90,21 +90,21 @@ class Server:
         return from_server, to_server
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """End the server and everything it started."""
+        """End the server and its descendants."""
         process = self._process
         assert process is not None
         assert process.stdin is not None
-        # Nobody needs its messages any more, but a full pipe would keep it from ending.
+        # Its messages are no longer needed, but a full pipe would keep it from ending.
         self._tasks[0].cancel()
         await asyncio.wait(self._tasks[:1])
         process.stdin.close()
-        polite = exc_info[0] is None  # one that did not answer is given no more time
+        polite = exc_info[0] is None  # A server that did not respond receives no more time.
         if polite and not await self._ends(process) and self._sandboxed.terminate():
             await self._ends(process)
-        await asyncio.shield(self._sandboxed.end())  # nobody else would take the sandbox away
+        await asyncio.shield(self._sandboxed.end())  # Nothing else would remove the sandbox.
         with suppress(asyncio.TimeoutError):
             async with asyncio.timeout(GRACE):
-                await _drain(process.stdout)  # a pipe that was left full is never closed
+                await _drain(process.stdout)  # A pipe that stays full is never closed.
         await process.wait()
         for task in self._tasks:
             task.cancel()
@@ -113,7 +113,7 @@ class Server:
         self._from_session.close()
 
     async def _ends(self, process: Program) -> bool:
-        """Wait a while for the server to end; return whether it did."""
+        """Wait some time for the server to end. Return whether it did."""
         with suppress(asyncio.TimeoutError):
             async with asyncio.timeout(GRACE):
                 if await _drain(process.stdout, _LAST_WORDS):
@@ -121,7 +121,7 @@ class Server:
         return process.returncode is not None
 
     async def _read(self) -> None:
-        """Bring messages to the session until the server's output ends."""
+        """Forward messages to the session until the server's output ends."""
         from mcp.shared.message import SessionMessage
 
         assert self._process is not None
@@ -137,11 +137,11 @@ class Server:
                 for message in messages:
                     await self._to_session.send(SessionMessage(message))
                 if not messages:
-                    await asyncio.sleep(0)  # others have their turn, however much noise there is
+                    await asyncio.sleep(0)  # Lets other tasks run, even during many invalid lines.
                 await self._requests.room()
 
     async def _write(self) -> None:
-        """Bring messages of the session to the server until one of the two ends."""
+        """Forward messages of the session to the server until either of them ends."""
         assert self._process is not None
         assert self._process.stdin is not None
         with self._from_session:
@@ -156,7 +156,7 @@ class Server:
                     return
 
     async def _listen(self) -> None:
-        """Keep the end of the error stream; read all of it, so that the server never waits."""
+        """Read the whole error stream, so that the server never blocks, and keep its end."""
         assert self._process is not None
         assert self._process.stderr is not None
         rest = b""
@@ -169,7 +169,7 @@ class Server:
 
 
 async def _drain(stream: asyncio.StreamReader | None, most: float = math.inf) -> bool:
-    """Read a pipe to its end, or until so many bytes have come; return whether it has ended."""
+    """Read a pipe to its end or up to a number of bytes. Return whether it has ended."""
     assert stream is not None
     size = 0
     while size <= most and (block := await stream.read(_BLOCK)):
@@ -178,7 +178,7 @@ async def _drain(stream: asyncio.StreamReader | None, most: float = math.inf) ->
 
 
 async def _lines(stream: asyncio.StreamReader, largest: int) -> AsyncIterator[tuple[bytes, int]]:
-    """Give the lines of a stream; of one that is too long both ends, and how much is left out."""
+    """Yield the lines of a stream. Of an overlong line, yield both ends and the bytes left out."""
     kept = bytearray()
     left_out = 0
     while block := await stream.read(_BLOCK):
@@ -186,7 +186,7 @@ async def _lines(stream: asyncio.StreamReader, largest: int) -> AsyncIterator[tu
         for number, piece in enumerate(pieces):
             kept += piece
             if len(kept) > largest or left_out:
-                # Beginning and end are enough to find out which request it answers.
+                # Beginning and end suffice to identify its request.
                 left_out += max(0, len(kept) - 2 * ENDS)
                 del kept[ENDS:-ENDS]
             if number < len(pieces) - 1:

@@ -1,4 +1,4 @@
-"""The tools of a server: which there are, and how the list has changed since it was read."""
+"""The tools of a server, and changes in its list."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 Tools = list[dict[str, Plain]]
 _LONGEST = 256
-"""Characters of a tool's name."""
+"""Maximum characters of a tool's name."""
 _SHOWN = 10
-"""Tools that a message names."""
+"""Maximum number of tools named in a message."""
 
 
 class Changed(NamedTuple):
-    """How a server's list of tools differs from the one before: names, sorted."""
+    """The changes in a server's list of tools since the last one: sorted names."""
 
     added: list[str]
     changed: list[str]
@@ -33,19 +33,19 @@ class Changed(NamedTuple):
 
 
 class Approved(NamedTuple):
-    """What people have approved of a tool whose call is about to be made."""
+    """The approval of a tool that is about to be called."""
 
     source: str | None
-    """Digest of what they knew of it; None: the session was not open yet."""
+    """Digest of the description shown to the approver. None: the session was not open yet."""
 
 
 class ToolList:
-    """What is known of the tools of one server.
+    """The tools of one server.
 
     Args:
-        request: What was opened.
+        request: The request that opened the environment.
         name: Names the server in messages.
-        read: Asks the server for all of its tools.
+        read: Requests all tools from the server.
     """
 
     def __init__(self, request: Request, name: str, read: Callable[[], Awaitable[Tools]]) -> None:
@@ -54,16 +54,16 @@ class ToolList:
         self._read = read
         self._reading = asyncio.Lock()
         self._known: dict[str, str] | None = None
-        """Name → digest of all that is said of it."""
+        """Name → digest of its complete description."""
         self._offered: dict[str, str] = {}
-        """Name → digest of what models are told of it."""
+        """Name → digest of its description for models."""
         self._texts: dict[str, str] = {}
-        """Name → all that is said of it, for people."""
+        """Name → its complete description, for users."""
         self._first: dict[str, str] = {}
-        """The same, as it was when the session learned of the tool."""
+        """Name → its complete description when the session first read it."""
         self._outdated = True
         self.changed: Changed | None = None
-        """The difference that was found last."""
+        """The last change that was found."""
 
     def forget(self) -> None:
         """Read the list again before the next tool is called."""
@@ -75,25 +75,25 @@ class ToolList:
             return await self._all()
 
     def text(self, name: str) -> str | None:
-        """Return what the server said of a tool when it was asked last; None: nothing."""
+        """Return the server's last description of a tool, or None."""
         return self._texts.get(name)
 
     async def check(
         self, name: str, digest: str | None = None, approved: Approved | None = None
     ) -> None:
-        """Refuse a tool that the server has not, or has no longer.
+        """Refuse a tool that does not exist or has changed.
 
         Args:
             name: Its name.
-            digest: That of what was offered; None: whatever it is now.
-            approved: What people have approved, if they were asked.
+            digest: Digest of the offered tool. None: any version.
+            approved: The approval, if one was requested.
 
         Raises:
-            ToolChanged: It is another one now.
-            ToolError: There is no such tool.
+            ToolChanged: It has changed.
+            ToolError: The tool does not exist.
         """
         async with self._reading:
-            # One that is not known may be newer than what the server has told of.
+            # An unknown tool may be newer than the last notification of the server.
             if self._outdated or self._known is None or name not in self._known:
                 await self._all()
         known = self._known or {}
@@ -107,12 +107,12 @@ class ToolList:
             self._check_approved(name, approved)
 
     def _check_approved(self, name: str, approved: Approved) -> None:
-        """Refuse a tool of which something else is said than what people have approved."""
+        """Refuse a tool whose description differs from the approved one."""
         now, first = self._texts[name], self._first[name]
         known = approved.source or digest_of(first)
         if digest_of(now) == known:
             return
-        # From now on this is what an approval without a text of its own is of.
+        # Later approvals without a description refer to this version.
         self._first[name] = now
         message = f"{self._name}: the tool '{name}' has changed since its call was approved"
         raise ToolChanged(
@@ -122,10 +122,10 @@ class ToolList:
         )
 
     async def watch(self, client: Client) -> None:
-        """Hear of changes, where the revision of the protocol wants that to be asked for.
+        """Subscribe to changes, if the protocol revision requires a subscription.
 
         Args:
-            client: The connection; the watch ends with it.
+            client: The connection, with which the subscription ends.
         """
         self.forget()
         with suppress(Exception):
@@ -135,7 +135,7 @@ class ToolList:
         self.forget()
 
     async def _all(self) -> Tools:
-        self._outdated = False  # what changes from here on is not in what is read
+        self._outdated = False  # Later changes are not part of the list being read.
         try:
             tools = await self._read()
             self._check_names(tools)
@@ -149,7 +149,7 @@ class ToolList:
         return tools
 
     def _check_names(self, tools: Tools) -> None:
-        """Refuse names that nobody could read or write."""
+        """Refuse names that are unreadable or cannot be typed."""
         for tool in tools:
             name = str(tool["name"])
             if not 0 < len(name) <= _LONGEST or not name.isprintable():
@@ -170,11 +170,11 @@ class ToolList:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return what was probably meant, or what there is, to be put behind a message.
+    """Return the probable intended name or the known names, as the end of a message.
 
     Args:
-        name: What there is not.
-        known: What there is.
+        name: The unknown name.
+        known: The known names.
     """
     names = sorted(known)
     if (near := near_words.did_you_mean(name, names)) is not None:
@@ -184,7 +184,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def text_of(tool: Mapping[str, Plain]) -> str:
-    """Return all that a server says of a tool, as lines that can be compared."""
+    """Return the complete description of a tool, as lines that can be compared."""
     rest = {key: value for key, value in tool.items() if key != "description"}
     said = json.dumps(rest, indent=2, sort_keys=True, ensure_ascii=False)
     return f"{tool.get('description') or ''}\n{said}\n"

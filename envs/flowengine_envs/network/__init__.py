@@ -1,10 +1,14 @@
-"""What environments may reach: one place decides, and connects to exactly what it decided on.
+"""Network access of environments: one place decides, and connects to exactly the checked address.
 
-| module | holds |
+| module | contents |
 |---|---|
-| `addresses` | which IP addresses are public; hosts in any spelling |
-| `rules` | what a policy allows: `none`, `any`, `public`, places, patterns |
-| `connections` | resolves a name, judges each address, connects to one that was judged |
-| `proxy` | an HTTP proxy on a Unix socket, for programs that have no other network |
-| `urls` | addresses of pages as people and pages write them |
+| `addresses` | public IP addresses, and normalized hosts |
+| `rules` | rules of a policy: `none`, `any`, `public`, places, patterns |
+| `connections` | resolves a name, checks each address, connects to an allowed one |
+| `egress` | outgoing connections of sandboxes without a network |
+| `proxy` | an HTTP proxy on a Unix socket, for programs without another network |
+| `http`, `redirects` | an HTTP client over checked connections, and its redirects |
+| `urls` | parsing of web addresses |
+| `file_names` | safe names for downloaded files |
+| `accepted` | the open connections of a server |
 """

@@ -1,4 +1,4 @@
-"""Connections that a server of this process has accepted."""
+"""Connections accepted by a server of this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Accepted:
-    """The tasks that answer connections, until each has ended or all are ended."""
+    """The tasks that handle connections, until each has ended or all are ended."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -19,12 +19,13 @@ class Accepted:
 
     @contextmanager
     def connection(self) -> Iterator[None]:
-        """Answer one connection, in the task that does so."""
+        """Handle one connection in the current task."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
-            # By `close`; the streams of Python 3.11 log a cancelled task as an error.
+            # Cancelled by `close`. Otherwise the streams of Python 3.11 log a cancelled task as an
+            # error.
             with suppress(asyncio.CancelledError):
                 yield
         finally:

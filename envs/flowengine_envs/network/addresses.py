@@ -1,4 +1,4 @@
-"""Which IP addresses are public, and hosts in the one spelling in which they are compared."""
+"""Classifies IP addresses as public or not, and normalizes hosts for comparison."""
 
 from __future__ import annotations
 
@@ -50,28 +50,28 @@ _RANGES_6 = {
 _NOT_PUBLIC_4 = [(IPv4Network(network), kind) for network, kind in _RANGES_4.items()]
 _NOT_PUBLIC_6 = [(IPv6Network(network), kind) for network, kind in _RANGES_6.items()]
 _UNICAST = IPv6Network("2000::/3")
-"""The only IPv6 addresses that have been given out."""
+"""The only IPv6 addresses that have been allocated."""
 _NAT64 = IPv6Network("64:ff9b::/96")
 _LAST_32_BITS = 0xFFFFFFFF
 _ISATAP = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
-"""The upper half of interface identifiers that wrap an IPv4 address."""
+"""The upper half of interface identifiers that embed an IPv4 address."""
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
 _LONGEST_HOST = 253
 
 
 class BadHost(ValueError):
-    """This is not a host; the message says why."""
+    """The host is invalid. The message contains the reason."""
 
 
 def not_public(address: Address) -> str:
-    """Return what an address is, if it is anything but public.
+    """Return why an address is not public.
 
     Args:
         address: The address.
 
     Returns:
-        `loopback`, `private`, …; empty: it is public.
+        `loopback`, `private`, …, or an empty string if it is public.
     """
     if isinstance(address, IPv4Address):
         return next((kind for network, kind in _NOT_PUBLIC_4 if address in network), "")
@@ -86,7 +86,7 @@ def not_public(address: Address) -> str:
 
 
 def _wrapped(address: IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address that is connected to in place of an IPv6 address."""
+    """Return the IPv4 address that receives connections to an IPv6 address, if any."""
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address in _NAT64:
@@ -95,7 +95,7 @@ def _wrapped(address: IPv6Address) -> IPv4Address | None:
 
 
 def literal(host: str) -> Address | None:
-    """Return the address that a host is, if it is not a name.
+    """Return the IP address of a host that is not a name.
 
     Args:
         host: As `spelled` returns it.
@@ -107,17 +107,17 @@ def literal(host: str) -> Address | None:
 
 
 def spelled(host: str) -> str:
-    """Return a host in one spelling: lower case, ASCII, an address in its usual form.
+    """Return a host in normal form: lower case, ASCII, an address in its usual form.
 
     Args:
-        host: A name, an IPv4 address in any spelling that programs understand (`0x7f.1`), or an
-            IPv6 address with or without brackets.
+        host: A name, an IPv4 address in any form that programs understand (`0x7f.1`), or an IPv6
+            address with or without brackets.
 
     Returns:
         The name without a final dot, or the address without brackets.
 
     Raises:
-        BadHost: It is neither.
+        BadHost: It is not a valid name or address.
     """
     if host.startswith("[") != host.endswith("]"):
         raise BadHost(f"'{printable(host[:200])}' is not a host")

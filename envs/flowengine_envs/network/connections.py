@@ -1,8 +1,8 @@
-"""The way out: resolves a name, judges each of its addresses, connects to one that was judged.
+"""Outgoing connections: resolves a name, checks each of its addresses, connects to an allowed one.
 
-A name is resolved once for a connection, and what is connected to is an address, so nobody who
-answers for a name can move it in between. Nothing else in this project connects for programs or
-pages that are not trusted.
+A name is resolved once per connection, and the connection goes to a checked address, so a DNS
+server cannot change the target in between. Nothing else in this project connects for untrusted
+programs or pages.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from flowengine_envs.network.addresses import BadHost, literal, not_public, spel
 from flowengine_envs.network.rules import Rules
 
 CONNECTING = 30.0
-"""Seconds in which one of the addresses has to answer."""
+"""Seconds within which one of the addresses must respond."""
 READ = 64 * 1024
 _HEAD_START = 0.25
-"""Seconds that an address has before the next one is tried as well."""
+"""Seconds until the next address is tried concurrently."""
 _MOST_ADDRESSES = 8
 _LOOKUPS = 16
-"""Names that are resolved at once. A page could ask for thousands that nobody answers for."""
+"""Number of concurrent name lookups. A page could request thousands that never complete."""
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -34,7 +34,7 @@ Dial = Callable[[str, int], Awaitable[Stream]]
 
 
 class UrlRefused(Refused):
-    """What is asked for may not be reached; the message says why."""
+    """The policy forbids the address. The message contains the reason."""
 
     type = "UrlRefused"
 
@@ -53,16 +53,16 @@ async def dial(address: str, port: int) -> Stream:
     """Connect to an address.
 
     Raises:
-        OSError: Nobody answers.
+        OSError: The connection failed.
     """
     return await asyncio.open_connection(address, port, limit=READ)
 
 
 class Network:
-    """What may be reached, and the one way to it.
+    """The allowed places, and the only way to connect to them.
 
     Args:
-        rules: What is allowed.
+        rules: The rules of the policy.
         resolve: Returns the addresses of a host.
         dial: Connects to an address.
     """
@@ -77,27 +77,27 @@ class Network:
         """Connect to a host, if the rules allow it.
 
         Args:
-            host: A name or an address, in any spelling.
-            port: Where it listens.
+            host: A name or an address, in any form.
+            port: Its port.
             timeout: Seconds for resolving and connecting.
 
         Returns:
             Reader and writer.
 
         Raises:
-            UrlRefused: It may not be reached.
-            OSError: It cannot be reached.
-            TimeoutError: It does not answer.
+            UrlRefused: The rules forbid it.
+            OSError: The connection failed.
+            TimeoutError: It does not respond.
         """
         async with asyncio.timeout(timeout):
             return await self._first(await self.addresses(host, port), port)
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """Return the addresses of a host that may be connected to.
+        """Return the allowed addresses of a host.
 
         Raises:
-            UrlRefused: There is none.
-            OSError: The host is not known.
+            UrlRefused: None is allowed.
+            OSError: The host is unknown.
         """
         name, where = self.check(host, port)
         found = [str(literal(name))] if literal(name) else await self._look_up(name, port)
@@ -112,7 +112,7 @@ class Network:
         return reachable
 
     async def _look_up(self, name: str, port: int) -> Sequence[str]:
-        """Resolve a name; not too many at once, as a look-up that hangs cannot be ended."""
+        """Resolve a name. Lookups are limited, because a hanging one cannot be cancelled."""
         await self._lookups.acquire()
         looking = asyncio.ensure_future(self._resolve(name, port))
         looking.add_done_callback(self._looked_up)
@@ -121,10 +121,10 @@ class Network:
     def _looked_up(self, looking: asyncio.Future[Sequence[str]]) -> None:
         self._lookups.release()
         if not looking.cancelled():
-            looking.exception()  # it may be that nobody waits any more
+            looking.exception()  # The caller may have been cancelled.
 
     def _judged(self, address: str, name: str, port: int) -> str:
-        """Return why an address of a host may not be connected to; empty: it may."""
+        """Return why an address of a host is forbidden, or an empty string."""
         address = address.partition("%")[0]
         if self.rules.denies(address, port):
             return "denied by policy.deny_network"
@@ -136,10 +136,10 @@ class Network:
         return "an address of this machine" if _is_own(address, port) else ""
 
     def check(self, host: str, port: int) -> tuple[str, str]:
-        """Judge a host by its name, before it is resolved.
+        """Check a host by its name, before it is resolved.
 
         Returns:
-            The name in its one spelling, and host and port to be shown.
+            The normalized name, and host and port for display.
 
         Raises:
             UrlRefused: No rule allows it, or one denies it.
@@ -158,7 +158,7 @@ class Network:
         return name, where
 
     async def _first(self, addresses: Sequence[str], port: int) -> Stream:
-        """Connect to the first address that answers; each has a head start before the next."""
+        """Connect to the first address that responds, with a delay between attempts."""
         waiting: set[asyncio.Task[Stream]] = set()
         rest: list[str] = [*addresses]
         errors: list[BaseException] = []
@@ -185,15 +185,15 @@ class Network:
 
 
 def _abort(task: asyncio.Task[Stream]) -> None:
-    """End a connection that came too late to be the first."""
+    """Close a connection that was not the first to succeed."""
     if not task.cancelled() and task.exception() is None:
         task.result()[1].transport.abort()
 
 
 def _is_own(address: str, port: int) -> bool:
-    """Return whether it is an address of this machine: what listens here may not expect others.
+    """Return whether an address belongs to this machine, whose servers may trust local clients.
 
-    Nothing is sent: the kernel only chooses the address that it would send from.
+    Nothing is sent: the kernel only selects the source address.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asking:
@@ -203,7 +203,7 @@ def _is_own(address: str, port: int) -> bool:
 
 
 def why(error: BaseException) -> str:
-    """Return why somebody cannot be reached, for people."""
+    """Return a readable reason for a failed connection."""
     if isinstance(error, Refused):
         return error.message
     if isinstance(error, TimeoutError) and not str(error):

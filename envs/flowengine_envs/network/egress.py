@@ -1,11 +1,12 @@
-"""Ways out of a sandbox that has no network: each leads to one place, `host:port`, and no further.
+"""Outgoing connections of a sandbox without a network: each leads to one place, `host:port`.
 
-The supervisor listens inside where programs look for the place (`inside/forwarding.py`) and
-joins each connection to a unix socket that is mounted into the sandbox, one a place. Here somebody
-answers at that socket and connects to the place. So names are resolved outside, what a sandbox
-reaches does not depend on what it says, and TLS passes as it is.
+The supervisor listens inside at the addresses that programs resolve for the place
+(`inside/forwarding.py`). It connects each connection to a Unix socket, one per place, that is
+mounted into the sandbox. The engine accepts connections on that socket and connects to the place.
+Names are therefore resolved outside, the target does not depend on data from the sandbox, and TLS
+passes unchanged.
 
-Hosts that are not known beforehand (`network: public`, `*.example.org`) are reached through a proxy
+Hosts that are not known in advance (`network: public`, `*.example.org`) are reached through a proxy
 (`network/proxy.py`), which is one more such socket.
 """
 
@@ -33,18 +34,18 @@ from flowengine_envs.network.proxy import Judge, Proxy, Refusal, join
 from flowengine_envs.network.rules import Rules, needs_proxy
 
 INSIDE = "/run/flowengine"
-"""Where the sockets are inside."""
+"""Directory of the sockets inside."""
 _READ = 64 * 1024
 _PROXY_PORT = 3128
-"""Where the proxy listens inside, if no place has this port."""
+"""Port of the proxy inside, if no place has this port."""
 _KEPT = 1_000
-"""Refused connections that are remembered."""
+"""Number of refused connections that are remembered."""
 _MOST_LOGGED = 50
-"""Hosts of refused connections that the log names."""
+"""Number of hosts of refused connections that the log names."""
 
 
 class Destination(NamedTuple):
-    """What may be reached."""
+    """An allowed place."""
 
     host: str
     port: int
@@ -57,13 +58,13 @@ def destinations(spec: Spec) -> list[Destination]:
     """Return the places that a spec may reach, if its policy names places.
 
     Args:
-        spec: What is asked for.
+        spec: The environment's spec.
 
     Returns:
-        Each once; none where all is open or nothing is.
+        Each place once. Empty if all or no places are allowed.
 
     Raises:
-        EnvironmentUnavailable: One of them is an address that cannot be had inside.
+        EnvironmentUnavailable: One of them is an address that is not possible inside.
     """
     named = spec.policy.network
     if not isinstance(named, list):
@@ -82,19 +83,19 @@ def destinations(spec: Spec) -> list[Destination]:
 
 
 def has_proxy(spec: Spec) -> bool:
-    """Return whether programs get a proxy: their policy or their kind needs one."""
+    """Return whether programs receive a proxy: their policy or their kind needs one."""
     network = getattr(spec.policy, "network", None)
     wanted = isinstance(network, list) and bool(getattr(spec.config, "proxied", False))
     return wanted or needs_proxy(spec.policy)
 
 
 def leads_out(spec: Spec) -> bool:
-    """Return whether there is any way out."""
+    """Return whether any outgoing connection is possible."""
     return has_proxy(spec) or bool(destinations(spec))
 
 
 def _is_destination(text: str) -> bool:
-    """Return whether a destination is one host at one port, to which a way can lead."""
+    """Return whether a destination is a single host and port, which can have its own socket."""
     return not text.startswith(("*.", "[")) and ":" in text
 
 
@@ -112,11 +113,11 @@ def _is_name(host: str) -> bool:
 
 
 class Egress:
-    """The ways out of one sandbox. All of it runs on the background loop.
+    """The outgoing connections of one sandbox. Everything runs on the background loop.
 
     Args:
-        request: What is opened.
-        owner: User and group of the programs inside, if they are others than this process's.
+        request: The request to open the environment.
+        owner: User and group of the programs inside, if they differ from this process's.
     """
 
     def __init__(self, request: Request, owner: tuple[int, int] = (-1, -1)) -> None:
@@ -127,10 +128,10 @@ class Egress:
         self._servers: list[asyncio.Server] = []
         self._accepted = Accepted()
         self.folder: Path | None = None
-        """Of the sockets, to be mounted at `INSIDE`, while it is open and there are any."""
+        """Directory of the sockets, mounted at `INSIDE`, while it is open and there are any."""
         wanted = getattr(request.config, "proxies", 1) if has_proxy(request.spec) else 0
         self._ports = self._free_ports(wanted)
-        """Of the proxies, at 127.0.0.1."""
+        """Ports of the proxies at 127.0.0.1."""
         self._refusals: list[deque[tuple[int, str]]] = [deque(maxlen=_KEPT) for _ in range(wanted)]
         self._proxies = [
             Proxy(self._network, partial(self._refuse, refusals), REACHED)
@@ -146,12 +147,12 @@ class Egress:
 
     @property
     def proxies(self) -> list[str]:
-        """Where programs find the proxies; what is refused is remembered for each."""
+        """Addresses of the proxies inside. Refused connections are recorded for each."""
         return [f"http://127.0.0.1:{port}" for port in self._ports]
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells programs that there is a proxy."""
+        """Variables that name the proxy for programs."""
         if not self._ports:
             return {}
         proxy = self.proxies[0]
@@ -166,7 +167,7 @@ class Egress:
         return [each for each in [*self._refusals[proxy]] if each[0] > after]
 
     def judge(self, proxy: int, judge: Judge | None) -> None:
-        """Have a proxy ask about each connection, or no longer."""
+        """Let a proxy check each connection with a function, or stop doing so."""
         self._proxies[proxy].judge = judge
 
     def _refuse(self, refusals: deque[tuple[int, str]], refusal: Refusal) -> None:
@@ -178,7 +179,7 @@ class Egress:
 
     @property
     def hosts(self) -> dict[str, str]:
-        """What `/etc/hosts` has to say inside: name → address."""
+        """Entries of `/etc/hosts` inside: name → address."""
         names = dict.fromkeys(place.host for place in self.places if _is_name(place.host))
         names.pop("localhost", None)
         itself = {place.host for place in self.places}
@@ -187,7 +188,7 @@ class Egress:
 
     @property
     def forwards(self) -> list[dict[str, Any]]:
-        """What the supervisor has to know: where it listens, and which socket it is joined to."""
+        """The addresses where the supervisor listens, and the socket for each."""
         named = {name: [address] for name, address in self.hosts.items()}
         named["localhost"] = ["127.0.0.1", "::1"]
         listening: dict[tuple[str, int], None] = {}
@@ -204,7 +205,7 @@ class Egress:
         return told
 
     async def open(self) -> None:
-        """Answer at the sockets."""
+        """Start accepting connections on the sockets."""
         if not self.forwards:
             return
         folder = Path(tempfile.gettempdir(), f"flowengine-egress-{self._request.id}")
@@ -222,7 +223,7 @@ class Egress:
             await proxy.open(next(sockets))
 
     def _sockets(self, folder: Path) -> Iterator[socket.socket]:
-        """Make a socket a way out; its path may be longer than that of sockets can be."""
+        """Create a socket. Its path may exceed the length limit of socket addresses."""
         folder.mkdir(mode=0o700)
         below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -236,7 +237,7 @@ class Egress:
             os.close(below)
 
     async def close(self) -> None:
-        """End all connections and answer no more."""
+        """Close all connections and stop accepting."""
         for server in self._servers:
             server.close()
         await self._accepted.close()
@@ -252,7 +253,8 @@ class Egress:
         writers = [inside]
         with self._accepted.connection():
             try:
-                # What runs inside can connect to the sockets without the supervisor, which counts.
+                # Programs inside can connect to the sockets without the supervisor, which limits
+                # connections.
                 if len(self._accepted) > 2 * MOST:
                     return
                 outward, outside = await self._network.connect(place.host, place.port)

@@ -1,4 +1,4 @@
-"""Names for files that come from elsewhere, whoever suggests them."""
+"""Safe names for files from untrusted sources."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from urllib.parse import unquote
 _BYTES = 150
 _SUFFIX_BYTES = 20
 _RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³]) *(\..*)?", re.I)
-"""Names of devices on Windows, whatever follows the dot."""
+"""Names of devices on Windows, with any suffix."""
 _UNSAFE = re.compile(r'[<>:"|?*]')
 
 
 def offered(disposition: str, path: str, media_type: str) -> str:
-    """Return the name that a server gives a file, made safe.
+    """Return a safe form of the name that a server gives a file.
 
     Args:
         disposition: The header `Content-Disposition`.
         path: The path of its address.
-        media_type: Its declared type, for a suffix where the name has none.
+        media_type: Its declared type, for a suffix if the name has none.
     """
     message = Message()
     message["Content-Disposition"] = disposition.replace("\r", "").replace("\n", "")
@@ -34,9 +34,9 @@ def offered(disposition: str, path: str, media_type: str) -> str:
 
 
 def safe(name: str) -> str:
-    """Return the last part of a name without what a system, a shell or a reader could trip over.
+    """Return the last part of a name, safe for systems, shells and readers.
 
-    No file is hidden by it, no option of a command, no device; it looks like what it is.
+    The result is not a hidden file, a command option or a device, and looks like its actual type.
     """
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
     kept = (one for one in last if one == " " or unicodedata.category(one)[0] not in {"C", "Z"})
@@ -51,9 +51,9 @@ def safe(name: str) -> str:
 
 
 def unused(name: str, used: Iterable[str]) -> str:
-    """Return a name, with a number where it is in use.
+    """Return an unused name, with a number if necessary.
 
-    Names that differ in case, or in how letters are composed, are the same to some file systems.
+    Names that differ only in case or Unicode composition are equal on some file systems.
     """
     taken = {*map(_folded, used)}
     path = PurePosixPath(name)

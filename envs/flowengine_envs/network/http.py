@@ -1,6 +1,6 @@
-"""HTTP over connections that were judged; nothing of the process's own settings is used.
+"""HTTP over checked connections, independent of the process's own settings.
 
-There is no proxy of the host's, no `.netrc` and no cookie: what is sent is what is given here.
+It uses no system proxy, `.netrc` or cookies, and sends only the given data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONNECTING = 15.0
 SILENCE = 30.0
-"""Seconds without a byte."""
+"""Seconds without receiving a byte."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _MOST_ENCODINGS = 2
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
@@ -33,8 +33,8 @@ class TooLarge(Exception):
     """A body exceeds its limit.
 
     Args:
-        limit: Bytes that it may have.
-        what: What was found.
+        limit: Maximum bytes.
+        what: Description of the actual size.
     """
 
     def __init__(self, limit: int, what: str) -> None:
@@ -43,27 +43,27 @@ class TooLarge(Exception):
 
 
 class BadAnswer(Exception):
-    """A server answered what cannot be read."""
+    """A server sent an unreadable response."""
 
 
 class Interrupted(ConnectionError):
-    """A connection broke off; another try may be luckier."""
+    """A connection was interrupted. Another attempt may succeed."""
 
 
 class Head(NamedTuple):
-    """What comes before the body of an answer."""
+    """The response before its body."""
 
     status: int
     headers: Mapping[str, str]
-    """By name in lower case; of several of one name the last."""
+    """Headers by lower-case name. Of duplicates, the last one."""
 
 
 class Client:
-    """Sends requests, each over a connection of its own.
+    """Sends requests, each over a new connection.
 
     Args:
-        network: What may be reached.
-        trust: Whose certificates are accepted; default: those that the system trusts.
+        network: The allowed places.
+        trust: Certificate authorities that are accepted. Default: the system's.
     """
 
     def __init__(self, network: Network, trust: ssl.SSLContext | None = None) -> None:
@@ -78,18 +78,18 @@ class Client:
 
         Args:
             method: `GET`, `POST`, …
-            url: The page.
-            headers: What is sent beside the host.
-            body: What is sent to it.
+            url: The address.
+            headers: Headers in addition to `Host`.
+            body: Body of the request.
 
         Yields:
-            The head of the answer, and its body as it comes, still encoded.
+            The head of the response, and its body as it arrives, still encoded.
 
         Raises:
-            UrlRefused: It may not be reached.
-            TimeoutError: Nobody answers, or falls silent.
-            OSError: The connection fails.
-            BadAnswer: This is not HTTP.
+            UrlRefused: The policy forbids the address.
+            TimeoutError: The server does not respond, or stops sending.
+            OSError: The connection failed.
+            BadAnswer: The response is not HTTP.
         """
         timeout = {"connect": CONNECTING, "read": SILENCE, "write": SILENCE, "pool": CONNECTING}
         sent = {"Host": url.origin.partition("://")[2], "Connection": "close", **headers}
@@ -211,16 +211,16 @@ def _tls(error: Exception) -> str:
 async def unpacked(
     body: AsyncIterator[bytes], encodings: Sequence[str], limit: int
 ) -> AsyncIterator[bytes]:
-    """Yield a body without its content encodings, in pieces, as long as it keeps to its limit.
+    """Yield a body without its content encodings, in pieces, up to its limit.
 
     Args:
-        body: As it comes.
-        encodings: What the server did to it, in its order.
-        limit: Bytes that it may have, packed and unpacked.
+        body: The encoded body.
+        encodings: Content encodings, in the server's order.
+        limit: Maximum bytes, compressed and decompressed.
 
     Raises:
-        TooLarge: It has more.
-        BadAnswer: It cannot be unpacked.
+        TooLarge: It exceeds the limit.
+        BadAnswer: It cannot be decompressed.
     """
     packed = [each for each in encodings if each not in {"", "identity"}]
     unknown = [each for each in packed if each not in {"gzip", "x-gzip", "deflate"}]
@@ -250,7 +250,7 @@ def _through(layers: Sequence[_Layer], data: bytes) -> Iterable[bytes]:
 
 
 class _Layer:
-    """One content encoding; unpacks no more at once than is asked for."""
+    """One content encoding. It decompresses no more at once than requested."""
 
     def __init__(self) -> None:
         self._unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
@@ -263,7 +263,7 @@ class _Layer:
     def pieces(self, data: bytes) -> Iterable[bytes]:
         if data and not self._begun:
             self._begun = True
-            if not _is_wrapped(data):  # some servers send `deflate` without its wrapper
+            if not _is_wrapped(data):  # Some servers send `deflate` without its wrapper.
                 self._unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
         while data and not self._unpacker.eof:
             try:

@@ -1,17 +1,17 @@
-"""An HTTP proxy on a Unix socket: the only way out for programs that have no other network.
+"""An HTTP proxy on a Unix socket: the only connection out for programs without another network.
 
     proxy = Proxy(Network(Rules.of("public")), refused=print)
     await proxy.open(socket_path)      # a program connects there, and speaks HTTP to a proxy
     ...
     await proxy.close()
 
-`CONNECT host:port` gives a connection to it, over which TLS, WebSockets and everything else pass as
-they are; other requests are passed on, one a connection. Whatever may not be reached is answered
-with 403, and reported by `refused`; what does not answer, with 502 or 504. The proxy resolves
-names, so no program behind it needs DNS, and none can be misled by it.
+`CONNECT host:port` opens a tunnel, through which TLS, WebSockets and other protocols pass
+unchanged. Other requests are forwarded, one per connection. Forbidden targets are answered with 403
+and reported to `refused`, and unreachable ones with 502 or 504. The proxy resolves names, so
+programs behind it need no DNS and cannot be misled by it.
 
 In a sandbox with `policy: {network: public}` the supervisor listens at `http://127.0.0.1:PORT` and
-leads to this socket (`egress.Egress.proxies`).
+forwards to this socket (`egress.Egress.proxies`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from flowengine_envs.network.connections import (
 )
 
 NAME = "flowengine"
-"""How it signs answers of its own, in the header `Proxy-Status` (RFC 9209)."""
+"""Its name in the header `Proxy-Status` (RFC 9209) of responses that it creates itself."""
 _ERRORS = {
     400: "http_request_error",
     403: "destination_ip_prohibited",
@@ -45,12 +45,12 @@ _ERRORS = {
     504: "connection_timeout",
 }
 MOST = 256
-"""Connections at once; further ones are closed."""
+"""Maximum number of concurrent connections. Further ones are closed."""
 _LONGEST_HEAD = 64 * 1024
 _ASKING = 30.0
-"""Seconds in which a client has to say what it wants."""
+"""Seconds within which a client must send its request."""
 _LINGERING = 2.0
-"""Seconds in which a client may take an answer that is an error."""
+"""Seconds for a client to read an error response."""
 _NOT_PASSED_ON = frozenset(
     {
         *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"te"),
@@ -59,7 +59,7 @@ _NOT_PASSED_ON = frozenset(
 )
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER = re.compile(_TOKEN.pattern + rb":[^\r\n\0]*")
-"""No bare line feed is left, after which a server may see a header that was not looked at."""
+"""Rejects bare line feeds, after which a server may see an unchecked header."""
 
 
 class Refusal(NamedTuple):
@@ -74,20 +74,20 @@ class Refusal(NamedTuple):
 
 
 Judge = Callable[[str, int], str]
-"""Takes a host, in its one spelling, and a port; returns why it is refused, else nothing."""
+"""Receives a normalized host and a port. Returns why it is refused, or an empty string."""
 
 
 class _Bad(Exception):
-    """This is no request to a proxy."""
+    """The request is not a valid proxy request."""
 
 
 class Proxy:
-    """A proxy; all of it runs on the loop that opened it.
+    """A proxy. Everything runs on the loop that opened it.
 
     Args:
-        network: What may be reached.
+        network: The allowed places.
         refused: Called for each connection that the rules forbid.
-        greeting: Is sent first on each connection; the supervisor of a sandbox wants a byte.
+        greeting: Sent first on each connection. The supervisor of a sandbox expects a byte.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class Proxy:
     ) -> None:
         self._network = network
         self.judge: Judge | None = None
-        """Says more than the rules of the network do, which come first."""
+        """An additional check after the rules of the network."""
         self._refused = refused
         self._greeting = greeting
         self._server: asyncio.Server | None = None
         self._accepted = Accepted()
 
     async def open(self, at: Path | socket.socket) -> None:
-        """Answer at a Unix socket.
+        """Start accepting connections on a Unix socket.
 
         Args:
-            at: Its path, or a socket that is bound already.
+            at: Its path, or a socket that is already bound.
         """
         self._server = await (
             asyncio.start_unix_server(self._answer, sock=at, limit=_LONGEST_HEAD)
@@ -117,7 +117,7 @@ class Proxy:
         )
 
     async def close(self) -> None:
-        """End all connections and answer no more."""
+        """Close all connections and stop accepting."""
         if self._server is not None:
             self._server.close()
         await self._accepted.close()
@@ -174,12 +174,12 @@ class _Request(NamedTuple):
     host: str
     port: int
     onward: bytes
-    """What the server is told, instead of what the proxy was told."""
+    """The request head for the server, which replaces the one for the proxy."""
     is_tunnel: bool
 
 
 def _read(head: bytes) -> _Request:
-    """Read the head of a request."""
+    """Parse the head of a request."""
     first, *headers = head[:-4].split(b"\r\n")
     try:
         method, target, version = first.decode("ascii").split(" ")
@@ -195,8 +195,9 @@ def _read(head: bytes) -> _Request:
     parts = urlsplit(target)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kept = [each for each in headers if each.partition(b":")[0].lower() not in _NOT_PASSED_ON]
-    # The host that was judged is the one that is asked, whatever the client says (RFC 9112, 3.2.2):
-    # several may share an address. Of one connection, one request: the next may be for another.
+    # The request goes to the host that was checked, regardless of the client's header (RFC 9112,
+    # 3.2.2), because several hosts may share an address. Each connection carries one request,
+    # because the next may be for another host.
     asked = f"Host: {parts.netloc.rpartition('@')[2]}".encode()
     first = f"{method} {path} HTTP/1.1".encode()
     lines = [first, asked, *kept, b"Connection: close", b"", b""]
@@ -218,7 +219,7 @@ async def join(
     inside: Stream,
     outside: Stream,
 ) -> None:
-    """Join two connections until both sides have ended."""
+    """Connect two streams until both sides have ended."""
     (inward, client), (onward, server) = inside, outside
     await asyncio.gather(_pass_on(inward, server), _pass_on(onward, client))
     for writer in (client, server):
@@ -227,7 +228,7 @@ async def join(
 
 
 async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Pass on all that comes, no faster than it is taken, and the end of it."""
+    """Forward all data, no faster than it is accepted, and its end."""
     while data := await source.read(READ):
         sink.write(data)
         await sink.drain()
@@ -245,7 +246,7 @@ async def _tell(stream: Stream, status: int, phrase: str, reason: str) -> None:
     )
     client.write(head.encode() + body)
     client.write_eof()
-    # A connection that ends with something unread is reset, and its answer may be lost.
+    # A connection closed with unread data is reset, and its response may be lost.
     with suppress(TimeoutError):
         async with asyncio.timeout(_LINGERING):
             while await reader.read(READ):

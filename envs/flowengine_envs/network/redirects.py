@@ -1,4 +1,4 @@
-"""Requests that redirects lead on: what is sent where, and how much of an answer is read."""
+"""Follows redirects: the data sent to each server, and the limit of the response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowengine_envs.network.http import BadAnswer, Client, Head, TooLarge, unpa
 from flowengine_envs.network.urls import Url, read_url
 
 MOST = 10
-"""Redirects of one request."""
+"""Maximum number of redirects of one request."""
 _STATUSES = frozenset({301, 302, 303, 307, 308})
 _FOLLOWED = frozenset({"GET", "HEAD"})
 
@@ -27,28 +27,29 @@ async def asked(
     method: str = "GET",
     body: bytes = b"",
 ) -> AsyncIterator[tuple[Head, AsyncIterator[bytes] | Url]]:
-    """Send the request that redirects have led to.
+    """Send the request to the current address of a redirect chain.
 
     Args:
         client: Sends it.
-        chain: The first address, and where redirects led from there. The last one is requested.
-        headers: What is sent to every server.
-        own: What is sent only to the server of the first address, such as credentials.
-        largest: Bytes that the answer may have, packed and unpacked.
-        method: `GET`, `POST`, …; only `GET` and `HEAD` are redirected.
-        body: Of the request.
+        chain: The first address and the redirect targets. The last one is requested.
+        headers: Sent to every server.
+        own: Sent only to the server of the first address, such as credentials.
+        largest: Maximum bytes of the response, compressed and decompressed.
+        method: `GET`, `POST`, … Only `GET` and `HEAD` are redirected.
+        body: Body of the request.
 
     Yields:
-        The head of the answer, and its unpacked body, or the address that it redirects to.
+        The head of the response, and its decompressed body, or the address that it redirects to.
 
     Raises:
-        TooLarge: The answer has more bytes.
-        UrlRefused: The address may not be reached, or it redirects to what is no address.
-        TimeoutError, OSError, BadAnswer: As of `Client.send`.
+        TooLarge: The response exceeds the limit.
+        UrlRefused: The policy forbids the address, or the redirect target is invalid.
+        TimeoutError, OSError, BadAnswer: As for `Client.send`.
     """
     url = chain[-1]
     sent = {**headers, **_authorization(url), **(own if url.origin == chain[0].origin else {})}
-    folded = {name.lower(): value for name, value in sent.items()}  # of several the last counts
+    # Of duplicates, the last one counts.
+    folded = {name.lower(): value for name, value in sent.items()}
     folded["accept-encoding"] = "gzip, deflate"
     async with client.send(method, url, folded, body) as (head, pieces):
         moved = head.headers.get("location", "")
@@ -63,10 +64,10 @@ async def asked(
 
 
 def follow(chain: list[Url], found: Url) -> None:
-    """Add an address that an answer redirects to.
+    """Add the target of a redirect.
 
     Raises:
-        HttpError: There are too many, or they lead in a circle.
+        HttpError: There are too many redirects, or they form a cycle.
     """
     chain.append(found)
     if len(chain) > MOST + 1 or found in chain[:-1]:
@@ -74,14 +75,14 @@ def follow(chain: list[Url], found: Url) -> None:
 
 
 def refused(chain: Sequence[Url], error: UrlRefused) -> UrlRefused:
-    """Return an error that says by which redirects an address was reached."""
+    """Return an error that lists the redirects that led to an address."""
     if len(chain) == 1 and chain[0].bracketed in error.message:
         return error
     return UrlRefused(f"{shown(chain)}: {error.message}", retryable=False)
 
 
 def failed(chain: Sequence[Url], error: Exception) -> HttpError:
-    """Return the error for a request without an answer; `BadAnswer` would be answered again."""
+    """Return the error for a failed request. `BadAnswer` is not worth a retry."""
     told = f"{shown(chain)}: {why(error)}"
     return HttpError(told, data={"status": None}, retryable=not isinstance(error, BadAnswer))
 
@@ -93,17 +94,17 @@ def shown(chain: Sequence[Url]) -> str:
 
 
 def next_url(url: Url, location: str) -> Url:
-    """Return where an answer redirects to; credentials stay with the server they are for.
+    """Return the target of a redirect. Credentials are kept only for the same server.
 
     Args:
-        url: What was asked for.
-        location: The header of the answer.
+        url: The requested address.
+        location: The header of the response.
 
     Raises:
-        UrlRefused: That is no address of the web.
+        UrlRefused: It is not a web address.
     """
     try:
-        # Servers send UTF-8 where only ASCII may stand.
+        # Servers send UTF-8 although only ASCII is allowed.
         text = location.encode("latin-1").decode("utf-8", "replace")
     except UnicodeEncodeError:
         text = location
@@ -116,7 +117,7 @@ def next_url(url: Url, location: str) -> Url:
 
 
 def _authorization(url: Url) -> Mapping[str, str]:
-    """Return the header for the credentials in an address, if it has some."""
+    """Return the header for the credentials in an address, if any."""
     if not url.credentials:
         return {}
     return {"Authorization": f"Basic {b64encode(url.credentials.encode()).decode()}"}

@@ -1,15 +1,15 @@
-"""What a policy allows to be reached.
+"""Rules of a policy for the places that may be reached.
 
 `network` is `none`, `any`, `public`, or a list of destinations, one of which may be `public`:
 
-| destination | what may be reached |
+| destination | allowed places |
 |---|---|
-| `db.example.org:5432` | that host at that port, whatever its address |
-| `example.org` | that host at ports 80 and 443, whatever its address |
+| `db.example.org:5432` | that host at that port, with any address |
+| `example.org` | that host at ports 80 and 443, with any address |
 | `*.example.org`, `*.example.org:8443` | hosts below it, at public addresses |
 | `public` | any host at a public address |
 
-`deny_network` has destinations that may not be reached all the same.
+`deny_network` lists destinations that are forbidden in any case.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Destination(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Destination:
-        """Return what a policy names.
+        """Return the destination that a policy names.
 
         Raises:
-            ValueError: This is no destination.
+            ValueError: It is not a valid destination.
         """
         host, colon, port = text.rpartition(":")
         if not colon or text.endswith("]"):
@@ -45,21 +45,21 @@ class Destination(NamedTuple):
         return cls(spelled(host.removeprefix("*.")), int(port) if port else None, below)
 
     def names(self, host: str) -> bool:
-        """Return whether a host, as `spelled` returns it, is meant."""
+        """Return whether it matches a host as returned by `spelled`."""
         return host.endswith(f".{self.host}") if self.below else host == self.host
 
     def allows(self, host: str, port: int) -> bool:
-        """Return whether it allows a connection; without a port, it allows those of the web."""
+        """Return whether it allows a connection. Without a port, it allows the web's ports."""
         return self.names(host) and (port in _WEB if self.port is None else port == self.port)
 
     def denies(self, host: str, port: int) -> bool:
-        """Return whether it denies a connection; without a port, it denies all."""
+        """Return whether it denies a connection. Without a port, it denies all ports."""
         return self.names(host) and self.port in {None, port}
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What may be reached."""
+    """The allowed and denied places."""
 
     any: bool = False
     public: bool = False
@@ -71,11 +71,11 @@ class Rules:
         """Return the rules of a policy.
 
         Args:
-            network: Its `network`; None is `none`.
+            network: Its `network`. None is `none`.
             deny: Its `deny_network`.
 
         Raises:
-            ValueError: Something in it is no destination.
+            ValueError: A destination is invalid.
         """
         named = [network] if isinstance(network, str) else [*(network or ["none"])]
         listed = (each for each in named if each not in {"none", "any", PUBLIC})
@@ -88,25 +88,25 @@ class Rules:
 
     @property
     def allows_anything(self) -> bool:
-        """Whether there is anything at all that may be reached."""
+        """Whether any place is allowed."""
         return self.any or self.public or bool(self.allowed)
 
     def denies(self, host: str, port: int) -> bool:
-        """Return whether a host, or an address of one, is denied."""
+        """Return whether a host or one of its addresses is denied."""
         return any(each.denies(host, port) for each in self.denied)
 
     def trusts(self, host: str, port: int) -> bool:
-        """Return whether a host may be reached whatever its address is."""
+        """Return whether a host is allowed with any address."""
         exact = (each for each in self.allowed if not each.below)
         return self.any or any(each.allows(host, port) for each in exact)
 
     def allows(self, host: str, port: int) -> bool:
-        """Return whether a host may be reached if its address is public."""
+        """Return whether a host is allowed if its address is public."""
         return self.public or any(each.allows(host, port) for each in self.allowed)
 
 
 def needs_proxy(policy: Any) -> bool:
-    """Return whether a policy allows what only a proxy can: names that are not known beforehand.
+    """Return whether a policy needs a proxy, because it allows names not known in advance.
 
     Args:
         policy: An object with `network`.

@@ -1,4 +1,4 @@
-"""Addresses of pages, as people, models and pages write them."""
+"""Parses web addresses written by users, models and pages."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ _SHOWN = 200
 
 
 class Url(NamedTuple):
-    """A page on the web."""
+    """A web address."""
 
     scheme: str
     host: str
-    """In one spelling: lower case, ASCII, an address in its usual form."""
+    """Normalized host: lower case, ASCII, an address in its usual form."""
     port: int
     target: str
     """Path and query, in ASCII."""
     credentials: str = ""
-    """`user:password`, not encoded. Never shown."""
+    """`user:password`, not encoded. It is never shown."""
     note: str = ""
-    """What was assumed, or is worth a second look."""
+    """An assumption made, or another remark."""
 
     def __str__(self) -> str:
         return f"{self.origin}{self.target}"
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port, where it is not the usual one."""
+        """Scheme and host, with the port unless it is the default."""
         port = "" if PORTS[self.scheme] == self.port else f":{self.port}"
         return f"{self.scheme}://{self.bracketed}{port}"
 
     @property
     def bracketed(self) -> str:
-        """The host as it stands in addresses."""
+        """The host as written in addresses."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
 def scheme_of(text: str) -> str:
-    """Return the scheme with which an address begins, in lower case; empty: it has none."""
+    """Return the scheme of an address in lower case, or an empty string."""
     found = _SCHEME.match(text)
     if found is None or (_HOST_AND_PORT.match(text) and "://" not in text):
         return ""
@@ -59,17 +59,17 @@ def scheme_of(text: str) -> str:
 
 
 def read_url(text: str, base: Url | None = None) -> Url:
-    """Read the address of a page.
+    """Parse a web address.
 
     Args:
-        text: As it was written.
-        base: The page on which it was found, if it may be relative.
+        text: The address as written.
+        base: The page that contained it, for relative addresses.
 
     Returns:
-        The address. Without a scheme it is taken for one of HTTPS, and its `note` says so.
+        The address. If the scheme is missing, HTTPS is assumed and recorded in `note`.
 
     Raises:
-        UrlRefused: It is none, or none of the web; the message says what would be right.
+        UrlRefused: It is invalid or not a web address. The message states the correct form.
     """
     text = text.strip(" \t\r\n")
     if not text:
@@ -134,5 +134,5 @@ def _unicode(name: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return an address for a message: without credentials, and not too long."""
+    """Return an address for a message: without credentials, and truncated."""
     return re.sub(r"//[^/?#]*@", "//", text)[:_SHOWN]

@@ -1,1 +1,1 @@
-"""Where programs run: `namespace` and `host`, both as processes of this machine."""
+"""Sandboxes: places where programs run."""

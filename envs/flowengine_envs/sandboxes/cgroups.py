@@ -1,10 +1,10 @@
-"""Control groups: limits for all processes of a sandbox together, where this process may make them.
+"""Control groups: limits for all processes of a sandbox together, if this process may create them.
 
-Both versions: 1 has a tree for each controller, 2 has one for all. A group is made below the one
-this process is in (version 1), or in the nearest group above it that hands on the controllers and
-may be written (version 2, where a group with processes hands on nothing). Where neither can be
-done, as for an ordinary user on most version 1 machines, there is none, and limits have to be held
-otherwise or refused.
+Both versions are supported: version 1 has one tree per controller, version 2 a single tree. In
+version 1, a group is created below the group of this process. In version 2, it is created in the
+nearest writable ancestor that delegates controllers, because a group with processes cannot
+delegate. If both are impossible, as for an ordinary user on most version 1 machines, there is no
+group, and limits must be enforced by other means or refused.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 CONTROLLERS = ("memory", "pids", "cpu")
 _PERIOD = 100_000
-"""Microseconds over which processor time is shared out."""
+"""Scheduling period for CPU time, in microseconds."""
 _ROUNDS = 200
 
 
 class GroupLimits(NamedTuple):
-    """What a group holds; None: no limit."""
+    """The limits of a group. None: unlimited."""
 
     memory: int | None
     processes: int | None
@@ -32,48 +32,48 @@ class GroupLimits(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """Where groups can be made."""
+    """The directories in which groups can be created."""
 
     version: int
     folders: Mapping[str, Path]
-    """Controller → folder in which a group for it is made."""
+    """Controller → directory in which its groups are created."""
 
 
 class Group:
     """The control group of one sandbox.
 
     Args:
-        tree: Where it is made.
+        tree: Where it is created.
     """
 
     def __init__(self, tree: Tree, name: str) -> None:
         self._tree = tree
         self.folders = sorted({str(folder / name) for folder in tree.folders.values()})
-        """What has to be removed at the end."""
+        """Directories to remove at the end."""
         self._by_controller = {
             controller: folder / name for controller, folder in tree.folders.items()
         }
 
     @property
     def entrances(self) -> list[str]:
-        """Files into which a process writes its id to enter."""
+        """Files into which a process writes its id to join."""
         return [f"{folder}/cgroup.procs" for folder in self.folders]
 
     @contextmanager
     def opened(self) -> Iterator[list[int]]:
-        """Open the entrances: who writes "0" into each of these descriptors enters."""
+        """Open the entrances: a process joins by writing "0" to each of these descriptors."""
         with ExitStack() as stack:
             files = [stack.enter_context(open(path, "wb", 0)) for path in self.entrances]
             yield [file.fileno() for file in files]
 
     def make(self, limits: GroupLimits) -> None:
-        """Make it and set its limits.
+        """Create it and set its limits.
 
         Args:
-            limits: What it is to hold; controllers that are not there hold nothing.
+            limits: Its limits. Limits of missing controllers are ignored.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: It cannot be created.
         """
         for folder in self.folders:
             Path(folder).mkdir(exist_ok=True)
@@ -89,20 +89,20 @@ class Group:
         return 0 if folder is None else memory_kills(folder)
 
     def refused_processes(self) -> int:
-        """Return how often a process could not be started because it holds no more."""
+        """Return how many process starts failed because the process limit was reached."""
         folder = self._by_controller.get("pids")
         return 0 if folder is None else refused_processes(folder)
 
     async def remove(self) -> None:
-        """Take it away; what is left in it must have been killed."""
+        """Remove it. Its remaining processes must have been killed already."""
         await remove(self.folders)
 
 
 async def remove(folders: list[str]) -> None:
-    """Take groups away, waiting for the kernel to be done with processes that were killed.
+    """Remove groups, waiting for the kernel to clean up killed processes.
 
     Args:
-        folders: Their folders; those that are gone are passed over.
+        folders: Their directories. Missing ones are skipped.
     """
     for folder in folders:
         for _ in range(_ROUNDS):
@@ -130,7 +130,7 @@ def memory_kills(folder: Path) -> int:
 
 
 def refused_processes(folder: Path) -> int:
-    """Return how often a process could not be started in a group because it holds no more.
+    """Return how many process starts failed in a group because its limit was reached.
 
     Args:
         folder: The group, of the tree that has the pids controller.
@@ -149,7 +149,7 @@ def _counted(path: Path, name: str) -> int | None:
 
 
 def group_of(pid: int, controller: str) -> Path | None:
-    """Return the group of a controller that holds a process, or None where it cannot be seen."""
+    """Return a process's group for a controller, or None if it is not visible."""
     with suppress(OSError):
         mounts = Path("/proc/self/mountinfo").read_text()
         return find_group(mounts, Path(f"/proc/{pid}/cgroup").read_text(), controller)
@@ -157,7 +157,7 @@ def group_of(pid: int, controller: str) -> Path | None:
 
 
 def find_group(mounts: str, groups: str, controller: str) -> Path | None:
-    """Return the group of a controller that holds a process, or None where it cannot be seen.
+    """Return a process's group for a controller, or None if it is not visible.
 
     Args:
         mounts: `/proc/self/mountinfo`.
@@ -174,7 +174,7 @@ def find_group(mounts: str, groups: str, controller: str) -> Path | None:
 
 
 def tree() -> Tree | None:
-    """Return where this process can make groups, or None."""
+    """Return where this process can create groups, or None."""
     return _tree(os.geteuid())
 
 
@@ -186,14 +186,14 @@ def _tree(_user: int) -> Tree | None:
 
 
 def find(mounts: str, groups: str) -> Tree | None:
-    """Return where a process can make groups, or None.
+    """Return where a process can create groups, or None.
 
     Args:
         mounts: `/proc/self/mountinfo`.
         groups: `/proc/self/cgroup`.
 
     Returns:
-        What is there and may be written, of the version that has the memory controller.
+        The existing writable directories, of the version that has the memory controller.
     """
     own = _own_groups(groups)
     mounted, unified = _mounted(mounts)
@@ -211,7 +211,7 @@ def find(mounts: str, groups: str) -> Tree | None:
 
 
 def _mounted(mounts: str) -> tuple[dict[str, tuple[str, Path]], tuple[str, Path] | None]:
-    """Return root and place of each controller's tree (version 1), and of the one for all."""
+    """Return root and mount point of each controller's tree (version 1) and of the single tree."""
     mounted: dict[str, tuple[str, Path]] = {}
     unified: tuple[str, Path] | None = None
     for line in mounts.splitlines():
@@ -238,7 +238,7 @@ def _find_unified(top: Path, own: Path) -> Tree | None:
 
 
 def _own_groups(text: str) -> dict[str, str]:
-    """Return controller → group of a process; version 2 has the name ''."""
+    """Return controller → group of a process. Version 2 has the name ''."""
     own = {}
     for line in text.splitlines():
         _number, controllers, group = line.split(":", 2)
@@ -248,7 +248,7 @@ def _own_groups(text: str) -> dict[str, str]:
 
 
 def _place(root: str, mount: Path, group: str) -> Path:
-    """Return the folder of a group, of which a container may see only the lower part."""
+    """Return the directory of a group. A container may see only the lower part of its path."""
     below = group
     if root != "/" and (group == root or group.startswith(root + "/")):
         below = group[len(root) :]

@@ -1,4 +1,4 @@
-"""Where the Docker daemon is."""
+"""Address of the Docker daemon."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 
 def host() -> str:
-    """Return where the daemon is: `DOCKER_HOST`, or the socket of this machine's own."""
+    """Return the daemon's address: `DOCKER_HOST`, or the socket of this machine's own."""
     return os.environ.get("DOCKER_HOST") or DEFAULT_HOST

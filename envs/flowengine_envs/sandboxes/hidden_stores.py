@@ -1,7 +1,7 @@
-"""Stores of the engine in folders that sandboxes are to see: they are hidden there.
+"""Hides stores of the engine in directories that sandboxes see.
 
-The store that is in use is known, and a folder with it is not mounted at all. Those of other
-projects are found by what they are when a folder is mounted.
+The store in use is known, and a directory that contains it is not mounted at all. Stores of other
+projects are recognized by their content when a directory is mounted.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from flowengine_envs.workspaces.obeyed_files import searched
 
 
 def is_store(folder: Path) -> bool:
-    """Return whether a folder is a store itself, or belongs to one."""
+    """Return whether a directory is a store or belongs to one."""
     return is_own_path(str(folder)) or holds_store(os.listdir(folder))
 
 
 def stores(root: Path) -> list[tuple[str, bool]]:
-    """Return what belongs to stores below a folder, and whether each is a folder.
+    """Return the parts of stores below a directory, and whether each is a directory.
 
     Args:
-        root: The folder, of which a part is searched: see `obeyed_files.searched`.
+        root: The directory. Only a part of it is searched, see `obeyed_files.searched`.
 
     Returns:
-        Relative paths, those above before those below. Of a store with a name of its own, that is
-        the folder that it is in.
+        Relative paths, parents before children. For a store with its own name, the directory that
+        contains it.
     """
     found: dict[str, bool] = {}
     for folder, entries in searched(root):
@@ -38,7 +38,7 @@ def stores(root: Path) -> list[tuple[str, bool]]:
             continue
         try:
             own = own_names(str(root / folder), names)
-        except OSError:  # it was removed meanwhile
+        except OSError:  # removed concurrently
             continue
         for name, is_folder in entries:
             if name in own:

@@ -1,8 +1,8 @@
 """`host`: processes of this machine, as the user, without isolation.
 
-Taken only where a spec says `provider: host`, and warned of each time it opens. What is held is
-held against mistakes, not against code that means harm: the programs can read and change whatever
-the user can.
+It is used only if a spec sets `provider: host`, and logs a warning at each opening. Its limits
+protect against mistakes, not against malicious code: the programs can read and change everything
+that the user can.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ class Host(Processes):
 
     @property
     def scratch(self) -> str:
-        """A folder of its own among the temporary ones, made when it is first asked for."""
+        """A private temporary directory, created on first use."""
         if self._scratch is None:
             self._scratch = make_scratch()
         return str(self._scratch)
 
     @property
     def workdir(self) -> str:
-        """The workspace: programs see it where it is."""
+        """The workspace, which programs see at its real path."""
         return str(self.workspace)
 
     @property
     def home(self) -> str:
-        """The home folder: programs see it where it is."""
+        """The home directory, which programs see at its real path."""
         return str(self.request.home)
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """The mark by which programs are found when the engine has died."""
+        """The mark by which programs are found after the engine has died."""
         return {VARIABLE: self.request.mark}
 
     @classmethod
     def capabilities(cls) -> Capabilities:
-        """Return what is held of programs that run as the user: limits, and what they are given."""
+        """Return the guarantees for programs that run as the user: limits, variables and files."""
         holds: dict[Axis, str] = {
             "variables": "only declared ones are passed on",
             "disk": "size of each file (RLIMIT_FSIZE); the workspace is watched",
@@ -62,7 +62,7 @@ class Host(Processes):
 
     @classmethod
     async def probe(cls, spec: Spec) -> None:
-        """Refuse what cannot be held without isolation, and look for Python."""
+        """Refuse limits that need isolation, and look for Python."""
         if not has("python3"):
             raise EnvironmentUnavailable(
                 f"{spec}: this machine has no python3 in {PATH}: apt-get install python3"
@@ -75,7 +75,7 @@ class Host(Processes):
             )
 
     async def open(self) -> None:
-        """Warn, and make ready."""
+        """Log the warning and prepare."""
         for inside in self.request.mounts:
             raise EnvironmentUnavailable(
                 f"{self.request.spec}: 'host' cannot show a folder at {inside}; use provider: "
@@ -88,7 +88,7 @@ class Host(Processes):
         await super().open()
 
     async def close(self) -> None:
-        """Kill what runs, and take away what was made for it."""
+        """Kill running programs, and remove everything created for it."""
         try:
             await super().close()
         finally:
@@ -106,7 +106,7 @@ class Host(Processes):
         return await self._spawn(argv, {"PATH": PATH, **env}, self.workdir, group, fds)
 
     def resource_limits(self) -> Mapping[str, int]:
-        """Return what the system holds of each process by itself."""
+        """Return the limits that the system enforces per process."""
         limits = self.request.limits
         held = {"CORE": 0, "DATA": limits.memory or MEMORY}
         if limits.disk is not None:

@@ -1,8 +1,8 @@
-"""Interpreters of the user's own installation, and what a sandbox has to see to run one.
+"""Interpreters of the user's own installation, and the files that a sandbox needs to run one.
 
-`config: {interpreter: ~/.venv/bin/python}` names a program of this machine. It is run in the
-sandbox only, because a flow file may name any program: where it belongs is read from its links.
-Sandboxes that may write where it lies can change these. So a link leads to interpreters only.
+`config: {interpreter: ~/.venv/bin/python}` names a program of this machine. It runs only in the
+sandbox, because a flow file may name any program. Its installation is determined from its links.
+Sandboxes that can write next to it can change these, so a link may lead only to interpreters.
 """
 
 from __future__ import annotations
@@ -18,40 +18,41 @@ from flowengine_envs.sandboxes.mounts import check
 
 _OF_THIS_MACHINE = ("namespace", "host")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-"""What every sandbox of this machine sees anyway."""
+"""Directories that every sandbox of this machine sees."""
 _WORKSPACE = "/workspace"
 _OWN = ("/tmp", "/dev/shm", _WORKSPACE, "/home/flow")
-"""Folders that a sandbox has of its own."""
+"""Directories that a sandbox has itself."""
 _MARKS = ("pyvenv.cfg", "lib*/python3*/os.py", "include/node/node.h", "lib/node_modules/npm")
-"""What the folder of an interpreter has: one of these."""
+"""Patterns that identify an interpreter's directory, which matches at least one."""
 _BESIDE = {"uvx": ("uv",)}
-"""Programs that a program expects beside itself."""
+"""Programs that another program expects next to itself."""
 _LINKS = 40
-"""Links that the kernel follows."""
+"""Maximum number of links that the kernel follows."""
 
 
 class Installation(NamedTuple):
-    """An interpreter and what it needs."""
+    """An interpreter and the files that it needs."""
 
     program: str
     """Its path, on the machine and inside."""
     folders: dict[str, Path]
-    """Folder or program inside → that of the machine, without those of the system."""
+    """Directory or program inside → path on the machine, without those of the system."""
 
 
 def installation(spec: Spec, request: Request | None = None) -> Installation | None:
-    """Return the interpreter of the machine that a spec names, if it names one.
+    """Return the interpreter of the machine that a spec names, if any.
 
     Args:
-        spec: What is asked for.
-        request: Its opening, if it is opened: knows the folders that no sandbox may see.
+        spec: The environment's spec.
+        request: The request to open it, if there is one. It lists the directories hidden from all
+            sandboxes.
 
     Returns:
-        The interpreter; None: that of the sandbox is meant.
+        The interpreter. None: the sandbox's own is used.
 
     Raises:
-        EnvironmentUnavailable: There is no such program, or the sandbox cannot have it.
-        Refused: Its folder must not be seen by a sandbox.
+        EnvironmentUnavailable: The program does not exist, or the sandbox cannot contain it.
+        Refused: Its directory must not be shown to a sandbox.
     """
     named = getattr(spec.config, "interpreter", None)
     if named is None:
@@ -77,7 +78,7 @@ def installation(spec: Spec, request: Request | None = None) -> Installation | N
 
 
 def _shown(spec: Spec, program: str, parts: Iterable[Path]) -> dict[str, Path]:
-    """Return what is to be shown, folders above before those below."""
+    """Return the paths to show, parents before children."""
     found: dict[str, Path] = {}
     for folder in parts:
         real = Path(os.path.realpath(folder))
@@ -94,7 +95,7 @@ def _shown(spec: Spec, program: str, parts: Iterable[Path]) -> dict[str, Path]:
 
 
 def _check(spec: Spec, program: str, shown: Mapping[str, Path], request: Request | None) -> None:
-    """Refuse folders that a sandbox may not see, and links to what is no interpreter's folder."""
+    """Refuse hidden directories, and links to directories that contain no interpreter."""
     named = Path(os.path.realpath(spec.folder), os.path.relpath(program, spec.folder))
     own = {_prefix(Path(each).parent) for each in (program, os.path.normpath(named))}
     libraries = {*getattr(spec.config, "libraries", ())}
@@ -119,12 +120,12 @@ def _check(spec: Spec, program: str, shown: Mapping[str, Path], request: Request
 
 
 def _parts(program: str, *, whole: bool) -> Iterator[Path]:
-    """Yield what belongs to a program and to what its links lead to.
+    """Yield the directories of a program and of its links' targets.
 
     Args:
         program: Its path.
-        whole: Whether its folder belongs to it whatever that is. Else a program that is in no
-            folder of an interpreter is shown alone: what lies beside it is somebody else's.
+        whole: Whether its directory is always included. If not, a program outside an interpreter's
+            directory is shown alone, because other files there are unrelated.
     """
     for path in _chain(program):
         prefix = _prefix(path.parent)
@@ -142,7 +143,7 @@ def _is_marked(folder: Path) -> bool:
 
 
 def _chain(program: str) -> Iterator[Path]:
-    """Yield a program and where its links lead, one after the other."""
+    """Yield a program and the targets of its links, one after another."""
     path = Path(program)
     for _ in range(_LINKS):
         yield path
@@ -152,7 +153,7 @@ def _chain(program: str) -> Iterator[Path]:
 
 
 def _prefix(folder: Path) -> Path:
-    """Return the folder of an installation by that of its programs."""
+    """Return the directory of an installation, from the directory of its programs."""
     return folder.parent if folder.name == "bin" else folder
 
 

@@ -1,8 +1,8 @@
-"""Resources of the kernel that are counted by user, and so are shared by all of a user's sandboxes.
+"""Kernel resources that are counted per user and therefore shared by all of a user's sandboxes.
 
-A sandbox gets a user namespace around its own, which holds it to a part of what the user may have:
-of the instances and watches of inotify, of signals that wait, and of bytes in message queues. The
-settings need a right that nothing in the sandbox has.
+A second user namespace around the sandbox limits it to a share of the user's inotify instances and
+watches, pending signals, and bytes in message queues. Changing the settings needs a right that no
+program in the sandbox has.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PART = 8
-"""A sandbox gets one part of so many."""
+"""A sandbox receives one part in this many."""
 _COUNTED = {
     "user/max_inotify_instances": "fs/inotify/max_user_instances",
     "user/max_inotify_watches": "fs/inotify/max_user_watches",
 }
-"""Setting of a user namespace → the machine's setting of the same."""
+"""Setting of a user namespace → the machine-wide setting."""
 
 SCRIPT = """\
 import ctypes, os, resource, sys
@@ -41,8 +41,10 @@ if ready >= 0:
     os.close(ready)
 os.execv(sys.argv[4], sys.argv[4:])
 """
-"""Makes the settings of the namespaces that it is in, and becomes the program after them. It reads
-them without `json`, which takes half as long to load as Python takes to start."""
+"""Applies the settings of its namespaces, and then becomes the program after them.
+
+It parses them without `json`, whose import takes half as long as Python's startup.
+"""
 
 
 def arguments(more: Mapping[str, str], ready: int = -1) -> list[str]:
@@ -50,7 +52,7 @@ def arguments(more: Mapping[str, str], ready: int = -1) -> list[str]:
 
     Args:
         more: Further settings, below `/proc/sys`.
-        ready: A descriptor to which it writes a byte when it is done; -1: none.
+        ready: A descriptor to which it writes a byte when finished. -1: none.
     """
     settings = {**_parts(), **more}
     written = " ".join(f"{name}={value}" for name, value in settings.items())

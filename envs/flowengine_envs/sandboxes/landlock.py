@@ -1,8 +1,8 @@
-"""Keeping the abstract sockets of a machine from a sandbox that shares its network.
+"""Isolates a sandbox that shares the machine's network from the machine's abstract sockets.
 
-They have names of their own, in no file system: they belong to the network. Whoever serves one on
-this machine would see the user of this process at the other end, though not one inside: of root's
-sandboxes, root. Landlock keeps sockets apart whose servers run outside (Linux 6.12 or later).
+Abstract sockets have no file, and belong to a network namespace. A server on this machine would see
+the user of this process as the peer, not the user inside: for root's sandboxes, root. Landlock
+blocks connections to abstract sockets whose servers run outside (Linux 6.12 or later).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import ctypes
 from functools import lru_cache
 
 _CREATE, _VERSION = 444, 1
-"""Numbers of `landlock_create_ruleset` and of its flag; calls as new have one number everywhere."""
+"""Numbers of `landlock_create_ruleset` and its flag, the same on all architectures."""
 _SCOPES = 6
-"""The first version that keeps them apart."""
+"""The first version with this isolation."""
 
 SCRIPT = """\
 import ctypes, os, sys
@@ -24,11 +24,11 @@ if number < 0 or system.syscall(446, number, 0):
     sys.exit("Landlock: " + os.strerror(ctypes.get_errno()))
 os.close(number)
 """
-"""Does so for itself and what it starts; it can gain no rights by then (`no_new_privs`)."""
+"""Isolates itself and its child processes. It must have set `no_new_privs` before."""
 
 
 @lru_cache
 def keeps_sockets_apart() -> bool:
-    """Return whether the kernel can."""
+    """Return whether the kernel supports it."""
     version: int = ctypes.CDLL(None, use_errno=True).syscall(_CREATE, None, 0, _VERSION)
     return version >= _SCOPES

@@ -1,8 +1,8 @@
-"""Which folders of the machine a sandbox may see.
+"""Decides which directories of the machine a sandbox may see.
 
-Mounting is the one way by which a sandbox reaches the machine, so what would hand it the machine
-is refused before anything starts: `/`, the system's folders, a home folder, whatever holds
-the daemon's socket or the state of the engine.
+Mounting is the only way by which a sandbox reaches the machine. Directories that would expose the
+machine are refused before anything starts: `/`, system directories, a home directory, and any
+directory that contains the daemon's socket or the engine's state.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from flowengine_envs.workspaces.obeyed_files import obeyed
 from flowengine_envs.workspaces.own_folder import OWN
 
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys")
-"""Folders that are not handed out, nor anything in them."""
+"""Directories that are never mounted, together with everything in them."""
 _IN_USR = (*_SYSTEM, "games", "include", "libexec", "man", "share")
-"""The same in `/usr` and `/usr/local`; applications are installed beside them."""
+"""The same in `/usr` and `/usr/local`, next to which applications are installed."""
 _SHARED = ("home", "root", "run", "var")
-"""Folders that are not handed out as a whole."""
+"""Directories that are not mounted as a whole."""
 _MEMORY = Path("/dev/shm")
-"""Like `/tmp`: whoever makes a folder in it may hand that out."""
+"""Like `/tmp`: a user may mount a directory created in it."""
 _DOCKER = Path("/var/lib/docker")
 
 
 def check(folder: Path, state: Path | None = None, guarded: Iterable[Path] = ()) -> Path:
-    """Return where a folder really is, if a sandbox may see it.
+    """Return the real path of a directory, if a sandbox may see it.
 
     Args:
         folder: On this machine.
-        state: A folder of the engine's state: nothing above it is handed out.
-        guarded: Folders of the engine's own: nothing above or in them is handed out.
+        state: A directory of the engine's state, whose parents are never mounted.
+        guarded: Directories of the engine, whose parents and contents are never mounted.
 
     Returns:
         Its path without links.
 
     Raises:
-        Refused: It may not be mounted; the message has the path without links.
+        Refused: It must not be mounted. The message contains the path without links.
     """
     real = Path(os.path.realpath(folder))
     told = str(real) if real == folder else f"{folder} (which is {real})"
@@ -63,10 +63,10 @@ def check(folder: Path, state: Path | None = None, guarded: Iterable[Path] = ())
 
 
 def check_all(request: Request) -> None:
-    """Refuse what the sandbox of an environment would see and may not; arguments as of `check`.
+    """Refuse forbidden directories of an environment's sandbox. Arguments are those of `check`.
 
     Raises:
-        Refused: It may not be mounted; the message names the environment, too.
+        Refused: One must not be mounted. The message also names the environment.
     """
     for folder in (request.workspace, *request.mounts.values()):
         try:
@@ -83,7 +83,7 @@ def check_all(request: Request) -> None:
 
 
 class Mount(NamedTuple):
-    """A folder of another environment, or something in it."""
+    """A directory of another environment, or an entry in it."""
 
     inside: str
     path: Path
@@ -91,11 +91,10 @@ class Mount(NamedTuple):
 
 
 def mounts(request: Request) -> list[Mount]:
-    """Return what is mounted of other environments, what is above before what is below.
+    """Return the mounts from other environments, parents before children.
 
-    Over what belongs to a store of the engine, something empty is mounted. In a folder that
-    programs may write, what their owner's programs obey is mounted over itself, so that it stays as
-    it is.
+    Empty files and directories are mounted over the engine's stores. In a writable directory, the
+    files that its owner's programs obey are mounted over themselves, so that they do not change.
     """
     found = []
     for inside, folder in request.mounts.items():
@@ -112,7 +111,7 @@ def mounts(request: Request) -> list[Mount]:
 
 
 def _empty(request: Request, is_folder: bool) -> Path:
-    """Return a folder or file with nothing in it, which programs may read."""
+    """Return an empty directory or file that programs may read."""
     path = request.home / OWN / ("hidden" if is_folder else "hidden-file")
     path.parent.mkdir(mode=0o700, exist_ok=True)
     if is_folder:
@@ -123,14 +122,14 @@ def _empty(request: Request, is_folder: bool) -> Path:
 
 
 def warn_of_new(request: Request, before: Iterable[Mount]) -> None:
-    """Warn of what programs have made, which programs of their owner would obey.
+    """Warn of files created by programs that their owner's programs would obey.
 
-    A new `commondir` in a Git folder is removed: it leads Git to settings elsewhere, and Git itself
-    makes none in a folder that is there already.
+    A new `commondir` in a Git directory is removed, because it refers Git to settings elsewhere.
+    Git itself creates none in an existing directory.
 
     Args:
-        request: What was opened.
-        before: What was mounted.
+        request: The request that opened the environment.
+        before: The mounts at that time.
     """
     known = {each.inside for each in before}
     new = []
@@ -152,11 +151,11 @@ def warn_of_new(request: Request, before: Iterable[Mount]) -> None:
 
 
 def identities(request: Request) -> dict[str, list[int]]:
-    """Return what is to be mounted: path inside → device and number.
+    """Return the identities of the mounts: path inside → device and inode.
 
     Raises:
-        Refused: There is a link in the path of one. Paths were resolved when the folders were
-            opened, so something has put it there since, such as a sandbox that may write above.
+        Refused: The path of one contains a link. Paths were resolved when the directories were
+            opened, so it is new, for example from a sandbox that can write above.
     """
     return _identities(request, {each.inside: each.path for each in mounts(request)})
 
@@ -164,7 +163,7 @@ def identities(request: Request) -> dict[str, list[int]]:
 def _identities(request: Request, paths: Mapping[str, Path]) -> dict[str, list[int]]:
     found = {}
     for inside, path in paths.items():
-        with suppress(OSError):  # what is missing is reported when it is mounted
+        with suppress(OSError):  # Missing entries are reported at mounting.
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
             try:
                 real, info = os.readlink(f"/proc/self/fd/{fd}"), os.fstat(fd)
@@ -177,15 +176,15 @@ def _identities(request: Request, paths: Mapping[str, Path]) -> dict[str, list[i
 
 
 def check_mounted(request: Request, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Compare the folders that are mounted with those that were to be.
+    """Compare the mounted directories with the intended ones.
 
     Args:
-        request: What was opened.
-        before: What `identities` returned before.
-        now: The same, as it is inside before any program has run.
+        request: The request that opened the environment.
+        before: The earlier result of `identities`.
+        now: The identities seen inside before any program has run.
 
     Raises:
-        Refused: One is another folder.
+        Refused: One is a different directory.
     """
     for inside, identity in before.items():
         if now.get(inside) != identity:
@@ -200,17 +199,18 @@ def _swapped(request: Request, inside: str) -> Refused:
 
 
 def named_folder(spec: Spec, path: str) -> Path:
-    """Return the folder that a configuration names, without links.
+    """Return the directory that a configuration names, without links.
 
-    Sandboxes that may write in the working folder can put links there. So below it, links are
-    followed only to what is below it, too, and nowhere into a hidden folder of the home folder.
+    Sandboxes that can write in the working directory can create links there. Links below it are
+    therefore followed only to targets below it, and never into a hidden directory of the home
+    directory.
 
     Args:
-        spec: What names it.
-        path: As it is named; a relative one begins at the working folder.
+        spec: The spec that names it.
+        path: The path as named, relative to the working directory or absolute.
 
     Raises:
-        EnvironmentUnavailable: There is no such folder, or a link on the way leads elsewhere.
+        EnvironmentUnavailable: It does not exist, or a link in its path leads elsewhere.
     """
     words = os.path.normpath(path)
     named = os.path.normpath(os.path.join(spec.folder, words))
@@ -251,7 +251,7 @@ def _is_the_systems(real: Path) -> bool:
 
 
 def _danger(real: Path, state: Path | None) -> str | None:
-    """Return what is wrong with mounting a folder, or None."""
+    """Return why a directory must not be mounted, or None."""
     if real == Path("/"):
         return "it is the whole machine"
     if _is_the_systems(real) or real.is_relative_to(_DOCKER) or _DOCKER.is_relative_to(real):

@@ -1,9 +1,9 @@
-"""`namespace`: processes of this machine that see and reach nothing of it (bubblewrap).
+"""`namespace`: processes of this machine that are isolated from it (bubblewrap).
 
-The programs have their own processes, users, network, host name and file system: the system's
-programs to read, the workspace and a home folder to write, some scratch space that is gone at the
-end. They have no rights (capabilities), can gain none, and cannot make namespaces of their own.
-Works for ordinary users where the kernel lets them make user namespaces, and for root.
+The programs have separate process, user, network, host name and mount namespaces. They can read the
+system's programs, write the workspace and a home directory, and use temporary scratch space. They
+have no capabilities, cannot gain any, and cannot create namespaces. This works for root, and for
+ordinary users if the kernel lets them create user namespaces.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, 
 
 USER = 1000
 SCRATCH = 256 * 1024 * 1024
-"""Bytes of `/tmp`, where the spec sets no `disk`."""
+"""Bytes of `/tmp`, if the spec sets no `disk`."""
 SHARED = 64 * 1024 * 1024
 """Bytes of `/dev/shm`."""
 OTHERS = "use provider: docker, or provider: host for no isolation"
 
 _UNPRIVILEGED = 1024
-"""The first port that ordinary users may listen at in a new network."""
+"""The lowest port on which ordinary users may listen in a new network namespace."""
 _OPEN_PORTS = {"net/ipv4/ip_unprivileged_port_start": "0"}
-"""The setting that lets them, of a network."""
+"""The network setting that opens lower ports."""
 
 _TRIAL = 10.0
-"""Seconds in which an empty sandbox has to start."""
+"""Seconds within which an empty sandbox must start."""
 _TRIALS = 5
-"""How often a sandbox is tried while mounts of the machine come and go, as those of containers."""
+"""Number of attempts while mounts of the machine change, as those of containers do."""
 _MOUNTS_CHANGED = "Unable to apply mount flags"
-"""What bubblewrap says if a mount has gone between its look at all of them and its own."""
+"""The error of bubblewrap if a mount disappears after it has listed all of them."""
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = (
     "alternatives",
@@ -68,13 +68,13 @@ _ETC = (
     "terminfo",
     "timezone",
 )
-"""What programs need of `/etc`: nothing that says who uses this machine, nothing private."""
+"""The parts of `/etc` that programs need, without private data or users' names."""
 _TELLTALE = ("keys", "key-users", "sched_debug", "timer_list")
-"""What in `/proc` tells of users and processes outside."""
+"""Entries of `/proc` that reveal users and processes outside."""
 
 
 class Namespace(Processes):
-    """Programs in namespaces of their own."""
+    """Programs in separate namespaces."""
 
     name: ClassVar[str] = "namespace"
     own_processes: ClassVar[bool] = True
@@ -82,7 +82,7 @@ class Namespace(Processes):
 
     @classmethod
     def capabilities(cls) -> Capabilities:
-        """Return what namespaces hold, and limits as far as this machine and user can."""
+        """Return the guarantees of namespaces, and the limits that this machine supports."""
         holds: dict[Axis, str] = {
             "filesystem": "own mounts: the system to read, workspace, home, mounts of the spec",
             "network": "own network namespace; named destinations are reached through the engine",
@@ -97,7 +97,7 @@ class Namespace(Processes):
 
     @classmethod
     async def probe(cls, spec: Spec) -> None:
-        """Start an empty sandbox; say what is missing, and what mends it."""
+        """Start an empty sandbox, or raise an error with the cause and its remedy."""
         reached = destinations(spec)
         if spec.policy.network == "any" and not landlock.keeps_sockets_apart() and not os.getuid():
             raise EnvironmentUnavailable(
@@ -129,29 +129,29 @@ class Namespace(Processes):
 
     @property
     def forwards(self) -> Sequence[Mapping[str, Any]]:
-        """What the supervisor leads out."""
+        """The connections that the supervisor forwards."""
         return self._egress.forwards
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Where programs find their proxy, if they have one."""
+        """Variables that name the proxy, if there is one."""
         return self._egress.variables
 
     @property
     def proxies(self) -> Sequence[str]:
-        """Where its proxies are inside."""
+        """Addresses of its proxies inside."""
         return self._egress.proxies
 
     def refused_connections(self, after: int = 0, proxy: int = 0) -> Sequence[tuple[int, str]]:
-        """Return what a proxy has refused."""
+        """Return the connections that a proxy refused."""
         return self._egress.refused(after, proxy)
 
     def judge_connections(self, judge: Callable[[str, int], str] | None, proxy: int = 0) -> None:
-        """Have a proxy ask about each connection."""
+        """Let a proxy check each connection with a function."""
         self._egress.judge(proxy, judge)
 
     async def open(self) -> None:
-        """Make the control group, and answer at the ways out."""
+        """Create the control group, and start listening for outgoing connections."""
         check_all(self.request)
         self._mounts = await asyncio.to_thread(mounts, self.request)
         if self.request.policy.network == "any" and not landlock.keeps_sockets_apart():
@@ -167,7 +167,7 @@ class Namespace(Processes):
             raise
 
     async def close(self) -> None:
-        """End everything inside and the ways out of it."""
+        """End everything inside, and close outgoing connections."""
         try:
             await super().close()
         finally:
@@ -197,7 +197,7 @@ class Namespace(Processes):
             options += _name_servers()
         for name, value in {"PATH": PATH, **env}.items():
             options += ["--setenv", name, value]
-        # Root's sandboxes are root to the files of /proc that set up the machine.
+        # Root's sandboxes could otherwise write the files of /proc that configure the machine.
         options += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
         options += ["--chdir", self.workdir, "--", *argv]
         try:
@@ -208,16 +208,16 @@ class Namespace(Processes):
 
     @property
     def _shares_network(self) -> bool:
-        """Whether the sandbox is in the network of the namespace around it."""
+        """Whether the sandbox shares the network of the namespace around it."""
         return self.request.policy.network == "any" or _low(self._egress.places)
 
     async def _prepare(
         self, bwrap: str, inner: Sequence[str], group: Group | None, fds: Sequence[int]
     ) -> Program:
-        """Start the namespace around a sandbox; try again if mounts change meanwhile.
+        """Start the namespace around a sandbox, again if mounts change meanwhile.
 
         Raises:
-            EnvironmentStartFailed: It cannot be made.
+            EnvironmentStartFailed: It cannot be created.
         """
         said = ""
         for _ in range(_TRIALS):
@@ -239,13 +239,13 @@ class Namespace(Processes):
         raise EnvironmentStartFailed(f"{self.request.spec}: bubblewrap did not start: {said}")
 
     def _around(self, bwrap: str, ready: int) -> list[str]:
-        """Return the beginning of a command that makes the namespace around the sandbox."""
+        """Return the first words of a command that creates the namespace around the sandbox."""
         shared = self.request.policy.network == "any"
         return _prepared(bwrap, ports=_low(self._egress.places), shared=shared, ready=ready)
 
     def _folders(self) -> list[str]:
-        """Return what may be written."""
-        # Both are in memory, and when that is full the supervisor may be what is killed.
+        """Return the options for writable directories."""
+        # Both are in memory. When it is full, the kernel may kill the supervisor.
         memory = self.request.limits.memory or MEMORY
         scratch = min(self.request.limits.disk or SCRATCH, memory // 2)
         options = ["--size", str(scratch), "--perms", "1777", "--tmpfs", "/tmp"]
@@ -263,7 +263,7 @@ class Namespace(Processes):
         return options
 
     def resource_limits(self) -> Mapping[str, int]:
-        """Return what the system holds of each process by itself, or of this user inside."""
+        """Return the limits that the system enforces per process, or per user inside."""
         limits = self.request.limits
         by_group = held_by_group()
         held = {"CORE": 0}
@@ -277,7 +277,7 @@ class Namespace(Processes):
 
 
 async def _is_ready(source: int) -> bool:
-    """Wait until the namespace around a sandbox is made; False: that failed."""
+    """Wait until the namespace around a sandbox exists. Return False if that failed."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(source, readable.set)
@@ -285,14 +285,14 @@ async def _is_ready(source: int) -> bool:
         async with asyncio.timeout(_TRIAL):
             await readable.wait()
     except TimeoutError:
-        return True  # what waits for the program to answer says so in the end
+        return True  # The caller that waits for the program's response reports the failure.
     finally:
         loop.remove_reader(source)
     return bool(os.read(source, 1))
 
 
 async def _all_said(program: Program) -> str:
-    """Wait for the end of a program; return what it said on its standard error."""
+    """Wait until a program ends, and return its standard error."""
     assert program.stderr is not None
     said = await program.stderr.read()
     await program.wait()
@@ -300,16 +300,16 @@ async def _all_said(program: Program) -> str:
 
 
 def _low(reached: Sequence[Destination]) -> bool:
-    """Return whether the supervisor has to listen where ordinary users may not."""
+    """Return whether the supervisor must listen on ports below those of ordinary users."""
     return any(place.port < _UNPRIVILEGED for place in reached)
 
 
 def _prepared(bwrap: str, *, ports: bool, shared: bool = False, ready: int = -1) -> list[str]:
-    """Return the beginning of a command that makes a namespace around that of the sandbox.
+    """Return the first words of a command that creates a namespace around the sandbox's.
 
-    It is held to a part of what the kernel counts by user. With `ports` it has a network in which
-    all of them may be used, and takes the sandbox into it. If the machine's is `shared`, its
-    abstract sockets are kept from the sandbox. A byte on `ready` says that it is made.
+    It is limited to a share of the resources that the kernel counts per user. With `ports` it has a
+    network in which all ports may be used, and the sandbox joins it. If the machine's network is
+    `shared`, its abstract sockets are blocked. A byte on `ready` reports that it exists.
     """
     options = ["--unshare-user", "--uid", str(USER), "--gid", str(USER), "--die-with-parent"]
     options += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_RESOURCE"]
@@ -322,7 +322,7 @@ def _prepared(bwrap: str, *, ports: bool, shared: bool = False, ready: int = -1)
 
 
 def _unshared(network: bool) -> list[str]:
-    """Return the options that take everything away."""
+    """Return the options that remove all access."""
     options = ["--unshare-all", "--unshare-user", "--uid", str(USER), "--gid", str(USER)]
     options += ["--disable-userns"] if _forbids_namespaces() else []
     options += ["--share-net"] if network else []
@@ -331,7 +331,7 @@ def _unshared(network: bool) -> list[str]:
 
 
 def _system() -> list[str]:
-    """Return the options that give the system's programs back, to read."""
+    """Return the options that add the system's programs, read-only."""
     options = ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
     for path in _SYSTEM:
         if os.path.islink(path):
@@ -352,7 +352,7 @@ def _python_folders() -> list[str]:
 
 
 def _written(home: str, hosts: Mapping[str, str]) -> dict[str, str]:
-    """Return the files that are made up: path → text."""
+    """Return the generated files: path → text."""
     named = "".join(f"{address} {name}\n" for name, address in hosts.items())
     user = f"flow:x:{USER}:{USER}:flow:{home}:/bin/sh\n"
     nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
@@ -367,12 +367,12 @@ def _written(home: str, hosts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _filter() -> list[int]:
-    """Return a descriptor from which the filter of calls can be read, where there is one."""
+    """Return a descriptor with the system call filter, if this machine supports it."""
     return [_readable(syscalls.program())] if syscalls.held() else []
 
 
 def _readable(data: bytes) -> int:
-    """Return a descriptor from which bytes can be read."""
+    """Return a descriptor from which the bytes can be read."""
     source, sink = os.pipe()
     with open(sink, "wb") as file:
         file.write(data)
@@ -384,7 +384,7 @@ def _syscalls_held() -> dict[Axis, str]:
 
 
 def _processes_held() -> dict[Axis, str]:
-    # The kernel counts the processes of a user in each user namespace, but never root's.
+    # The kernel counts a user's processes in each user namespace, but never root's.
     return {} if os.getuid() == 0 else {"processes": "RLIMIT_NPROC inside"}
 
 
@@ -394,7 +394,7 @@ def _bwrap() -> str | None:
 
 @lru_cache
 def _forbids_namespaces() -> bool:
-    """Return whether this bubblewrap can keep programs from making namespaces."""
+    """Return whether this bubblewrap can prevent programs from creating namespaces."""
     import subprocess
 
     told = subprocess.run(
@@ -407,7 +407,7 @@ _works: dict[tuple[str, int, bool], bool] = {}
 
 
 async def _trial(bwrap: str, reached: Sequence[Destination]) -> str | None:
-    """Return why no sandbox can be made, or None if one was."""
+    """Return why no sandbox can be created, or None if one was."""
     key = (bwrap, os.getuid(), _low(reached))
     if _works.get(key):
         return None
@@ -432,7 +432,7 @@ async def _trial(bwrap: str, reached: Sequence[Destination]) -> str | None:
 
 
 async def _tried(argv: Sequence[str]) -> str | None:
-    """Start an empty sandbox; return why it did not, or None if it did."""
+    """Start an empty sandbox. Return the error, or None if it started."""
     program = await started.start(
         *argv,
         stdin=asyncio.subprocess.DEVNULL,
@@ -451,7 +451,7 @@ async def _tried(argv: Sequence[str]) -> str | None:
 
 
 def _remedy() -> str:
-    """Return the command that most likely mends it."""
+    """Return the command that most likely solves the problem."""
     for setting, good in (
         ("kernel/unprivileged_userns_clone", "1"),
         ("kernel/apparmor_restrict_unprivileged_userns", "0"),

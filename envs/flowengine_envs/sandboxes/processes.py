@@ -1,4 +1,4 @@
-"""What sandboxes that are processes of this machine have in common: their group and their start."""
+"""Shared code of sandboxes whose programs are processes of this machine."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from flowengine_envs.link.words import ENTRANCES
 from flowengine_envs.sandboxes import cgroups, started
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where programs are looked for inside: the system's, whatever this process was started with."""
+"""Search path inside: the system's, independent of the environment of this process."""
 _CPUS = 0.75
-"""The part of few processors that a sandbox gets by default: of more than four, all but one."""
+"""The default share of few CPUs that a sandbox receives. Of more than four, all but one."""
 OWN = 6
-"""Processes that a sandbox itself needs beside those that may run in it."""
+"""Processes that a sandbox needs in addition to the limit."""
 _OWN_MEMORY = 1024**3
-"""Bytes for the supervisor, apart from the memory of the programs that it starts."""
+"""Bytes for the supervisor, separate from the memory of the programs that it starts."""
 
 _ENTER = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 97; shift; done; shift; exec "$@"'
-"""Enters the control groups before `--` and becomes the program after it."""
+"""Joins the control groups before `--` and becomes the program after it."""
 
 
 class Processes(Sandbox):
@@ -35,12 +35,12 @@ class Processes(Sandbox):
         self._programs: list[started.Started] = []
         tree, name = cgroups.tree(), f"flowengine-{request.id}"
         self._group = None if tree is None else cgroups.Group(tree, name)
-        """Holds the programs."""
+        """Contains the programs."""
         self._own_group = None if tree is None else cgroups.Group(tree, f"{name}-supervisor")
-        """Holds the supervisor, so that programs at their limits do not hold it up."""
+        """Contains the supervisor, so that programs at their limits do not slow it down."""
 
     async def open(self) -> None:
-        """Make the control groups."""
+        """Create the control groups."""
         if self._group is not None and self._own_group is not None:
             groups = (self._group, self._own_group)
             self.request.trace(groups=[folder for group in groups for folder in group.folders])
@@ -63,7 +63,7 @@ class Processes(Sandbox):
         return self._open
 
     async def close(self) -> None:
-        """Kill what runs and remove the control groups."""
+        """Kill running programs and remove the control groups."""
         self._open = False
         for program in self._programs:
             if program.returncode is None:
@@ -87,15 +87,15 @@ class Processes(Sandbox):
         return 0 if self._group is None else self._group.memory_kills()
 
     def refused_processes(self) -> int:
-        """Return how often no process was started because there were as many as may be."""
+        """Return how many process starts failed because the process limit was reached."""
         return 0 if self._group is None else self._group.refused_processes()
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
-        """Start a program in the control group that has the limits."""
+        """Start a program in the control group with the limits."""
         return await self._start(argv, env, self._group, [])
 
     async def start_supervisor(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
-        """Start a supervisor beside that group, with what its programs need to enter it."""
+        """Start a supervisor outside that group, with the means for its programs to join it."""
         if self._group is None:
             return await self.start(argv, env=env)
         with self._group.opened() as fds:
@@ -113,7 +113,7 @@ class Processes(Sandbox):
 
         Args:
             group: The control group that it starts in.
-            fds: Descriptors that it gets, under the same numbers.
+            fds: Descriptors that it inherits, with the same numbers.
         """
         raise NotImplementedError
 
@@ -125,7 +125,7 @@ class Processes(Sandbox):
         group: cgroups.Group | None,
         fds: Sequence[int],
     ) -> started.Started:
-        """Start a process of this machine, in a control group and in a session of its own."""
+        """Start a process of this machine, in a control group and its own session."""
         if not self._open:
             raise self._ended()
         if group is not None:
@@ -142,7 +142,7 @@ class Processes(Sandbox):
             )
         except OSError as error:
             raise EnvironmentStartFailed(f"{self.request.spec}: {argv[0]}: {error}") from error
-        if not self._open:  # it was closed meanwhile
+        if not self._open:  # closed concurrently
             program.kill()
             await program.wait()
             raise self._ended()
@@ -155,7 +155,7 @@ class Processes(Sandbox):
 
 
 def cpus() -> float:
-    """Return how many processors a sandbox gets by default, so that the machine stays usable."""
+    """Return the default number of CPUs for a sandbox, so that the machine stays usable."""
     there = len(os.sched_getaffinity(0))
     return max(there * _CPUS, there - 1)
 
@@ -166,7 +166,7 @@ def has(program: str) -> bool:
 
 
 def held_by_group() -> dict[Axis, str]:
-    """Return the limits that control groups hold on this machine."""
+    """Return the limits that control groups enforce on this machine."""
     tree = cgroups.tree()
     if tree is None:
         return {}
@@ -175,6 +175,6 @@ def held_by_group() -> dict[Axis, str]:
 
 
 def defaults(held: Mapping[Axis, str]) -> dict[Axis, float]:
-    """Return what holds of processes where a spec says nothing, as far as it can be held here."""
+    """Return the default limits for processes, as far as they can be enforced here."""
     every: dict[Axis, float] = {"memory": MEMORY, "processes": PROCESSES, "cpus": cpus()}
     return {axis: value for axis, value in every.items() if axis in held}

@@ -1,8 +1,8 @@
-"""Programs of this machine, started and killed together with what they start.
+"""Programs of this machine, started and killed together with their descendants.
 
-bubblewrap begins a sandbox in steps, each in a new process, which learns only at the end of its
-step that it has to die with the one before. To kill the first process in between would leave the
-others behind: they wait for it for ever, or go on without it, and keep its streams open.
+bubblewrap starts a sandbox in stages. Each stage is a new process that only at its end arranges to
+die with the previous one. Killing the first process before that would leave the others behind: they
+wait for it forever, or continue without it, and keep its streams open.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 from flowengine.sdk.process_tree import MARK, Family
 
 _LIMIT = 1 << 16
-"""Bytes of its output that a program writes ahead of the reader, about."""
+"""Approximate number of bytes that a program can write ahead of the reader."""
 
 
 class _Streams(SubprocessStreamProtocol):
     """The streams of a program, which can be ended without being read to their ends.
 
-    asyncio takes a program as ended when its pipes are, and does not notice the end of a pipe that
-    it has stopped reading because its reader has enough.
+    asyncio considers a program ended when its pipes are, and does not notice the end of a pipe that
+    it has paused.
     """
 
     _dropped = False
@@ -33,7 +33,7 @@ class _Streams(SubprocessStreamProtocol):
             super().pipe_data_received(fd, data)
 
     def drop(self, transport: asyncio.SubprocessTransport) -> None:
-        """Read what is still to come only to drop it."""
+        """Read and discard all remaining output."""
         self._dropped = True
         for fd in (1, 2):
             pipe: Any = transport.get_pipe_transport(fd)
@@ -47,7 +47,7 @@ class Started:
     Args:
         transport: The process.
         streams: Its streams.
-        mark: Variable and value that mark it and all that it starts; None: nothing does.
+        mark: Variable and value that mark it and its descendants. None: no mark.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Started:
         self._streams = streams
         variable, value = mark or (MARK, None)
         self.family = Family(value, process.pid, variable=variable)
-        """It, and all that it has started."""
+        """The program and its descendants."""
 
     @property
     def pid(self) -> int:
@@ -74,7 +74,7 @@ class Started:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code; negative: the signal that ended it; None: it is running."""
+        """Its exit code, negative for the signal that ended it. None while it runs."""
         return self._process.returncode
 
     async def wait(self) -> int:
@@ -82,24 +82,25 @@ class Started:
         return await self._process.wait()
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send it SIGTERM."""
         with suppress(ProcessLookupError):
             self._process.terminate()
 
     def kill(self) -> None:
-        """Kill it, and all that it has started; what nobody has read of its output is lost."""
+        """Kill it and its descendants. Unread output is lost."""
         self._streams.drop(self._transport)
-        for _ in range(2):  # one may just have started another; what is being killed no longer can
+        # One may just have started another, which a process being killed no longer can.
+        for _ in range(2):
             self.family.signal(signal.SIGKILL)
 
 
 async def start(*argv: str, mark: tuple[str, str] | None = None, **options: Any) -> Started:
-    """Start a program in a session of its own; whoever is cancelled meanwhile leaves none behind.
+    """Start a program in its own session. If the caller is cancelled, the program is killed.
 
     Args:
         argv: The program and its arguments.
-        mark: As for `Started`; the caller sets the variable.
-        options: As those of `asyncio.create_subprocess_exec`.
+        mark: As for `Started`. The caller sets the variable.
+        options: Those of `asyncio.create_subprocess_exec`.
 
     Returns:
         The program.

@@ -1,8 +1,9 @@
-"""When a workspace is measured anew.
+"""Decides when to measure a workspace again.
 
-Measuring takes a time that programs decide, since they decide how much there is to look at; so it
-may only take a share of all time. What is left of the file system costs nothing to ask: if that
-shrinks by as much as the workspace may still take, it is measured soon, whoever it was that wrote.
+Programs determine the number of files, and so the time that measuring takes. It may therefore use
+only a share of the time. Reading the free space of the file system costs nothing. If it shrinks by
+the amount that the workspace may still grow, the workspace is measured soon, even if other programs
+wrote the data.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ import time
 from flowengine_envs.workspaces.disk_usage import Usage, most_entries
 
 GLANCE = 0.02
-"""Seconds between looks at what is left of the file system."""
+"""Seconds between checks of the file system's free space."""
 _SHARE = 20
-"""How many times as long as it took to measure the next time waits."""
+"""Factor between the duration of a measurement and the wait for the next."""
 _LEAST = 32
-"""What part of a quota has to be written, at least, until it is measured before its time."""
+"""The quota divided by this is the minimum growth that triggers an early measurement."""
 
 
 class Pace:
-    """When to measure the folders that share a quota.
+    """Schedules measurements of the directories that share a quota.
 
     Args:
         fd: Descriptor of one of them.
-        quota: Bytes that they may take together.
+        quota: Bytes that they may use together.
     """
 
     def __init__(self, fd: int, quota: int) -> None:
@@ -36,15 +37,15 @@ class Pace:
         self._measured = self._cost = 0.0
 
     def begins(self) -> None:
-        """Note what is left of the file system before it is measured."""
+        """Record the free space before a measurement."""
         self._free = self._left()
 
     def ends(self, usage: Usage, cost: float) -> None:
-        """Note what was measured.
+        """Record a measurement.
 
         Args:
-            usage: What the folders take.
-            cost: Seconds of processor time that it took to measure.
+            usage: Usage of the directories.
+            cost: CPU seconds of the measurement.
         """
         entries = most_entries(self._quota)
         self._room = (
@@ -57,7 +58,7 @@ class Pace:
         """Return whether to measure now.
 
         Args:
-            pause: Seconds between two times, where nothing is urgent.
+            pause: Seconds between measurements if nothing is urgent.
         """
         since = time.monotonic() - self._measured
         if since >= max(pause, self._cost * _SHARE):
@@ -68,6 +69,6 @@ class Pace:
         )
 
     def _left(self) -> tuple[int, int]:
-        """Return the bytes and entries that the file system has left."""
+        """Return the free bytes and entries of the file system."""
         found = os.fstatvfs(self._fd)
         return found.f_bfree * found.f_frsize, found.f_ffree

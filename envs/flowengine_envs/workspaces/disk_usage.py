@@ -1,11 +1,11 @@
-"""What folders take of a disk: bytes and entries, also those that are hidden.
+"""Measures the disk usage of directories: bytes and entries, including hidden ones.
 
-Hidden is what lies in folders that their owner has closed (mode 0), and what has been removed but
-is still held open or mapped by a process. What a process has closed to this one altogether
-(`PR_SET_DUMPABLE`) and then removed cannot be seen.
+Hidden entries are in directories closed by their owner (mode 0), or are removed files that a
+process still holds open or mapped. Files removed by a process that is not inspectable
+(`PR_SET_DUMPABLE`) cannot be found.
 
-Programs decide how deep and how many the folders are. So each is opened once, however deep it is,
-and a look that has counted several times what there may be ends there.
+Programs determine the depth and number of directories. Each directory is therefore opened once at
+any depth, and a scan ends after it has counted several times the maximum.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from typing import NamedTuple, Optional
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _OPEN = 64
-"""Folders in folders that are held open; to those below, the way back leads through `..`."""
+"""Nested directories that are held open. From deeper ones, the scan returns through `..`."""
 _EACH = 16 * 1024
-"""Bytes of a quota for which there may be one entry: what file systems are made for."""
+"""Bytes of a quota per allowed entry, the ratio that file systems are designed for."""
 _FEWEST = 1000
-"""Entries that there may be with any quota."""
+"""Number of entries allowed with any quota."""
 _ENOUGH = 4
-"""How many times as many entries as there may be are counted."""
+"""Multiple of the allowed entries after which counting ends."""
 _AT_ONCE = 1000
-"""Entries of a folder that are counted in one step."""
+"""Entries of a directory counted in one step."""
 
 
 class Usage(NamedTuple):
-    """What is taken."""
+    """Disk usage."""
 
     size: int
     """Bytes on disk."""
     entries: int
-    """Files, folders and links: each takes an inode."""
+    """Files, directories and links: each uses an inode."""
 
     def also(self, other: Usage) -> Usage:
-        """Return both together."""
+        """Return the sum of both."""
         return Usage(self.size + other.size, self.entries + other.entries)
 
     def part_of(self, quota: int) -> float:
-        """Return how much that is of a quota of bytes.
+        """Return the usage as a ratio to a quota of bytes.
 
-        More than 1 is too much. Infinite is more than was counted, and more than any other.
+        More than 1 exceeds the quota. Infinity means that counting ended early.
         """
         if self.entries > most_entries(quota) * _ENOUGH:
             return math.inf
@@ -53,12 +53,12 @@ class Usage(NamedTuple):
 
 
 def most_entries(quota: int) -> int:
-    """Return how many entries there may be with a quota of bytes."""
+    """Return how many entries a quota of bytes allows."""
     return max(_FEWEST, quota // _EACH)
 
 
 def measure(roots: Sequence[int], quota: int) -> Usage:
-    """Return what folders take together; arguments as of `Look`."""
+    """Return the total usage of directories. Arguments are those of `Look`."""
     look = Look(roots, quota)
     for _ in look.steps():
         pass
@@ -66,12 +66,12 @@ def measure(roots: Sequence[int], quota: int) -> Usage:
 
 
 class Look:
-    """One look at folders and those who use them.
+    """One scan of directories and of processes that use them.
 
     Args:
-        roots: Descriptors of the folders, all on one file system.
-        quota: Bytes that they may take: far beyond that, nothing more is counted.
-        pids: Processes that may have files open that have been removed from them.
+        roots: Descriptors of the directories, all on one file system.
+        quota: Bytes that they may use together. Counting ends far beyond it.
+        pids: Processes that may have removed files open.
     """
 
     def __init__(self, roots: Sequence[int], quota: int, pids: Iterable[int] = ()) -> None:
@@ -80,17 +80,17 @@ class Look:
         self._enough = most_entries(quota) * _ENOUGH
         self._device = os.fstat(roots[0]).st_dev
         self._linked: set[int] = set()
-        """Files with several names, and removed ones, that are counted already."""
+        """Files with several names, and removed ones, that are already counted."""
         self._size = 0
         self._entries = 0
 
     @property
     def usage(self) -> Usage:
-        """What has been counted up to now."""
+        """Usage counted so far."""
         return Usage(self._size, self._entries)
 
     def steps(self) -> Iterator[None]:
-        """Count; whoever asks for the next step may do something else before."""
+        """Count in steps, between which the caller may do other work."""
         for root in self._roots:
             yield from self._below(root)
         for pid in self._pids:
@@ -98,7 +98,7 @@ class Look:
             yield
 
     def _below(self, root: int) -> Iterator[None]:
-        """Count all below a folder: the way down from it, and of each folder on it what is left."""
+        """Count everything below a directory, keeping a stack of pending directories."""
         way = [_Folder(os.dup(root))]
         try:
             yield from self._entries_of(way[0])
@@ -117,7 +117,7 @@ class Look:
                 folder.close()
 
     def _entries_of(self, folder: _Folder) -> Iterator[None]:
-        """Count what is in a folder, and note what has to be entered."""
+        """Count the entries of a directory, and record its subdirectories."""
         yield
         with suppress(OSError), os.scandir(folder.fd) as entries:
             for count, entry in enumerate(entries):
@@ -144,8 +144,8 @@ class Look:
     def mapped_by(self, pid: int) -> None:
         """Count removed files that a process has mapped.
 
-        The kernel makes this wait while the process changes its memory. One that forks beside
-        hundreds of others does so for minutes.
+        The kernel blocks this while the process changes its memory. With hundreds of forking
+        processes, this takes minutes.
         """
         with suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
             for line in file:
@@ -164,7 +164,7 @@ class Look:
         self._entries += 1
 
     def _mapped(self, line: bytes) -> None:
-        """Count a removed file that is mapped: as large as its mapping, since nobody can ask it."""
+        """Count a removed file that is mapped, by the size of its mapping."""
         area, _rights, _offset, device, inode = line.split(None, 5)[:5]
         major, minor = (int(part, 16) for part in device.split(b":"))
         if os.makedev(major, minor) != self._device or int(inode) in self._linked:
@@ -176,11 +176,11 @@ class Look:
 
 
 class _Folder:
-    """A folder that is looked into.
+    """A directory being scanned.
 
     Args:
-        fd: Its descriptor; closed at the end.
-        mode: The rights that it has otherwise, if it was opened up.
+        fd: Its descriptor, which is closed at the end.
+        mode: Its original permissions, if they were extended.
     """
 
     def __init__(self, fd: int, mode: Optional[int] = None) -> None:  # noqa: UP045
@@ -189,15 +189,15 @@ class _Folder:
         self._is_open = True
         self._identity = _identity(fd)
         self.below: list[str] = []
-        """The folders in it that are still to be looked into."""
+        """Subdirectories that remain to be scanned."""
 
     def set_aside(self) -> None:
-        """Give back the descriptor until the way leads back here."""
+        """Close the descriptor until the scan returns here."""
         os.close(self.fd)
         self._is_open = False
 
     def come_back(self, below: int) -> bool:
-        """Open it again from a folder in it; returns whether that is still in it."""
+        """Reopen it from a subdirectory. Return whether that is still inside it."""
         if self._is_open:
             return True
         with suppress(OSError):
@@ -209,7 +209,7 @@ class _Folder:
         return False
 
     def close(self) -> None:
-        """Give it back, with the rights that it had."""
+        """Close it and restore its permissions."""
         if not self._is_open:
             return
         if self._mode is not None:
@@ -220,7 +220,7 @@ class _Folder:
 
 
 def _entered(name: str, above: int) -> _Folder:
-    """Open a folder, also one that its owner, who this is, has closed."""
+    """Open a directory, even if its owner, this user, has closed it."""
     try:
         return _Folder(os.open(name, _FOLDER, dir_fd=above))
     except PermissionError:
@@ -228,11 +228,11 @@ def _entered(name: str, above: int) -> _Folder:
 
 
 def _opened_up(name: str, above: int) -> _Folder:
-    """Give the owner of a folder the right to look into it, until that is done."""
+    """Temporarily give the owner of a directory the right to read it."""
     found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
         mode = stat.S_IMODE(os.fstat(found).st_mode)
-        itself = f"/proc/self/fd/{found}"  # not by its name, which may be another's by now
+        itself = f"/proc/self/fd/{found}"  # not by name, which may now belong to another entry
         os.chmod(itself, mode | 0o500)
         try:
             return _Folder(os.open(itself, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), mode)
@@ -244,7 +244,7 @@ def _opened_up(name: str, above: int) -> _Folder:
 
 
 def _leave(way: list[_Folder]) -> None:
-    """Go back to the folder above; if this one was moved, to the next above that is open."""
+    """Return to the parent directory, or if this one was moved, to the nearest open ancestor."""
     last = way.pop()
     while way and not way[-1].come_back(last.fd):
         way.pop()

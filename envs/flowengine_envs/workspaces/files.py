@@ -1,10 +1,10 @@
-"""Files of the workspace, in and out, byte for byte, that no link leads elsewhere.
+"""Reads and writes files of the workspace unchanged, without following links that lead outside.
 
-A path is resolved by the kernel below the workspace (`openat2` with `RESOLVE_BENEATH`), not looked
-at and then opened: what is swapped in between changes nothing. Where the kernel has no `openat2`,
-each part is opened by itself and links are refused. A file is written under another name in its
-folder and then renamed, so it is there whole or not at all, and a link in its place is replaced,
-not followed.
+The kernel resolves a path below the workspace and opens it in one step (`openat2` with
+`RESOLVE_BENEATH`), so a concurrent replacement has no effect. On kernels without `openat2`, each
+part is opened separately and links are refused. A file is written under another name in its
+directory and then renamed. It therefore appears atomically, and replaces a link instead of
+following it.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ _OPENAT2 = 437
 _NO_MAGIC_LINKS = 0x02
 _BENEATH = 0x08
 _TRIES = 1000
-"""How often a path is resolved anew because something on this machine was just renamed."""
+"""Number of attempts to resolve a path during concurrent renames."""
 _IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LISTED = 10_000
-"""Entries that a listing may have; with one more, it is not whole."""
+"""Maximum number of entries in a listing. One more means that it is incomplete."""
 _MOST_BYTES = 8 * 1024 * 1024
-"""Bytes of their paths together."""
+"""Maximum bytes of all their paths."""
 _DRAFT = ".flowengine-draft-"
-"""Beginning of the names of files that are being written."""
+"""Name prefix of files being written."""
 _DEPTH = 64
-"""Folders in folders that are looked into: each takes a descriptor meanwhile."""
+"""Maximum directory depth, because each level needs an open descriptor."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Refused(Exception):
-    """Something about a path is not accepted.
+    """A path was refused.
 
     Args:
         kind: `escape`, `no_file`, `missing`, `too_large` or `failed`.
-        reason: What it is, without the path.
+        reason: The reason, without the path.
     """
 
     def __init__(self, kind: str, reason: str) -> None:
@@ -51,11 +51,11 @@ class Refused(Exception):
 
 
 class Workspace:
-    """A folder whose files go in and out.
+    """A directory whose files are read and written.
 
     Args:
-        folder: Where it is.
-        root: Its path as programs see it, absolute; default: the same.
+        folder: Its path.
+        root: Its absolute path as programs see it. Default: the same.
     """
 
     def __init__(self, folder: str, root: str = "") -> None:
@@ -63,17 +63,17 @@ class Workspace:
         self.fd = os.open(folder, _IN_FOLDER)
 
     def read(self, path: str, largest: int) -> Reading:
-        """Open a file to read it.
+        """Open a file for reading.
 
         Args:
             path: Relative to the workspace, or absolute below it.
-            largest: Bytes that it may have; holes of a sparse file count.
+            largest: Maximum size in bytes, including holes of a sparse file.
 
         Returns:
             The open file.
 
         Raises:
-            Refused: It leads out, is no file, is too large, or cannot be opened.
+            Refused: It leads outside, is not a file, is too large, or cannot be opened.
         """
         with _refusing():
             fd = self._open_to_read(self.below(path))
@@ -84,17 +84,17 @@ class Workspace:
                 raise
 
     def write(self, path: str, mode: int) -> Draft:
-        """Begin to write a file; its folders are made.
+        """Start writing a file, and create its parent directories.
 
         Args:
             path: Relative to the workspace, or absolute below it.
             mode: Its permissions.
 
         Returns:
-            What takes the bytes.
+            The draft that receives the bytes.
 
         Raises:
-            Refused: It leads out, names no file, or cannot be written.
+            Refused: It leads outside, is not a file name, or cannot be written.
         """
         *folders, name = self._named(path)
         with _refusing():
@@ -106,13 +106,13 @@ class Workspace:
                 raise
 
     def remove(self, path: str) -> None:
-        """Remove a file or an empty folder; of a link the link.
+        """Remove a file, a link or an empty directory.
 
         Args:
             path: Relative to the workspace, or absolute below it.
 
         Raises:
-            Refused: It leads out or cannot be removed.
+            Refused: It leads outside or cannot be removed.
         """
         *folders, name = self._named(path)
         with _refusing():
@@ -126,18 +126,18 @@ class Workspace:
                 os.close(folder)
 
     def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
-        """List a folder.
+        """List a directory.
 
         Args:
             path: Relative to the workspace, or absolute below it.
-            deep: Whether with all that is in its folders; links are listed, not followed.
+            deep: Whether to include subdirectories. Links are listed, not followed.
 
         Returns:
-            `path`, `kind`, `size`, `mode`, `modified` of each, sorted; one more than `LISTED` where
-            there are more than those.
+            `path`, `kind`, `size`, `mode`, `modified` of each, sorted. One more than `LISTED` if
+            there are more entries.
 
         Raises:
-            Refused: It leads out, is no folder, or its paths are too long together.
+            Refused: It leads outside, is not a directory, or its paths are too long in total.
         """
         below = self.below(path)
         with _refusing():
@@ -164,15 +164,15 @@ class Workspace:
         return sorted(found, key=lambda each: str(each["path"]))
 
     def changed(self, since: float, most: int) -> tuple[list[str], bool]:
-        """Return the files that were made or changed.
+        """Return the files that were created or changed.
 
         Args:
             since: Seconds since 1970, by the coarse clock of file systems.
-            most: Entries that are looked at.
+            most: Maximum number of entries to check.
 
         Returns:
-            Their paths, sorted, and whether there was more to look at. Files that are just being
-            written are passed over.
+            Their sorted paths, and whether entries were left unchecked. Files being written are
+            skipped.
         """
         found: list[str] = []
         size = 0
@@ -189,7 +189,7 @@ class Workspace:
         return sorted(found), False
 
     def _open_to_read(self, below: str) -> int:
-        """Open a file, telling a device, which no sandbox opens, from what may not be read."""
+        """Open a file. A device, which no sandbox can open, raises its own error."""
         try:
             return self._open(below, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         except PermissionError:
@@ -206,7 +206,7 @@ class Workspace:
             raise Refused("no_file", f"it is {_kind(mode)}")
 
     def below(self, path: str) -> str:
-        """Return a path relative to the workspace; by its words only, links are the kernel's."""
+        """Return a path relative to the workspace, lexically. The kernel resolves links."""
         if "\0" in path:
             raise Refused("escape", "it contains a null character")
         parts = path.split("/")
@@ -226,7 +226,7 @@ class Workspace:
         return parts
 
     def _folder(self, parts: list[str]) -> int:
-        """Open a folder, making what is missing of it."""
+        """Open a directory, creating missing parts."""
         fd = os.dup(self.fd)
         for count in range(len(parts)):
             with suppress(FileExistsError):
@@ -247,7 +247,7 @@ class Workspace:
             if fd >= 0:
                 return int(fd)
             code = ctypes.get_errno()
-            if code != errno.EAGAIN:  # while files are renamed, it cannot follow a '..'
+            if code != errno.EAGAIN:  # During renames, the kernel cannot resolve '..'.
                 break
         if code in {errno.ENOSYS, errno.EPERM}:
             return self._open_by_parts(below.split("/"), flags)
@@ -274,17 +274,17 @@ class Workspace:
 
 
 def is_listable(found: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a listing is one that `Workspace.entries` can have made."""
+    """Return whether a listing can come from `Workspace.entries`."""
     size = sum(len(each["path"]) for each in found)
     return len(found) <= LISTED + 1 and size <= _MOST_BYTES
 
 
 def place_of(path: str, places: Sequence[Workspace]) -> Workspace:
-    """Return where a path is to be looked for.
+    """Return the place that a path refers to.
 
     Args:
-        path: A relative one is for the first place.
-        places: Where files may be.
+        path: A relative path refers to the first place.
+        places: Possible locations of files.
     """
     for place in places:
         if path == place.root or path.startswith(f"{place.root}/"):
@@ -293,14 +293,14 @@ def place_of(path: str, places: Sequence[Workspace]) -> Workspace:
 
 
 class Reading:
-    """A file that is being read, up to a number of bytes.
+    """A file being read, up to a number of bytes.
 
     Args:
         fd: Its descriptor.
-        largest: Bytes that it may have, now and when more is appended while it is read.
+        largest: Maximum bytes, also if it grows while being read.
 
     Raises:
-        Refused: It is no file, or has more.
+        Refused: It is not a file, or is larger.
     """
 
     def __init__(self, fd: int, largest: int) -> None:
@@ -316,10 +316,10 @@ class Reading:
         self._left = largest
 
     def piece(self, size: int) -> bytes:
-        """Return the next bytes, at the end none; what fails is `Refused`.
+        """Return the next bytes, or none at the end. Failures raise `Refused`.
 
         Args:
-            size: Bytes at most.
+            size: Maximum number of bytes.
         """
         with _refusing():
             data = os.read(self._fd, min(size, self._left + 1))
@@ -338,14 +338,14 @@ def _too_large(largest: int, size: int) -> Refused:
 
 
 class Draft:
-    """A file that is being written.
+    """A file being written.
 
     Args:
-        folder: Descriptor of its folder; closed at the end.
+        folder: Descriptor of its directory, which is closed at the end.
         mode: Its permissions.
 
     Raises:
-        Refused: There is something of this name that is no file.
+        Refused: Something other than a file has this name.
     """
 
     def __init__(self, folder: int, name: str, mode: int) -> None:
@@ -363,7 +363,7 @@ class Draft:
         self._fd: Optional[int] = os.open(self._draft, flags, 0o600, dir_fd=folder)  # noqa: UP045
 
     def add(self, data: bytes) -> None:
-        """Write the next bytes; what fails is `Refused`."""
+        """Write the next bytes. Failures raise `Refused`."""
         assert self._fd is not None
         part = memoryview(data)
         with _refusing():
@@ -371,7 +371,7 @@ class Draft:
                 part = part[os.write(self._fd, part) :]
 
     def finish(self) -> None:
-        """Put the file in its place; what fails is `Refused`."""
+        """Move the file into place. Failures raise `Refused`."""
         assert self._fd is not None
         with _refusing():
             os.fchmod(self._fd, self._mode)
@@ -380,7 +380,7 @@ class Draft:
         self.drop()
 
     def drop(self) -> None:
-        """Give it up, unless it is in its place already."""
+        """Discard it, unless it is already in place."""
         if self._fd is None:
             return
         os.close(self._fd)
@@ -393,7 +393,7 @@ class Draft:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Turn errors of the system into what is told of a path."""
+    """Convert system errors to errors about a path."""
     try:
         yield
     except OSError as error:
@@ -412,7 +412,7 @@ def _refusing() -> Iterator[None]:
 def _walk(
     fd: int, prefix: str, *, deep: bool, depth: int = _DEPTH
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield what is in a folder, links as links; the descriptor is closed."""
+    """Yield the entries of a directory, links as links. The descriptor is closed."""
     folders = []
     try:
         with os.scandir(fd) as entries:

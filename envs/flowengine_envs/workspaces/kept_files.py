@@ -1,7 +1,7 @@
 """Files that steps have kept, as values name them: `{path, name, size, sha256}`.
 
-Such a value may have been made up by code in a sandbox. The digest is what counts, and the name
-where it is one; `path` is never followed.
+Code in a sandbox may have forged such a value. The digest identifies the file. The name is used if
+it is valid, and `path` is never followed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_NAME = 255
 
 
 def is_kept_file(value: Plain) -> TypeGuard[Mapping[str, Any]]:
-    """Return whether a value names a file; one that names none is data like any other."""
+    """Return whether a value names a kept file. Other values are ordinary data."""
     if not isinstance(value, dict) or value.keys() != _KEYS:
         return False
     digest, name = value["sha256"], value["name"]
@@ -36,19 +36,19 @@ def is_kept_file(value: Plain) -> TypeGuard[Mapping[str, Any]]:
 
 
 def place_of(file: Mapping[str, Any]) -> str:
-    """Return where a step finds a file, relative to the folder for its files."""
+    """Return where a step finds a file, relative to the directory for its files."""
     return f"{file['sha256'][:16]}/{file['name']}"
 
 
 def source_of(file: Mapping[str, Any], context: StepContext) -> str:
-    """Return where the content of a file is on this machine.
+    """Return the path of a file's content on this machine.
 
     Args:
-        file: What names it.
-        context: The attempt that takes it.
+        file: The value that names it.
+        context: The attempt that uses it.
 
     Raises:
-        ValidationError: It is no longer kept.
+        ValidationError: It is no longer stored.
     """
     try:
         return str(context.execution.artifacts.path(file["sha256"]))

@@ -1,7 +1,7 @@
-"""Files of a project that programs of its owner obey: Git, shells, editors, agents.
+"""Files of a project that its owner's programs obey: Git, shells, editors, agents.
 
-Whoever can write them has these programs run something, as the owner and outside of any sandbox. So
-they stay as they are in folders that a sandbox may otherwise write, and are not written back.
+Write access to them allows running programs as the owner, outside any sandbox. They are therefore
+protected in directories that a sandbox may otherwise write, and are not written back.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ NAMES = frozenset(
         *(".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".zprofile"),
     }
 )
-"""Files and folders that are obeyed wherever they lie in a project."""
+"""Files and directories that are obeyed anywhere in a project."""
 GIT = ".git"
 _SETTINGS = ("config", "config.worktree", "commondir", "hooks", "info", "modules", "worktrees")
-"""What of a Git folder names programs, or other folders with settings."""
+"""Parts of a Git directory that name programs, or other directories with settings."""
 _HISTORY = frozenset(
     {
         *("objects", "refs", "logs", "HEAD", "index", "packed-refs", "shallow"),
         *("ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "MERGE_HEAD", "MERGE_MODE", "MERGE_MSG"),
     }
 )
-"""What of a Git folder names no program."""
+"""Parts of a Git directory that name no program."""
 _DEPTH = 4
-"""Folders in folders that are searched."""
+"""Depth of directories that are searched."""
 _MOST_FOLDERS = 2_000
 _MOST = 200
-"""Files and folders that are found."""
+"""Maximum number of files and directories found."""
 
 
 class Obeyed(NamedTuple):
-    """A file or folder that is to be mounted over itself."""
+    """A file or directory to mount over itself."""
 
     path: str
-    """Relative to the folder that was searched."""
+    """Relative to the searched directory."""
     writable: bool
-    """Whether it may be written, as the history of Git; it cannot be replaced all the same."""
+    """Whether it may be written, like Git's history. It can never be replaced."""
 
 
 def obeyed(root: Path) -> list[Obeyed]:
-    """Return what is obeyed in a folder, those above before those below; no links.
+    """Return the obeyed entries of a directory, parents before children, without links.
 
     Args:
-        root: The folder, of which a part is searched: see `searched`.
+        root: The directory. Only a part of it is searched, see `searched`.
     """
     found: list[Obeyed] = []
     if is_git_folder(root):
@@ -72,12 +72,13 @@ def obeyed(root: Path) -> list[Obeyed]:
 
 
 def searched(root: Path) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
-    """Yield folders with the names in them, and whether each is a folder, the upper ones first.
+    """Yield directories with their entries, and whether each entry is a directory, parents first.
 
-    Folders are searched four deep, 2,000 at most; not those of Git, programs and packages.
+    At most 2,000 directories are searched, four levels deep, except those of Git, programs and
+    packages.
 
     Args:
-        root: The folder; others are relative to it.
+        root: The directory. The others are relative to it.
     """
     pending = deque([("", 0)])
     searched = 0
@@ -93,10 +94,10 @@ def searched(root: Path) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
 
 
 def is_git_folder(*folders: Path) -> bool:
-    """Return whether Git takes a folder for one of its own, whatever its name is.
+    """Return whether Git treats a directory as a repository, with any name.
 
     Args:
-        folders: It, or several that are to become one.
+        folders: The directory, or several that will be merged into one.
     """
 
     def has(name: str) -> bool:
@@ -106,21 +107,21 @@ def is_git_folder(*folders: Path) -> bool:
 
 
 def is_kept_back(path: str, original: Path, copy: Path) -> bool:
-    """Return whether a changed file is not written back to the folder that its owner has.
+    """Return whether a changed file is not written back to its owner's directory.
 
-    Of a Git folder its history is, as long as it is one of the original or called `.git`; settings
-    and hooks are not.
+    Of a Git directory, only the history is written back, if the original also has it or it is
+    called `.git`. Settings and hooks are not.
 
     Args:
         path: Relative path.
-        original: The folder of the owner.
-        copy: The folder in which it was changed.
+        original: The owner's directory.
+        copy: The directory in which it was changed.
     """
     parts = path.split("/")
     for at, part in enumerate(parts):
         if part.casefold() in NAMES:
             return True
-        if part.casefold() == GIT:  # a file of this name says where the settings are
+        if part.casefold() == GIT:  # A file with this name states where the settings are.
             return at + 1 == len(parts) or parts[at + 1] not in _HISTORY
         folder = "/".join(parts[:at])
         if is_git_folder(original / folder, copy / folder):
@@ -136,7 +137,7 @@ def _settings_in(folder: Path) -> Iterator[str]:
 
 
 def _entries(folder: Path) -> list[tuple[str, bool]]:
-    """Return the names in a folder, and whether each is a folder; links are left out."""
+    """Return the names in a directory, and whether each is a directory, without links."""
     with suppress(OSError), os.scandir(folder) as entries:
         return sorted(
             (entry.name, entry.is_dir(follow_symlinks=False))

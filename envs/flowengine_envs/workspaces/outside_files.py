@@ -1,7 +1,7 @@
-"""Files that programs can change, reached from outside of where these run.
+"""Files that programs can change, accessed from outside their sandbox.
 
-Paths are resolved below their folder by the kernel, and a size is known before bytes are read: see
-`supervisor.files`.
+The kernel resolves paths below their directory, and the size is checked before bytes are read. See
+`workspaces.files`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _Result = TypeVar("_Result")
 
 
 class OutsideFiles:
-    """Files of folders of this machine.
+    """Files of directories on this machine.
 
     Args:
         name: Names their environment in messages.
-        places: The folders; relative paths are for the first.
+        places: The directories. Relative paths refer to the first.
     """
 
     def __init__(self, name: str, places: Sequence[Workspace]) -> None:
@@ -37,23 +37,23 @@ class OutsideFiles:
         self._places = places
 
     async def write(self, path: str, data: bytes | Path, mode: int) -> None:
-        """Write a file whole or not at all; raises what `InWorkspace.put` does."""
+        """Write a file atomically, with the errors of `InWorkspace.put`."""
         await self._at(path, lambda place: _write(place, path, data, mode))
 
     async def read(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
-        """Hand on a file piece by piece; as `InWorkspace.read_file`."""
+        """Pass on a file piece by piece, like `InWorkspace.read_file`."""
         return await self._at(path, lambda place: _read(place, path, take, largest))
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
-        """Return the fields of `Entry` of what is in a folder; raises what `list` does."""
+        """Return the fields of `Entry` for a directory's entries, with the errors of `list`."""
         return await self._at(path, lambda place: place.entries(path, deep=deep))
 
     async def remove(self, path: str) -> None:
-        """Remove a file or an empty folder; raises what `InWorkspace.remove` does."""
+        """Remove a file or an empty directory, with the errors of `InWorkspace.remove`."""
         await self._at(path, lambda place: place.remove(path))
 
     async def _at(self, path: str, work: Callable[[Workspace], _Result]) -> _Result:
-        """Do something where a path is; what is refused is raised as an error of the sdk."""
+        """Apply a function to the place of a path. Refusals are raised as errors of the sdk."""
         place = place_of(path, self._places)
         try:
             return await asyncio.to_thread(work, place)

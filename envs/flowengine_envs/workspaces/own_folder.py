@@ -1,17 +1,17 @@
-"""The folder in the home folder of an environment that the engine itself uses."""
+"""The engine's own directory in the home directory of an environment."""
 
 from __future__ import annotations
 
 from flowengine.sdk.environments import Request
 
 OWN = ".flowengine"
-"""Folder of the home folder for output files, terminals and what steps hand in."""
+"""Directory of the home directory for output files, terminals and inputs of steps."""
 
 
 def make_own(request: Request) -> None:
-    """Make the folder `OWN` in the home folder that an environment has on the host.
+    """Create the directory `OWN` in the home directory of an environment on the host.
 
     Args:
-        request: What was asked for.
+        request: The request to open the environment.
     """
     (request.home / OWN).mkdir(mode=0o700, exist_ok=True)

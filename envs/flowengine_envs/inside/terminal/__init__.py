@@ -1,15 +1,19 @@
-"""A shell on a terminal that lasts, and is told apart into commands.
+"""A persistent shell on a terminal, whose output is split into commands.
 
-| module | holds |
+| module | contents |
 |---|---|
-| `requests` | what the engine asks of the terminals of a sandbox |
+| `requests` | the engine's requests for the terminals of a sandbox |
 | `terminal` | a terminal: its commands, one after another |
-| `command` | a command while it runs |
-| `handover` | its way into the shell, and the lines around it; `ending` how it is made to end |
-| `answers` | what is answered about it, who waits for it, and what is recorded |
-| `shell` | the shell; `files` the pipes by which it is led |
-| `foreground` | what the processes do: whether one waits for input; `looks` asks for it |
-| `tmux` | the terminal itself; `stream` what is written to it |
-| `transcript` | what was written to it: kept, and in records |
-| `watching` | shows the screen to those who watch |
+| `command` | a running command |
+| `handover` | passes a command to the shell, and the lines around it |
+| `ending` | ends a command |
+| `answers` | answers about a command, requests that wait for it, and records |
+| `looks` | checks periodically for input and for a prompt |
+| `shell` | the shell |
+| `files` | the pipes that control the shell |
+| `foreground` | the state of the processes: whether one waits for input |
+| `tmux` | the terminal itself |
+| `stream` | the output of the terminal |
+| `transcript` | stored output, in memory and in records |
+| `watching` | sends the screen to viewers |
 """

@@ -1,4 +1,4 @@
-"""What is answered about a command, who waits for it, and what is recorded: without secrets."""
+"""Answers about a command, the requests that wait for it, and its records, without secrets."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from flowengine_envs.link.terminal_text import masked
 
 
 class Answer(NamedTuple):
-    """How a command stands, and what it wrote."""
+    """The state of a command and its output."""
 
     header: dict[str, Any]
     raw: bytes
     background: bytes
 
     def tell(self, say: Say) -> None:
-        """Say it: pieces of output first."""
+        """Send it, with pieces of output first."""
         for name, data in (("raw", self.raw), ("background", self.background)):
             for start in range(0, len(data), PIECE):
                 say({"part": name}, data[start : start + PIECE])
@@ -33,11 +33,11 @@ class Answer(NamedTuple):
 
 
 class Waiters:
-    """Requests that wait for the command that runs.
+    """Requests that wait for the running command.
 
     Args:
         loop: The loop.
-        stands: Called for the answer to one that waits no longer.
+        stands: Called for the answer to a request whose wait has elapsed.
     """
 
     def __init__(self, loop: Loop, stands: Callable[[], Optional[Answer]]) -> None:  # noqa: UP045
@@ -49,11 +49,11 @@ class Waiters:
         return request in self._waiting
 
     def add(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
-        """Let a request wait.
+        """Add a waiting request.
 
         Args:
             request: Its number.
-            wait: Seconds after which it is answered in any case; None: no such bound.
+            wait: Seconds after which it is answered in any case. None: unbounded.
             say: Called with the answer.
         """
         timer = None
@@ -62,7 +62,7 @@ class Waiters:
         self._waiting[request] = (say, timer)
 
     def forget(self, request: int) -> bool:
-        """Let a request wait no more; returns whether it did."""
+        """Remove a waiting request. Return whether it was waiting."""
         found = self._waiting.pop(request, None)
         if found is None:
             return False
@@ -73,7 +73,7 @@ class Waiters:
         return True
 
     def answer(self, answer: Answer) -> None:
-        """Answer all."""
+        """Answer all requests."""
         waiting, self._waiting = self._waiting, {}
         for say, timer in waiting.values():
             if timer is not None:
@@ -88,10 +88,10 @@ class Waiters:
 
 
 class Answers:
-    """Makes them.
+    """Creates the answers.
 
     Args:
-        plan: How the terminal was made.
+        plan: The plan of the terminal.
         shell: Its shell.
     """
 
@@ -101,11 +101,11 @@ class Answers:
         self._records = Records(f"{plan.folder}/records")
 
     def standing(self, running: Running, status: str) -> Answer:
-        """Return how a command stands that has not ended.
+        """Return the state of a command that has not ended.
 
         Args:
             running: The command.
-            status: In one word.
+            status: Its status, in one word.
         """
         header = {
             "status": status,
@@ -122,7 +122,7 @@ class Answers:
             "left_out": running.output.left_out,
         }
         raw = running.output.bytes()
-        if running.tail:  # shown by `set -v`
+        if running.tail:  # printed by `set -v`
             raw = raw.replace(running.tail.replace(b"\n", b"\r\n"), b"").replace(running.tail, b"")
         return Answer(header, masked(raw, self._plan.secrets), b"")
 
@@ -134,11 +134,11 @@ class Answers:
         *,
         restarted: bool,
     ) -> Answer:
-        """Return how a command ended, and write it down.
+        """Return the result of an ended command, and record it.
 
         Args:
             running: The command.
-            code: Its exit code, if anybody knows it.
+            code: Its exit code, if it is known.
             codes: Those of its last pipeline.
             restarted: Whether the shell ended with it.
         """

@@ -1,4 +1,4 @@
-"""A command of a terminal, while it runs; and what a terminal is made of."""
+"""A running command of a terminal, and the plan of a terminal."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from flowengine_envs.inside.terminal import foreground
 from flowengine_envs.inside.terminal.transcript import Transcript
 
 BACKGROUND = 1024 * 1024
-"""Bytes kept of what jobs write between commands."""
+"""Bytes kept of the output of jobs between commands."""
 FIRST_LOOK = 0.02
-"""Seconds to the first look at the processes, while a command runs."""
+"""Seconds until the first check of the processes while a command runs."""
 
 
 class TerminalPlan(NamedTuple):
-    """How a terminal is made."""
+    """The plan of a terminal."""
 
     env: Mapping[str, str]
     cwd: str
     limits: Mapping[str, int]
     folder: str
-    """For the records."""
+    """Directory of the records."""
     live: str
-    """For pipes and the socket."""
+    """Directory of the pipes and the socket."""
     secrets: Sequence[bytes]
-    """What no answer and no record may hold."""
+    """Secrets, which no answer or record may contain."""
 
 
 class TypedCommand(NamedTuple):
@@ -38,11 +38,11 @@ class TypedCommand(NamedTuple):
     grace: float
     kept: int
     follow: bool = False
-    """Whether its output is told as it comes, too."""
+    """Whether its output is also reported as it arrives."""
 
 
 class Running:
-    """A command that was begun."""
+    """A command that was started."""
 
     def __init__(self, id: int, request: int, task: TypedCommand, cwd: str) -> None:
         self.id = id
@@ -53,16 +53,16 @@ class Running:
         self.cwd = cwd
         self.output = Transcript(task.kept)
         self.follow: Optional[Callable[[bytes], None]] = None  # noqa: UP045
-        """Takes what it writes, as it comes."""
+        """Called with its output as it arrives."""
         self.begun = False
         """The shell reads from the pipe."""
         self.handed = False
-        """The command is in the pipe, or what was interrupted before will never be."""
+        """The command is in the pipe, or was interrupted before and will never be."""
         self.clock_interrupted = 0.0
         self.interrupted = False
-        """It is not to be handed over; or it is, and the shell alone has heard of it so far."""
+        """It must not be handed over, or only the shell has received the interrupt so far."""
         self.held: list[tuple[Call, Call]] = []
-        """What is to be typed for it, and what is called if it never is."""
+        """Input to type for it, with the function to call if it is never typed."""
         self.asked = False
         self.ending = False
         self.stopped: Optional[str] = None  # noqa: UP045
@@ -76,22 +76,22 @@ class Running:
         self.echo = Transcript(BACKGROUND)
         self.background = b""
         self.typed: list[bytes] = []
-        """The lines with which the shell was to take it."""
+        """The lines typed so that the shell reads it."""
         self.stopped_at = 0.0
         self.pause = FIRST_LOOK
         self.timers: list[Timer] = []
         self.pipe: Optional[int] = None  # noqa: UP045
         self.over = False
-        """It has been answered for."""
+        """The final answer has been sent."""
 
     def add(self, data: bytes) -> None:
-        """Take what it has written."""
+        """Add output of the command."""
         self.output.add(data)
         if self.follow is not None:
             self.follow(data)
 
     def look_anew(self) -> None:
-        """Something was typed for it, or sent to it: what was seen before counts no more."""
+        """Discard earlier checks, after input or a signal was sent to it."""
         self.waiting = None
         self.count = 0
         self.pause = FIRST_LOOK
@@ -101,7 +101,7 @@ class Busy(Exception):
     """Another command runs.
 
     Args:
-        id: Of that command.
+        id: Number of that command.
     """
 
     def __init__(self, id: int) -> None:
@@ -113,7 +113,7 @@ class Gone(Exception):
 
 
 class NoCommand(Exception):
-    """There is none to wait for."""
+    """No command has been run."""
 
     def __init__(self) -> None:
         super().__init__("no command was run yet, so there is none to wait for")

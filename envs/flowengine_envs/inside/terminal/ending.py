@@ -1,4 +1,4 @@
-"""How a command is made to end: interrupted, told to end, killed."""
+"""Ends a command: interrupts it, terminates it, kills it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from flowengine_envs.inside.terminal.command import Running
 from flowengine_envs.inside.terminal.shell import TerminalShell
 
 _STARTING = 5.0
-"""Seconds after an interrupt in which what a shell was starting then may become a program."""
+"""Seconds after an interrupt during which a copy of the shell may still become a program."""
 _AGAIN = 0.3
 _BETWEEN = 0.01
 _INTERRUPTS = 500
-"""How often something is looked for that an interrupt can reach, and the seconds between."""
+"""Maximum number of attempts to find a process to interrupt, and the seconds between them."""
 
 
 class Ending:
-    """Ends commands. One that the shell has not been given yet is ended when it would be.
+    """Ends commands. One that has not been handed over is ended when it would be.
 
     Args:
         loop: The loop.
@@ -39,8 +39,8 @@ class Ending:
             self._interrupt(running, _INTERRUPTS)
 
     def _interrupt(self, running: Running, tries: int) -> None:
-        """Interrupt what has the terminal; between two programs that may be nothing that lives."""
-        if running.over or running.asked or running.ending:  # then it has ended already
+        """Interrupt the foreground group, which may be empty between two programs."""
+        if running.over or running.asked or running.ending:  # It has already ended.
             return
         running.interrupted = self._shell.has_terminal()
         running.clock_interrupted = time.monotonic()
@@ -49,7 +49,7 @@ class Ending:
             running.timers.append(self._loop.after(_BETWEEN, again))
 
     def interrupt_again(self, running: Running) -> None:
-        """Interrupt a program, too, if the shell was about to start it when it was interrupted."""
+        """Interrupt a program that the shell was about to start at the first interrupt."""
         if not running.interrupted or self._shell.has_terminal():
             return
         running.interrupted = False
@@ -57,7 +57,7 @@ class Ending:
             self._shell.signal(signal.SIGINT)
 
     def stop(self, running: Running, why: str) -> None:
-        """End a command: interrupted, told to end, killed; at once if it fills the disk on.
+        """End a command by SIGINT, SIGTERM and SIGKILL, at once if it continues to fill the disk.
 
         Args:
             running: The command.
@@ -85,7 +85,7 @@ class Ending:
             self._shell.signal(signal.SIGINT)
 
     def stuck(self, running: Running) -> None:
-        """End a shell that should take a command and does not."""
+        """Kill a shell that does not read a command."""
         if not (running.over or running.begun):
             running.stopped = "lost"
             self._shell.kill()
@@ -104,7 +104,7 @@ class Ending:
         self._shell.signal(signal.SIGTERM)
 
     def _kill(self, running: Running) -> None:
-        """Kill what has the terminal, again and again: a loop of the shell may start the next."""
+        """Kill the foreground group repeatedly, because a shell loop may start the next program."""
         if running.over or running.ending or running.asked:
             return
         if not self._shell.kill_foreground():

@@ -1,7 +1,8 @@
-"""The folder through which a shell and its supervisor talk: pipes, and files that tell by name.
+"""The directory for communication between a shell and its supervisor: pipes and named files.
 
-A command is read from a pipe named by its number. How it ended is in the name of an empty file that
-its last line makes; then that line waits at a gate, a pipe that nobody writes, until it is opened.
+A command is read from a pipe named by its number. Its last line creates an empty file whose name
+states how it ended. Then that line waits at a gate, a pipe without a writer, until the gate is
+opened.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from flowengine_envs.inside.loop import Loop
 
 
 class TerminalFiles:
-    """Such a folder, made anew, and made again when programs have removed it.
+    """A new directory of this kind, repaired after programs have removed parts of it.
 
     Args:
         loop: The loop.
-        folder: Where it is.
-        happened: Called with what happened to which file.
+        folder: Its path.
+        happened: Called with an event and the name of its file.
     """
 
     def __init__(self, loop: Loop, folder: str, happened: Callable[[int, str], None]) -> None:
         self.folder = folder
         self._draft = f"{folder}.pipe"
-        """A pipe that is not there yet, where nobody looks."""
+        """A pipe under construction, outside the watched directory."""
         self._loop = loop
         self._happened = happened
         self._gates: dict[str, int] = {}
@@ -38,10 +39,10 @@ class TerminalFiles:
         self.mend()
 
     def mend(self) -> None:
-        """Make what is not there: programs may remove what is theirs to remove.
+        """Create missing parts, which programs may have removed.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: One cannot be created.
         """
         with suppress(FileExistsError):
             os.makedirs(self.folder, mode=0o700)
@@ -60,31 +61,31 @@ class TerminalFiles:
             self.close_gate(file, keep=True)
 
     def path(self, name: object) -> str:
-        """Return where a file is."""
+        """Return the path of a file."""
         return f"{self.folder}/{name}"
 
     def write(self, name: str, text: str) -> None:
-        """Write a file that stays."""
+        """Write a permanent file."""
         self._texts[name] = text
         with open(self.path(name), "w", encoding="utf-8") as file:
             file.write(text)
 
     def make_pipe(self, name: object) -> int:
-        """Make a pipe and return its writing end: who opens it in the folder is the first there."""
+        """Create a pipe and return its writing end, before any program can open it."""
         os.mkfifo(self._draft, 0o600)
         fd = os.open(self._draft, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         os.rename(self._draft, self.path(name))
         return fd
 
     def make_gate(self, name: object) -> str:
-        """Make a gate, unless it is there, and return its path."""
+        """Create a gate unless it exists, and return its path."""
         path = self.path(f"{name}.gate")
         with suppress(FileExistsError):
             os.mkfifo(path, 0o600)
         return path
 
     def open_gate(self, name: object) -> None:
-        """Let go on who waits at a gate, and who comes to it."""
+        """Release the processes that wait at a gate, and those that arrive later."""
         file = f"{name}.gate"
         if file not in self._gates:
             with suppress(OSError):
@@ -92,11 +93,11 @@ class TerminalFiles:
                 self._gates[file] = os.open(self.path(file), flags)
 
     def is_open(self, file: str) -> bool:
-        """Return whether a file is a gate that is open."""
+        """Return whether a file is an open gate."""
         return file in self._gates
 
     def close_gate(self, file: str, *, keep: bool = False) -> None:
-        """Close a gate that is open, and take it away unless it is kept for the next."""
+        """Close an open gate, and remove it unless it is kept for the next command."""
         fd = self._gates.pop(file, None)
         if fd is not None:
             os.close(fd)
@@ -104,17 +105,17 @@ class TerminalFiles:
                 self.remove(file)
 
     def close(self) -> None:
-        """Close what is open and take the folder away."""
+        """Close open descriptors and remove the directory."""
         self._forget()
         _remove(self.folder)
 
     def remove(self, name: object) -> None:
-        """Take a file away, if it is there."""
+        """Remove a file if it exists."""
         with suppress(OSError):
             os.unlink(self.path(name))
 
 
 def _remove(folder: str) -> None:
-    """Remove a folder; what programs have put into it may be too deep, and then stays."""
+    """Remove a directory. Contents created by programs may be nested too deep, and then stay."""
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)

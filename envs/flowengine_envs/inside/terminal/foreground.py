@@ -1,8 +1,8 @@
-"""What the processes of a terminal do: whether one waits for input, and which kind of input.
+"""The state of a terminal's processes: whether one waits for input, and for which kind.
 
-It is told by the system - which group has the terminal, in which call its processes are, how the
-terminal is set - and never by what is written on it or by the names of programs, except that a
-shell at its prompt is told from a shell that reads by its program file.
+It is derived from system data: the foreground group, the system calls of its processes, and the
+terminal's settings. Output is never used. Program names are used only to distinguish a shell at its
+prompt from a shell that reads.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from flowengine_envs.link.terminal_text import masked
 _ARM = os.uname().machine in {"aarch64", "arm64"}
 _READ = 63 if _ARM else 0
 _POLLS = {22, 72, 73} if _ARM else {7, 23, 232, 270, 271, 281}
-"""Calls that wait for one of several descriptors."""
+"""System calls that wait for one of several descriptors."""
 _SHELLS = {"bash", "dash", "sh", "ksh", "mksh", "zsh", "busybox"}
 _WHOLE = 512
-"""Bytes that a shell asks for at its prompt, at least; the builtin `read` asks for fewer."""
+"""Minimum bytes that a shell requests at its prompt. The builtin `read` requests fewer."""
 _COMMAND = 200
 _CROWD = 100
 _DISABLED = b"\0"
 _OWN = os.makedev(5, 0)
-"""`/dev/tty`: of each process its terminal."""
+"""`/dev/tty`: the terminal of the calling process."""
 _NEXT = getattr(termios, "VLNEXT", 15)
 
 
@@ -40,25 +40,25 @@ class Process(NamedTuple):
     group: int
     state: str
     foreground: int
-    """Group that has its terminal."""
+    """Foreground group of its terminal."""
     name: str
 
 
 class Seen(NamedTuple):
-    """What is going on."""
+    """The state of a terminal."""
 
     shell: int = 0
-    """Process id of the shell at its prompt; 0: none is."""
+    """Process id of the shell at its prompt, or 0."""
     plain: bool = False
-    """Whether that shell is one without `PIPESTATUS`."""
+    """Whether that shell does not support `PIPESTATUS`."""
     waiting: Optional[str] = None  # noqa: UP045
-    """What a program waits for: `line`, `secret`, `keys`; None: for nothing of this terminal."""
+    """Input that a program waits for: `line`, `secret`, `keys`. None: none from this terminal."""
     group: int = 0
-    """Group that has the terminal."""
+    """Foreground group of the terminal."""
 
 
 def process(pid: int) -> Optional[Process]:  # noqa: UP045
-    """Return a process, or None if it is gone."""
+    """Return a process, or None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             head, _, tail = file.read().rpartition(b")")
@@ -71,7 +71,7 @@ def process(pid: int) -> Optional[Process]:  # noqa: UP045
 
 
 def tree(root: int) -> Iterator[Process]:
-    """Yield a process and all below it."""
+    """Yield a process and its descendants."""
     found = process(root)
     if found is None:
         return
@@ -82,10 +82,11 @@ def tree(root: int) -> Iterator[Process]:
 
 
 def described(found: Sequence[Process], secrets: Sequence[bytes]) -> list[dict[str, Any]]:
-    """Return what a result says of processes; secrets are not in it.
+    """Return a description of processes for a result, without secrets.
 
-    Of a crowd only the names are told. The kernel makes who asks for the command of a process wait
-    while that changes its memory, and one that forks beside hundreds of others does so for minutes.
+    With many processes, only names are included. The kernel blocks a reader of a process's command
+    line while that process changes its memory. With hundreds of forking processes, this takes
+    minutes.
     """
     if len(found) > _CROWD:
         return [_description(each, each.name) for each in found[:_CROWD]]
@@ -105,14 +106,14 @@ def _command(each: Process, secrets: Sequence[bytes]) -> str:
 
 
 def look(root: int, fd: int) -> Seen:
-    """Look at what has the terminal.
+    """Return the state of a terminal.
 
     Args:
         root: First process of the terminal.
         fd: The terminal.
 
     Returns:
-        What is going on.
+        The state.
     """
     found = list(tree(root))
     if not found:
@@ -137,12 +138,12 @@ def look(root: int, fd: int) -> Seen:
                 return Seen(each.pid, plain=program(each.pid) != "bash", group=group)
             waiting = "keys" if not lines else "line" if echo else "secret"
             if not lines and program(each.pid) == "bash" and not echo:
-                waiting = "secret"  # `read -s` takes characters, not lines
+                waiting = "secret"  # `read -s` reads characters, not lines
     return Seen(waiting=waiting, group=group)
 
 
 def _asks(pid: int, device: int) -> Optional[int]:  # noqa: UP045
-    """Return how many bytes a process is waiting to read from the terminal; 0: it polls."""
+    """Return how many bytes a process waits to read from the terminal. 0: it polls."""
     try:
         with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
             fields = file.read().split()
@@ -164,15 +165,15 @@ def _at_prompt(pid: int, count: int, flags: Any, *, lines: bool) -> bool:
     name = program(pid)
     if name not in _SHELLS:
         return False
-    if lines:  # bash asks for as many bytes in `read`; its prompt does not take lines
+    if lines:  # bash requests as many bytes in `read`, but its prompt does not read lines
         return name != "bash" and count >= _WHOLE
-    if name == "bash":  # as readline sets the terminal; `read -n` and `read -s` do not
+    if name == "bash":  # Readline sets the terminal like this, but `read -n` and `read -s` do not.
         return bool(flags[6][_NEXT] == _DISABLED)
     return True
 
 
 def arguments(pid: int) -> bytes:
-    """Return the arguments of a process, its program first; empty: it is gone."""
+    """Return the arguments of a process, its program first. Empty: it has ended."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read()
@@ -181,7 +182,7 @@ def arguments(pid: int) -> bytes:
 
 
 def program(pid: int) -> str:
-    """Return the name of a process's program file; empty: it is gone."""
+    """Return the name of a process's program file. Empty: it has ended."""
     try:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:

@@ -1,9 +1,9 @@
-r"""How a command gets into the shell, and what was typed for it before it is there.
+r"""Passes a command to the shell, and holds back input typed for it until then.
 
-The line that is typed is always the same, ` \. FOLDER/7`, and `7` is a pipe: when the shell has
-opened it, the echo is over and the command is written into it. The line behind the command, which
-reports how it ended, consists of redirections only: there is no builtin in it which the command
-could have replaced.
+The typed line is always the same, ` \. FOLDER/7`, where `7` is a pipe. When the shell has opened
+it, the echo is complete and the command is written into it. The line after the command, which
+reports how it ended, consists only of redirections: it contains no builtin that the command could
+have replaced.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from flowengine_envs.inside.terminal.transcript import Transcript
 from flowengine_envs.link.terminal_text import clean, masked
 
 BEGIN = 10.0
-"""Seconds within which a shell at its prompt takes a line."""
+"""Seconds within which a shell at its prompt reads a line."""
 _CLEAR = b"\x15"
-"""Takes back what stands at a prompt, whoever reads it."""
+"""Deletes text typed at a prompt, in any shell or program."""
 _MISSED = 0.2
-"""Seconds after which a shell is looked at that has not come for its command."""
+"""Seconds after which a shell that has not opened the pipe is checked."""
 _LOOK = 0.03
 _SURE = 3
-"""Looks in a row that must find it at its prompt."""
+"""Number of consecutive checks that must find it at its prompt."""
 _PIPES = 16
-"""Programs of a pipeline whose exit codes are told."""
+"""Maximum number of exit codes reported for a pipeline."""
 _SHOWN = 150
-"""Characters of a command that are shown to those who watch."""
+"""Maximum characters of a command shown to viewers."""
 _WAYS = (
     r" \. {}",
     r" \source {}",
@@ -43,17 +43,19 @@ _WAYS = (
     r" \command source {}",
     r" \builtin . {}",
 )
-"""Lines with which a shell reads a command from its pipe: a function may stand before a builtin,
-and a builtin may be turned off."""
+"""Lines with which a shell reads a command from its pipe.
+
+There are several, because a function may shadow a builtin, and a builtin may be disabled.
+"""
 
 
 class Lines:
-    """Writes them.
+    """Writes these lines.
 
     Args:
-        files: By which the shell and the supervisor talk.
-        shell: Who reads them.
-        secrets: What nobody may see.
+        files: Files shared by the shell and the supervisor.
+        shell: The shell that reads them.
+        secrets: Values to hide from viewers.
     """
 
     def __init__(
@@ -64,18 +66,18 @@ class Lines:
         self._secrets = secrets
 
     def taking(self, running: Running) -> bytes:
-        """Return the line that is typed: with it the shell reads a command from its pipe."""
+        """Return the line to type, with which the shell reads a command from its pipe."""
         return _WAYS[self._shell.way].format(self._files.path(running.id)).encode()
 
     def next_way(self) -> bool:
-        """Take another line for that; returns whether there is one more."""
+        """Select the next such line. Return whether there is one."""
         self._shell.way = (self._shell.way + 1) % len(_WAYS)
         return self._shell.way > 0
 
     def telling(self, running: Running) -> bytes:
-        """Return the line that tells how the command before it ended, and has the same status.
+        """Return the line that reports how the previous command ended and keeps its status.
 
-        Its descriptor is none that is written to: bash, interrupted here, does not take it back.
+        No output goes to its descriptor, which an interrupted bash does not restore.
         """
         gate = self._files.make_gate(running.id)
         codes = ""
@@ -85,7 +87,7 @@ class Lines:
         return f' 9>"{mark}" 9>"{gate}" 9>"/dev/null$(exit $?)"\n'.encode()
 
     def shown(self, running: Running) -> bytes:
-        """Return what puts the command in the place of the line that was typed."""
+        """Return terminal output that replaces the typed line by the command."""
         text = clean(masked(running.task.text, self._secrets)).strip()
         line = "".join(each for each in text.partition("\n")[0] if each.isprintable())
         up = b"\x1b[%dA" % running.lines if running.lines else b""
@@ -98,12 +100,12 @@ class Handover:
     Args:
         loop: The loop.
         shell: The shell.
-        files: Where the pipes are.
-        lines: What is typed, and shown in its place.
-        stream: What is written to the terminal.
+        files: The directory of the pipes.
+        lines: The lines to type, and to show instead.
+        stream: The output of the terminal.
         tmux: The terminal.
-        ending: Ends what was stopped before it was handed over.
-        begun: Called with a command that the shell has been given.
+        ending: Ends commands that were stopped before the handover.
+        begun: Called with a command after its handover.
     """
 
     def __init__(
@@ -129,35 +131,35 @@ class Handover:
         self._jobs = False
 
     def rest(self, *, jobs: bool) -> None:
-        """Keep what is written until the next command is handed over.
+        """Keep output until the next command is handed over.
 
         Args:
-            jobs: Whether the one before has left some, which may write.
+            jobs: Whether the previous command left jobs, which may print.
         """
         self._jobs = jobs
         self._between = Transcript(BACKGROUND)
         self._stream.sink = self._between
 
     def prepare(self, running: Running) -> None:
-        """Make the pipe of a command."""
+        """Create the pipe of a command."""
         running.pipe = self._files.make_pipe(running.id)
         running.timers.append(self._loop.after(BEGIN, partial(self._ending.stuck, running)))
 
     def type(self, running: Running) -> None:
-        """Have the shell at its prompt open the pipe of a command."""
-        # Where no job was left, what came since the last command is the prompt.
+        """Type the line with which the shell opens the pipe of a command."""
+        # Without remaining jobs, output since the last command is only the prompt.
         running.background = self._between.bytes() if self._jobs else b""
         self._stream.sink = running.echo
         self._type(running)
 
     def _type(self, running: Running) -> None:
         running.typed.append(self._lines.taking(running))
-        # What was typed at the prompt before is no part of it.
+        # Text already typed at the prompt must not become part of it.
         self._tmux.type(_CLEAR + running.typed[-1] + b"\r")
         running.timers.append(self._loop.after(_MISSED, partial(self._look, running, 0)))
 
     def _look(self, running: Running, found: int) -> None:
-        """Look whether the shell is back at its prompt; tmux must have passed on what was typed."""
+        """Check whether the shell is at its prompt, after tmux has forwarded the typed line."""
         self._tmux.cursor(lambda *_: self._tmux.cursor(lambda *_: self._typed(running, found)))
 
     def _typed(self, running: Running, found: int) -> None:
@@ -167,20 +169,20 @@ class Handover:
         found = found + 1 if foreground.look(self._shell.pane, tty).shell else 0
         if found < _SURE:
             running.timers.append(self._loop.after(_LOOK, partial(self._look, running, found)))
-        elif self._lines.next_way():  # it did something else instead
+        elif self._lines.next_way():  # The line had another effect.
             self._type(running)
         else:
             self._ending.stuck(running)
 
     def opened(self, running: Running) -> None:
-        """Give the shell, which now reads from the pipe, the command."""
+        """Hand the command to the shell, which now reads from the pipe."""
         running.begun = True
         for timer in running.timers:
             timer.cancel()
         self._stream.barrier(partial(self._show, running))
 
     def _show(self, running: Running) -> None:
-        """Put the command in the place of the line that was typed, for those who watch."""
+        """Replace the typed line by the command, for viewers."""
         running.lines = running.echo.bytes().count(b"\n")
         running.lines += sum(len(line) // self._tmux.columns for line in running.typed)
         self._stream.barrier(partial(self._begin, running), self._lines.shown(running))
@@ -197,7 +199,7 @@ class Handover:
         self._begun(running)
 
     def _hand(self, running: Running) -> None:
-        """Write the command into the pipe; of one that was interrupted already nothing."""
+        """Write the command into the pipe, unless it was already interrupted."""
         assert running.pipe is not None
         running.handed = True
         if running.interrupted:
@@ -220,7 +222,7 @@ class Handover:
             call()
 
     def close_pipe(self, running: Running) -> None:
-        """Close the pipe of a command, whose rest is read by nobody."""
+        """Close the pipe of a command, discarding the rest."""
         if running.pipe is not None:
             self._loop.forget(running.pipe)
             os.close(running.pipe)

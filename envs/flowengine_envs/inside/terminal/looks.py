@@ -1,4 +1,4 @@
-"""Looks at the processes of a terminal while a command runs: does it wait, or has it ended?"""
+"""Checks during a command whether its processes wait for input or have ended."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from flowengine_envs.inside.terminal.shell import TerminalShell
 from flowengine_envs.inside.terminal.stream import TerminalStream
 
 _LAST = 0.15
-"""Seconds between looks at most."""
+"""Maximum seconds between checks."""
 _SURE = 3
-"""Looks in a row that must find the same."""
+"""Number of consecutive checks that must agree."""
 _LOST = 5
-"""Looks in a row that must not find what the shell was started by."""
+"""Number of checks without the shell's parent after which the shell counts as lost."""
 
 
 class Looks:
-    """Looks at processes, ever more seldom.
+    """Checks processes at increasing intervals.
 
     Args:
         loop: The loop.
         shell: The shell in which the command runs.
-        stream: Knows the terminal.
-        ending: Interrupts again what was interrupted too early.
+        stream: Provides the terminal.
+        ending: Repeats interrupts that came too early.
         at_prompt: Called when a shell at its prompt has the terminal: the command has ended.
         waits: Called when the command waits for input.
-        lost: Called when the whole shell is gone.
+        lost: Called when the whole shell has ended.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Looks:
         self._lost = lost
 
     def begin(self, running: Running) -> None:
-        """Look at a command from now on until it has ended."""
+        """Check a command from now on until it has ended."""
         running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
 
     def _look(self, running: Running) -> None:

@@ -1,4 +1,4 @@
-"""What the engine asks of the terminals of a sandbox."""
+"""The engine's requests for the terminals of a sandbox."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NEEDED = ("tmux", "bash")
 
 
 class TerminalRequests:
-    """Takes the requests that are for a terminal, which they name by its number.
+    """Handles the requests for terminals, which each request names by number.
 
     Args:
         programs: Starts terminals.
         say: Called with the number of a request, a header, and bytes.
         begins: Called before a command begins.
-        full: Returns whether the engine has not yet read what it was told.
+        full: Returns whether earlier answers are still unread by the engine.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class TerminalRequests:
 
     @property
     def own(self) -> set[int]:
-        """The processes of terminals that nobody has started in them."""
+        """The terminals' processes that no command has started."""
         return {pid for each in self._terminals.values() for pid in each.own}
 
     def stop(self, why: str) -> None:
-        """End the commands that run."""
+        """End the running commands."""
         for each in self._terminals.values():
             each.stop(why)
 
     def forget(self, request: int) -> bool:
-        """Withdraw a request; returns whether there was one."""
+        """Cancel a request. Return whether it existed."""
         return any(each.forget(request) for each in self._terminals.values())
 
     def _open(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        # Most supervisors have no terminal, and each start counts.
+        # Most supervisors have no terminal, and every import delays their start.
         from shutil import which
 
         from flowengine_envs.inside.terminal.terminal import Terminal

@@ -1,4 +1,4 @@
-"""The shell of a terminal: how it is started, what it has started, and signals to what runs."""
+"""The shell of a terminal: its start, its child processes, and signals to running programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ unset HISTFILE; set +H; shopt -u checkwinsize; PS1= PS2= PROMPT_COMMAND=
 bind 'set enable-bracketed-paste off' 2>/dev/null; bind 'set bell-style none' 2>/dev/null
 >"{folder}/ready.$$"
 """
-"""What a shell reads when it starts."""
+"""Commands that a shell reads at its start."""
 _PANE = """\
 unset TMUX TMUX_PANE TERM_PROGRAM TERM_PROGRAM_VERSION
 {shell}
@@ -28,33 +28,33 @@ bash --noprofile --rcfile '{folder}/start' -i 2>&3 3>&-
 
 
 def pane(folder: str, shell: Optional[str]) -> str:  # noqa: UP045
-    """Return the script that runs on the terminal, and tells how the shell ended.
+    """Return the script that runs on the terminal and reports how the shell ended.
 
     Args:
-        folder: For its files.
-        shell: The variable SHELL that was declared, in whose place tmux puts its own; None: none.
+        folder: Directory of its files.
+        shell: The declared variable SHELL, which tmux overwrites, or None.
     """
     kept = "unset SHELL" if shell is None else f"export SHELL={shlex.quote(shell)}"
     return _PANE.format(folder=folder, shell=kept)
 
 
 class TerminalShell:
-    """The shell that is there now, and the one at its prompt, which may have been begun in it."""
+    """The current shell, and the one at its prompt, which may have been started in it."""
 
     def __init__(self) -> None:
         self.pid = 0
-        """0: there is none."""
+        """Process id, or 0 without a shell."""
         self.idle = 0
-        """The shell that takes the next command."""
+        """The shell that reads the next command."""
         self.plain = False
-        """Whether that one knows no lists of exit codes: it is not bash."""
+        """Whether that shell has no `PIPESTATUS`, because it is not bash."""
         self.pane = 0
-        """What all of it was started by."""
+        """The parent process of all shells."""
         self.way = 0
-        """How the shell at its prompt takes a command: which of the lines that can be typed."""
+        """Index of the line with which the shell at its prompt reads a command."""
 
     def started(self, pid: int) -> None:
-        """Take a shell that has just started."""
+        """Record a shell that has just started."""
         self.pid = self.idle = pid
         self.plain = False
         self.way = 0
@@ -62,7 +62,7 @@ class TerminalShell:
         self.pane = found.parent if found is not None else pid
 
     def with_parents(self) -> list[int]:
-        """Return the shell at its prompt and all that it was started by."""
+        """Return the shell at its prompt and its ancestors."""
         found, each = [], foreground.process(self.idle or self.pid)
         while each is not None and each.pid > 1:
             found.append(each.pid)
@@ -70,31 +70,32 @@ class TerminalShell:
         return found
 
     def at_prompt(self, seen: foreground.Seen) -> None:
-        """Take the shell that was seen at its prompt."""
+        """Record the shell that was found at its prompt."""
         if seen.shell != self.idle:
             self.way = 0
         self.idle, self.plain = seen.shell, seen.plain
 
     def fall_back(self) -> None:
-        """Take the first shell if the one at its prompt has ended."""
+        """Return to the first shell if the one at its prompt has ended."""
         if self.idle and foreground.process(self.idle) is None:
             self.idle = self.pid
             self.way = 0
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the shell."""
         if self.pid:
             with suppress(OSError):
                 os.kill(self.pid, signal.SIGKILL)
 
     def signal(self, number: int) -> bool:
-        """Send a signal to the group that has the terminal, a shell at its prompt excepted.
+        """Send a signal to the foreground group.
 
         Args:
-            number: Of the signal.
+            number: Number of the signal.
 
         Returns:
-            Whether anything in the group lives: between two programs it is still that of the first.
+            Whether any process of the group lives. Between two programs it is still the first
+            one's.
         """
         found = foreground.process(self.pid)
         group = found.foreground if found is not None else 0
@@ -103,15 +104,15 @@ class TerminalShell:
         if not any(
             each.group == group and each.state not in "ZX" for each in foreground.tree(self.pane)
         ):
-            return False  # its number may be another's already
+            return False  # The number may already belong to another group.
         with suppress(OSError):
             os.killpg(group, number)
         return True
 
     def has_terminal(self) -> bool:
-        """Return whether the shell has the terminal, or a copy that has become no program yet.
+        """Return whether the shell or a copy without its own program has the terminal.
 
-        A program that is a shell, too, such as `bash -c`, is told from a copy by its arguments.
+        A program that is also a shell, such as `bash -c`, differs from a copy by its arguments.
         """
         found = foreground.process(self.idle)
         if found is None:
@@ -123,17 +124,17 @@ class TerminalShell:
         )
 
     def kill_foreground(self) -> bool:
-        """Kill what has the terminal; returns whether something other than the shell has it."""
+        """Kill the foreground group. Return whether it is not the shell's own."""
         found = foreground.process(self.pid)
         if found is None or found.foreground == found.group:
             return False
         self.signal(signal.SIGKILL)
         with suppress(OSError):
-            os.kill(self.pid, signal.SIGINT)  # a loop of the shell may start the next
+            os.kill(self.pid, signal.SIGINT)  # A shell loop may start the next program.
         return True
 
     def chain(self) -> list[int]:
-        """Return the shell at its prompt, and those in which it was begun."""
+        """Return the shell at its prompt, and the shells that contain it."""
         found = []
         each = foreground.process(self.idle)
         while each is not None and each.pid > 1:
@@ -144,11 +145,11 @@ class TerminalShell:
         return found
 
     def running(self, secrets: Sequence[bytes]) -> list[dict[str, Any]]:
-        """Return what runs on the terminal beside the shell and its parent."""
+        """Return the processes on the terminal other than the shell and its parent."""
         return foreground.described([*foreground.tree(self.pane)][2:], secrets)
 
     def jobs(self, secrets: Sequence[bytes]) -> list[dict[str, Any]]:
-        """Return what the shell at its prompt has started and what still runs."""
+        """Return the remaining descendants of the shell at its prompt."""
         tree = foreground.tree(self.idle)
         return foreground.described([each for each in tree if each.pid != self.idle], secrets)
 

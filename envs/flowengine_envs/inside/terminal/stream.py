@@ -1,7 +1,7 @@
-"""What is written to a terminal, cut where something begins or ends.
+"""The output of a terminal, split where a command begins or ends.
 
-A number is written to the terminal itself, behind everything that was written before; when it comes
-back, all of that has been read.
+A number is written to the terminal itself, after all earlier output. When it is read back, all of
+that output has been read.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Optional, Protocol
 from flowengine_envs.inside.loop import Call, Loop, Timer
 
 _MARK = 5.0
-"""Seconds within which a number that was written to the terminal comes back."""
+"""Seconds within which a number written to the terminal must be read back."""
 _AGAIN = 0.3
 _FULL = 0.005
 
 
 class Sink(Protocol):
-    """Takes output."""
+    """Receives output."""
 
     def add(self, data: bytes) -> None:
-        """Take what was written."""
+        """Add output."""
 
 
 class TerminalStream:
@@ -39,18 +39,18 @@ class TerminalStream:
         self._barriers: list[tuple[bytes, Call, Timer]] = []
         self._held = b""
         self.sink: Optional[Sink] = None  # noqa: UP045
-        """Takes what comes; None: it is dropped."""
+        """Receives the output. None: it is discarded."""
 
     @property
     def tty(self) -> Optional[int]:  # noqa: UP045
-        """The terminal, opened to write; None: it is not there yet."""
+        """The terminal, opened for writing. None: it does not exist yet."""
         return self._tty
 
     def open(self, path: str) -> bool:
-        """Write to a terminal, and no more to the one before, from which nothing comes back.
+        """Switch to a terminal. The previous one is closed.
 
         Returns:
-            Whether there is a terminal; if not, nothing changes.
+            Whether the terminal exists. If not, nothing changes.
         """
         try:
             tty = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -67,7 +67,7 @@ class TerminalStream:
         return True
 
     def close(self) -> None:
-        """Write no more, and call nothing that still waits."""
+        """Stop writing, and drop pending calls."""
         for _number, _call, timer in self._barriers:
             timer.cancel()
         self._barriers.clear()
@@ -76,7 +76,7 @@ class TerminalStream:
             self._tty = None
 
     def take(self, data: bytes) -> None:
-        """Take what was written to the terminal."""
+        """Process output of the terminal."""
         self._held += data
         while self._barriers:
             number, call, timer = self._barriers[0]
@@ -95,10 +95,10 @@ class TerminalStream:
         self._held = b""
 
     def barrier(self, call: Call, before: bytes = b"") -> None:
-        """Call something when all that was written to the terminal up to now has been taken.
+        """Call a function once all earlier output of the terminal has been processed.
 
         Args:
-            call: What to call; it is called even if the terminal is held, after a while.
+            call: The function. After a timeout it is called even if the terminal is stopped.
             before: Written to the terminal first.
         """
         number = b"\x1b]7777;%020d\x1b\\" % secrets.randbelow(10**20)
@@ -117,14 +117,14 @@ class TerminalStream:
             rest = rest[os.write(self._tty, rest) :]
         except BlockingIOError:
             pass
-        except OSError:  # the shell is gone, or all of the terminal: then that is heard of soon
+        except OSError:  # The shell or the whole terminal has ended, which will be reported soon.
             self._loop.after(_AGAIN, partial(self._give_up, number))
             return
         if rest:
             self._loop.after(_FULL, partial(self._write, number, rest))
 
     def _give_up(self, number: bytes) -> None:
-        """Go on although the number did not come back: the terminal is held, or gone."""
+        """Continue without the number: the terminal is stopped, or has ended."""
         for each in self._barriers:
             if each[0] == number:
                 self._barriers.remove(each)

@@ -1,12 +1,13 @@
-"""A shell on a terminal that lasts: one command after another, each told apart from the next.
+"""A persistent shell on a terminal: separate commands, one after another.
 
-Nothing that stands on the screen means anything here. A command is written into a pipe (see
-`handover`). Its last line makes a file whose name says how the command ended, and then waits until
-all output has been read. Where in the output something begins or ends is found by a number that is
-written to the terminal itself, behind everything written before (see `stream`).
+The content of the screen is never interpreted. A command is written into a pipe (see `handover`).
+Its last line creates a file whose name states how the command ended, and then waits until all
+output has been read. The start and end of its output are found by a number written to the terminal
+itself, after all earlier output (see `stream`).
 
-A command that was interrupted, or that began another shell, does not come to that line. Then a
-shell at its prompt has the terminal (see `foreground`), and it is asked in the same way.
+A command that was interrupted, or that started another shell, does not reach that line. In that
+case a shell at its prompt has the terminal (see `foreground`), and reports the status in the same
+way.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ from flowengine_envs.link.terminal_text import clean, masked
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _CODES = re.compile(r"[0-9]{1,9}\.[0-9.]*|[0-9]{1,9}")
-"""What names of files tell. Programs can make files of any name."""
+"""Content of file names. Programs can create files with any name."""
 _AGAIN = 0.3
 _START = 30.0
-"""Seconds within which a shell that follows another one has to start."""
+"""Seconds within which a new shell must replace another one."""
 
 
 class Terminal:
-    """A shell that lasts.
+    """A persistent shell.
 
     Args:
         programs: Starts it.
-        plan: How to make it.
-        opened: Called once, with None when the shell is there, else with why it is not.
-        full: Returns whether the engine has not yet read what it was told.
+        plan: Its plan.
+        opened: Called once, with None when the shell is ready, or with the reason for its failure.
+        full: Returns whether earlier answers are still unread by the engine.
     """
 
     def __init__(
@@ -122,16 +123,16 @@ class Terminal:
     # Requests
 
     def run(self, request: int, task: TypedCommand, wait: Optional[float], say: Say) -> None:  # noqa: UP045
-        """Begin a command.
+        """Start a command.
 
         Args:
             request: Number of the request.
             task: The command.
-            wait: Seconds after which there is an answer even if it runs; None: no such bound.
-            say: Called with the answer: pieces of output, then how it stands.
+            wait: Seconds after which it is answered even if it still runs. None: unbounded.
+            say: Called with the answer: pieces of output, then its state.
 
         Raises:
-            Busy: Another one runs; nothing was typed.
+            Busy: Another command runs. Nothing was typed.
             Gone: The terminal has ended.
         """
         if not self.alive:
@@ -147,22 +148,22 @@ class Terminal:
         self._running = running
         self._waiters.add(request, wait, say)
         self._handover.prepare(running)
-        if self._restarted:  # since the last command, which could not tell
+        if self._restarted:  # since the last command, whose answer could not include it
             self._lose(running)
         if self._shell.pid and running is self._running:
             self._stream.barrier(partial(self._type, running, self._shell.pid))
 
     def _follow(self, request: int, say: Say, data: bytes) -> None:
-        """Tell what a command writes to who began it; what an engine cannot take yet is dropped."""
+        """Report output of a command to its caller. It is dropped while the engine is behind."""
         if request in self._waiters and not self._full():
             say({"part": "followed"}, data)
 
     def _type(self, running: Running, pid: int) -> None:
-        if pid == self._shell.pid:  # else its end is told
+        if pid == self._shell.pid:  # Otherwise its end is reported.
             self._handover.type(running)
 
     def _lose(self, running: Running) -> None:
-        """End a command that no shell has begun: the next shell may have to be activated first."""
+        """End a command that no shell has started. The next shell may need activation first."""
         running.stopped = "lost"
         running.ending = True
         if self._shell.pid:
@@ -175,15 +176,15 @@ class Terminal:
         return {*self._shell.with_parents(), *([] if client is None else [client])}
 
     def wait(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
-        """Answer when the command that runs has ended or waits for input, as `run` does.
+        """Answer when the running command has ended or waits for input, as `run` does.
 
         Args:
             request: Number of the request.
-            wait: Seconds, as of `run`.
-            say: As of `run`.
+            wait: Seconds, as for `run`.
+            say: As for `run`.
 
         Raises:
-            NoCommand: There was none yet.
+            NoCommand: No command has been run yet.
         """
         if self._running is None:
             if self._last is None:
@@ -195,13 +196,13 @@ class Terminal:
             self._answer("waiting_for_input")
 
     def forget(self, request: int) -> bool:
-        """End a command whose request is withdrawn, or stop waiting for one.
+        """End a command whose request is cancelled, or stop waiting for one.
 
         Args:
             request: Number of the request.
 
         Returns:
-            Whether there was one.
+            Whether the request existed.
         """
         running = self._running
         if running is not None and running.request == request and request in self._waiters:
@@ -217,12 +218,12 @@ class Terminal:
             done()
 
     def press(self, keys: Sequence[str], done: Any) -> None:
-        """Press keys; `done` is called with whether all are known."""
+        """Press keys. `done` is called with whether all are known."""
         press = partial(self._tmux.press, keys, lambda well, _words: done(well))
         self._typed(press, partial(done, True))
 
     def screen(self, done: Any) -> None:
-        """Call with what the screen shows."""
+        """Call a function with the content of the screen."""
 
         def told(_well: bool, text: bytes) -> None:
             done(masked(text, self._plan.secrets))
@@ -234,18 +235,18 @@ class Terminal:
         self._tmux.resize(columns, rows, lambda *_: done())
 
     def watch(self, request: int, say: Say) -> None:
-        """Tell what the screen shows each time it changes, until the request is withdrawn."""
+        """Report the screen at each change until the request is cancelled."""
         self._watching.add(request, say)
 
     def interrupt(self) -> bool:
-        """Interrupt the command that runs, or end one that is to run; returns whether one is."""
+        """Interrupt the running or pending command. Return whether there is one."""
         if self._running is None:
             return False
         self._ending.interrupt(self._running)
         return True
 
     def stop(self, why: str) -> None:
-        """End the command that runs: interrupted, told to end, killed.
+        """End the running command by SIGINT, SIGTERM and SIGKILL.
 
         Args:
             why: Its status: `timeout`, `cancelled`, `disk`.
@@ -254,7 +255,7 @@ class Terminal:
             self._ending.stop(self._running, why)
 
     def close(self, closed: Call) -> None:
-        """End all of it, and call something when that is done."""
+        """End everything, and then call a function."""
         if not self.alive:
             closed()
             return
@@ -264,14 +265,14 @@ class Terminal:
     def _kill_all(self) -> None:
         if self.alive:
             self._tmux.program.kill()
-            self._loop.after(_AGAIN, self._kill_all)  # it may not have begun
+            self._loop.after(_AGAIN, self._kill_all)  # It may still be starting.
 
     def _typed(self, call: Call, dropped: Call) -> None:
-        """Type, but not while the shell takes a line of ours: Ctrl-C would take that back.
+        """Type input, except while the shell reads our line, which Ctrl-C would delete.
 
         Args:
             call: Types it.
-            dropped: Called instead if the command does not come to read it.
+            dropped: Called instead if the command never reads it.
         """
         running = self._running
         if running is not None:
@@ -281,7 +282,7 @@ class Terminal:
         else:
             running.held.append((call, dropped))
 
-    # What happens
+    # Events
 
     def _wrote(self, data: bytes) -> None:
         self._stream.take(data)
@@ -306,7 +307,7 @@ class Terminal:
             self._loop.after(0, partial(self._files.close_gate, name, keep=keep))
 
     def _marked(self, id: int, rest: str) -> None:
-        """A command has ended, or one in which a shell was that has now ended, too."""
+        """Handle the end of a command, or of an earlier one whose shell has now ended."""
         running = self._running
         if running is None or running.id != id or running.ending:
             self._files.open_gate(id)
@@ -319,12 +320,12 @@ class Terminal:
             self._stream.barrier(partial(self._finish, running, codes[0], codes[1:] or codes[:1]))
 
     def _ready(self, pid: int) -> None:
-        """A shell has started, or a program has made up the file that says so."""
+        """Handle the start of a shell, or a file with which a program imitates one."""
         self._files.remove(f"ready.{pid}")
         has_terminal = self._stream.open(f"/proc/{pid}/fd/0")
         if self._shell.pid and not has_terminal:
             return
-        # The shell before may have been ended before it came to its gate.
+        # The previous shell may have ended before it reached its gate.
         self._files.close_gate("exit.gate", keep=True)
         self._shell.started(pid)
         opened, self._opened = self._opened, None
@@ -339,7 +340,7 @@ class Terminal:
         opened(None)
 
     def _shell_ended(self, code: Optional[int] = None) -> None:  # noqa: UP045
-        """Start a new shell; the command that ended the old one is told of when that is there."""
+        """Start a new shell. The command that ended the old one is answered when it is ready."""
         if not self._shell.pid:
             return
         self._restarted = True
@@ -363,7 +364,7 @@ class Terminal:
             self._kill_all()
 
     def _mended(self) -> bool:
-        """Make what programs have removed of the folder; without it the terminal ends."""
+        """Restore removed parts of the directory. If that fails, end the terminal."""
         try:
             self._files.mend()
         except OSError:
@@ -372,7 +373,7 @@ class Terminal:
         return True
 
     def _ended(self, ended: Ended, words: str) -> None:
-        """The whole terminal is gone."""
+        """Handle the end of the whole terminal."""
         self.alive = False
         opened, self._opened = self._opened, None
         if opened is not None:
@@ -387,10 +388,10 @@ class Terminal:
         for closed in self._closed:
             closed()
 
-    # Seen by looking at processes
+    # Events found by checking processes
 
     def _at_prompt(self, running: Running, seen: foreground.Seen) -> None:
-        # Who was interrupted while it read does not read the rest.
+        # The rest of a command that was interrupted while the shell read it is not needed.
         self._handover.close_pipe(running)
         self._shell.at_prompt(seen)
         running.asked = True
@@ -406,7 +407,7 @@ class Terminal:
             self._answer("waiting_for_input")
 
     def _ask(self, running: Running) -> None:
-        """Have the shell at its prompt tell how the last command ended."""
+        """Make the shell at its prompt report how the last command ended."""
         if running is self._running and not running.ending and self._mended():
             self._stream.sink = None
             self._tmux.type(self._lines.telling(running).rstrip(b"\n") + b"\r")

@@ -1,7 +1,7 @@
-"""A terminal in tmux, led by one client in control mode: lines of text over two pipes.
+"""A terminal in tmux, controlled by one client in control mode: lines of text over two pipes.
 
-tmux tells what programs write as it is, byte for byte (`%output`, with some bytes in octal), never
-wrapped and without a limit of its history; a reply to a command stands between `%begin` and `%end`.
+tmux forwards output unchanged, byte for byte (`%output`, with some bytes in octal), never wrapped
+and independent of its history limit. A reply to a command is enclosed in `%begin` and `%end`.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ Reply = Callable[[bool, bytes], None]
 
 
 class Tmux:
-    """A tmux server with one window of one pane, and the client that leads it.
+    """A tmux server with one window of one pane, and the client that controls it.
 
     Args:
         programs: Starts it.
-        folder: With its `settings` and the script `pane`, which runs on the terminal. The server
-            works there, so that the path of its socket can be short.
+        folder: Contains its `settings` and the script `pane`, which runs on the terminal. It is the
+            server's working directory, so that the path of its socket can be short.
         env: The whole environment.
-        cwd: Where it runs.
+        cwd: Its working directory.
         limits: Resource limits by name.
-        output: Called with what programs write.
-        ended: Called once, when it has ended or could not be started, with its last words.
+        output: Called with output of programs.
+        ended: Called once, when it has ended or could not be started, with its last output.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Tmux:
         self._ours = False
         self._replies: deque[Optional[Reply]] = deque()  # noqa: UP045
         self._held: Optional[list[bytes]] = []  # noqa: UP045
-        """Commands, until there is a window: tmux may read them before it makes one."""
+        """Commands held back until there is a window, because tmux may read them before."""
         self._words = b""
         self.columns = COLUMNS
         self._command = f"exec /bin/sh {shlex.quote(os.path.join(folder, 'pane'))}"
@@ -95,11 +95,11 @@ class Tmux:
         self._keep_size()
 
     def do(self, *words: str, reply: Optional[Reply] = None) -> None:  # noqa: UP045
-        """Have tmux do a command.
+        """Run a tmux command.
 
         Args:
-            words: The command and its arguments; what is not plain is quoted.
-            reply: Called with whether it was done, and what tmux says.
+            words: The command and its arguments, quoted where necessary.
+            reply: Called with whether it succeeded, and the output of tmux.
         """
         self._replies.append(reply)
         line = " ".join(map(_quoted, words)).encode() + b"\n"
@@ -109,47 +109,50 @@ class Tmux:
             self._held.append(line)
 
     def type(self, data: bytes, reply: Optional[Reply] = None) -> None:  # noqa: UP045
-        """Give bytes to what reads the terminal, as if they were typed."""
+        """Send bytes to the terminal as typed input."""
         for start in range(0, len(data), _PIECE):
             last = start + _PIECE >= len(data)
             codes = [f"{byte:02x}" for byte in data[start : start + _PIECE]]
             self.do("send-keys", "-t", SESSION, "-H", *codes, reply=reply if last else None)
 
     def press(self, keys: Sequence[str], reply: Reply) -> None:
-        """Press keys, named as tmux names them."""
+        """Press keys, with tmux's key names."""
         self.do("send-keys", "-t", SESSION, "--", *keys, reply=reply)
 
     def screen(self, reply: Reply) -> None:
-        """Tell what the screen shows."""
+        """Report the content of the screen."""
         self.do("capture-pane", "-p", "-J", "-t", SESSION, reply=reply)
 
     def drawn(self, reply: Reply) -> None:
-        """Tell what the screen shows, with its colours as escape sequences."""
+        """Report the content of the screen, with its colors as escape sequences."""
         self.do("capture-pane", "-p", "-e", "-t", SESSION, reply=reply)
 
     def cursor(self, reply: Reply) -> None:
-        """Tell where the cursor is: column and row, from 0."""
+        """Report the position of the cursor: column and row, from 0."""
         self.do("display-message", "-p", "-t", SESSION, "#{cursor_x} #{cursor_y}", reply=reply)
 
     def resize(self, columns: int, rows: int, reply: Reply) -> None:
-        """Set the size of the window, and of those that follow."""
+        """Set the size of the window, and of later ones."""
         self.columns = columns
         self.do("set-option", "-t", SESSION, "default-size", f"{columns}x{rows}")
         size = ("-x", str(columns), "-y", str(rows))
         self.do("resize-window", "-t", SESSION, *size, reply=reply)
 
     def again(self, cwd: str) -> None:
-        """End what runs in the pane and start its command anew, on a terminal of its own.
+        """End the programs of the pane and start its command again on a new terminal.
 
-        In a new window: tmux 3.3 crashes when a pane begins anew while output of it is not yet
-        passed on.
+        It uses a new window, because tmux 3.3 crashes when a pane restarts before its output is
+        forwarded.
         """
         self.do("new-window", "-t", f"{SESSION}:", "-c", cwd, self._command)
         self.do("kill-window", "-a", "-t", SESSION)
         self._keep_size()
 
     def _keep_size(self) -> None:
-        """Do not let clients change it. Of the window only: else tmux 3.3 cannot make another."""
+        """Prevent clients from changing the size of the window.
+
+        It is set only for the window, because otherwise tmux 3.3 cannot create another.
+        """
         self.do("set-option", "-w", "-t", SESSION, "window-size", "manual")
 
     def _read(self) -> None:
@@ -183,7 +186,7 @@ class Tmux:
             done = line.startswith(b"%end ")
             if not done:
                 self._words = (self._words + b"\n".join(block) + b"\n")[-_WORDS:]
-            if self._held is not None:  # it was the reply to the command line
+            if self._held is not None:  # This was the reply to the command line.
                 held, self._held = self._held, None
                 self._input.write(b"".join(held))
             elif self._ours and self._replies:
@@ -219,4 +222,4 @@ def _quoted(word: str) -> str:
 
 
 def _nothing() -> None:
-    """Nothing follows from it."""
+    """Ignore the reply."""

@@ -1,4 +1,4 @@
-"""What was written to a terminal: the beginning and the end in memory, and records in files."""
+"""The output of a terminal: beginning and end in memory, and records in files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from flowengine_envs.link.terminal_text import clean
 
 RECORDS = 16 * 1024 * 1024
-"""Bytes of a file of records; then it is renamed and a new one begun."""
+"""Bytes of a record file, after which it is renamed and a new one started."""
 
 
 class Transcript:
-    """Keeps the first and the last of what is written.
+    """Keeps the beginning and the end of output.
 
     Args:
-        kept: Bytes that are kept; half of them of the end.
+        kept: Number of bytes to keep, half of them from the end.
     """
 
     def __init__(self, kept: int) -> None:
@@ -31,7 +31,7 @@ class Transcript:
         return self._cut_off + max(0, len(self._tail) - self._half)
 
     def add(self, data: bytes) -> None:
-        """Take what was written."""
+        """Add output."""
         room = self._half - len(self._head)
         if room > 0:
             self._head += data[:room]
@@ -41,7 +41,7 @@ class Transcript:
             self._cut()
 
     def bytes(self) -> bytes:
-        """Return what is kept, with a line that says how much is missing."""
+        """Return the kept output, with a line that reports how much is missing."""
         if len(self._tail) > self._half:
             self._cut()
         if not self.left_out:
@@ -56,13 +56,14 @@ class Transcript:
 
 
 class Records:
-    """Two files, `raw.log` and `clean.log`, that hold one entry for each command.
+    """Two files, `raw.log` and `clean.log`, with one entry per command.
 
-    An entry is a line of JSON, which says in `bytes` how long what follows it is, and a line feed.
+    An entry is a line of JSON, whose `bytes` is the length of the output after it, then the output
+    and a line feed.
 
     Args:
-        folder: Where they are; made if need be.
-        limit: Bytes of each; the one before is kept as `raw.log.1`.
+        folder: Their directory, created if necessary.
+        limit: Maximum bytes of each. The previous file is kept as `raw.log.1`.
     """
 
     def __init__(self, folder: str, limit: int = RECORDS) -> None:
@@ -71,7 +72,7 @@ class Records:
         self._make()
 
     def add(self, entry: dict[str, Any], raw: bytes) -> None:
-        """Add an entry to both; a full disk only costs the entry."""
+        """Add an entry to both. If the disk is full, the entry is lost."""
         for name, whole in (("raw.log", raw), ("clean.log", clean(raw).encode())):
             data = whole[: self._limit // 2]
             head = json.dumps({**entry, "bytes": len(data)}, ensure_ascii=False)
@@ -82,7 +83,7 @@ class Records:
                 continue
 
     def _make(self) -> None:
-        """Make the folder; programs may remove what is theirs to remove."""
+        """Create the directory, which programs may have removed."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
 
     def _append(self, path: str, data: bytes) -> None:

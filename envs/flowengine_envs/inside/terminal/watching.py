@@ -1,4 +1,4 @@
-"""Shows the screen of a terminal to those who watch it, each time it has changed."""
+"""Sends the screen of a terminal to viewers each time it has changed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from flowengine_envs.inside.terminal.tmux import Tmux
 from flowengine_envs.link.terminal_text import masked
 
 _PAUSE = 0.05
-"""Seconds between two screens at least."""
+"""Minimum seconds between two screens."""
 
 
 class Watching:
-    """Those who watch one terminal.
+    """The viewers of one terminal.
 
     Args:
         loop: The loop.
-        tmux: Knows the screen.
-        secrets: Are not shown.
-        busy: Returns whether earlier answers still wait to be read.
+        tmux: Provides the screen.
+        secrets: Values to hide.
+        busy: Returns whether earlier answers are still unread.
     """
 
     def __init__(
@@ -38,20 +38,20 @@ class Watching:
         self._again = False
 
     def add(self, request: int, say: Say) -> None:
-        """Show the screen from now on, until the request is withdrawn."""
+        """Send the screen from now on until the request is cancelled."""
         self._watchers[request] = say
         self._shown = None
         self.changed()
 
     def forget(self, request: int) -> bool:
-        """Show it no more; returns whether it was shown."""
+        """Stop sending it. Return whether it was sent."""
         say = self._watchers.pop(request, None)
         if say is not None:
             say({"done": True}, b"")
         return say is not None
 
     def changed(self) -> None:
-        """Look at the screen soon: something was written."""
+        """Check the screen soon, after output."""
         if not self._watchers:
             return
         self._again = self._due
@@ -60,7 +60,7 @@ class Watching:
             self._loop.after(_PAUSE, self._look)
 
     def close(self) -> None:
-        """Say to all that there is no more to see."""
+        """Report the end to all viewers."""
         for request in list(self._watchers):
             self.forget(request)
 

@@ -1,1 +1,1 @@
-"""`docker`: commands, each in a container of the image that it names."""
+"""`docker`: commands, each in a container of a chosen image."""

@@ -1,7 +1,8 @@
-"""What a container writes, as it comes: beginning and end, how much is between, all in a file.
+"""Captures a container's output: beginning, end, size of the gap, and all of it in a file.
 
-A container of any image has no supervisor that could cut its output, so it is cut here. Only as
-much is in memory as the result has; the rest goes to a file of the workspace piece by piece.
+A container of an arbitrary image has no supervisor to truncate its output, so it is truncated here.
+Memory holds only as much as the result contains. The rest is written to a file of the workspace
+piece by piece.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ _READ = 1 << 18
 
 
 class Captured:
-    """One stream.
+    """One output stream.
 
     Args:
         name: `stdout` or `stderr`.
-        streams: Take what is kept.
-        workspace: The folder that holds the file of all of it.
-        path: That file.
+        streams: Receive the part that is kept.
+        workspace: The directory that holds the file with the complete output.
+        path: Path of that file.
         kept: Bytes in the result: half from the beginning, half from the end.
-        most: Bytes that the file may have.
+        most: Maximum size of the file in bytes.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class Captured:
         self._draft: Draft | None = None
 
     async def read(self, source: asyncio.StreamReader) -> None:
-        """Take all that comes."""
+        """Read everything from the source."""
         while data := await source.read(_READ):
             self._take(data)
 
     def finish(self) -> dict[str, Any]:
-        """Return what `Streams.text` is told of this stream; the file is closed."""
+        """Close the file, and return the description of this stream for `Streams.text`."""
         if self._draft is not None:
             try:
                 self._draft.finish()
@@ -95,5 +96,5 @@ class Captured:
         try:
             self._draft.add(part)
             self._in_file += len(part)
-        except Refused:  # the disk is full: the result says how much is missing
+        except Refused:  # The disk is full. The result reports how much is missing.
             self._most = self._in_file

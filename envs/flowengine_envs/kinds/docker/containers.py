@@ -1,7 +1,7 @@
-"""Commands, each in a container of its own, of whatever image it asks for.
+"""Runs commands, each in its own container, of any image that a call names.
 
-The containers share the workspace and nothing else. Nothing of this project has to be in an image,
-not even Python: what other kinds leave to their supervisor is done from outside.
+The containers share only the workspace. An image needs nothing from this project, not even Python:
+the work that other kinds leave to their supervisor is done from outside.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from flowengine_envs.workspaces.outside_files import OutsideFiles
 from flowengine_envs.workspaces.own_folder import OWN
 
 _LOOK = 0.25
-"""Seconds between two looks at how large the workspace is."""
+"""Seconds between two checks of the workspace's size."""
 _KILLED = 137
 _REFUSED = os.strerror(errno.EAGAIN)
-"""How programs tell that no process could be started."""
+"""Text with which programs report that a process could not be started."""
 
 
 class Containers(InWorkspace):
-    """Runs commands in containers; files of the workspace last, nothing else does.
+    """Runs commands in containers. Only the files of the workspace persist.
 
     Args:
-        image: Digest of the image that runs where a call names none.
-        gate: Whose network its containers share, if they may reach places.
+        image: Digest of the image for calls that name none.
+        gate: Provides the network of the containers, if their policy allows any place.
     """
 
     def __init__(self, request: Request, image: str, gate: Gate | None = None) -> None:
@@ -63,7 +63,7 @@ class Containers(InWorkspace):
 
     @property
     def healthy(self) -> bool:
-        """Whether it can be used, as far as is known at once."""
+        """Whether it is usable, as far as is known without I/O."""
         return self._gate is None or self._gate.alive()
 
     @property
@@ -73,7 +73,7 @@ class Containers(InWorkspace):
 
     @property
     def home(self) -> str:
-        """The home folder as programs see it; of the one on the host they see `own` only."""
+        """The home directory as programs see it. From the one on the host they see only `own`."""
         return HOME
 
     async def _run(
@@ -89,21 +89,21 @@ class Containers(InWorkspace):
         """Run a command to its end, in a new container that is removed afterwards.
 
         Args:
-            argv: Program and arguments; no shell. The entry point of the image is not used.
-            image: The image; default: what the spec says, else the project's own.
-            files: Written to the workspace before: path → bytes, or a file of the host.
-            env: Variables beside the declared ones.
-            timeout: Seconds; default and maximum: the spec's.
-            stdin: What it reads; None: nothing.
-            on_output: Called with output as it comes.
+            argv: Program and arguments, without a shell. The image's entry point is not used.
+            image: The image. Default: the spec's, or else the project's own.
+            files: Files to write to the workspace first: path → bytes, or a file of the host.
+            env: Variables in addition to the declared ones.
+            timeout: Seconds. Default and maximum: the spec's.
+            stdin: Standard input. None: no input.
+            on_output: Called with output as it arrives.
 
         Returns:
-            How it ended, what it wrote, and which files it made or changed.
+            Exit code, output, and the files that it created or changed.
 
         Raises:
-            ValidationError: It is no command.
-            ImageUnavailable: The image cannot be had.
-            EnvironmentLost: The container or the daemon went away.
+            ValidationError: The command is invalid.
+            ImageUnavailable: The image is not available.
+            EnvironmentLost: The container or the daemon was lost.
         """
         if isinstance(argv, str):
             raise ValidationError(f"{self.name}: a command must be a list of words, not text")
@@ -151,15 +151,15 @@ class Containers(InWorkspace):
     async_run = awaitable(_run)
 
     def _box(self, argv: Sequence[str], env: Mapping[str, str], image: str | None) -> Docker:
-        """Return a container for a command; an image that was built is that of the opening."""
+        """Return a container for a command. A built image stays the one from the opening."""
         network = None if self._gate is None else self._gate.as_network()
         own = image is None and wanted(self.request.spec) is not None
         named = self.image if own else image
         return Docker(self.request, sandbox.ContainerCommand(list(argv), env, named, own, network))
 
     def _refusals(self, said: str) -> str:
-        """Return which limit it was, if programs tell of processes that were not started."""
-        # The control group, which counts them, goes with the container.
+        """Return which limit was reached, if programs report processes that were not started."""
+        # The control group, which counts them, is removed with the container.
         return f"if {self.call_limits.too_many_processes()}\n" if _REFUSED in said else ""
 
     async def _finish(
@@ -170,7 +170,7 @@ class Containers(InWorkspace):
         seconds: float | None,
         quota: tuple[Pace, float],
     ) -> tuple[int, LimitMet | None, str]:
-        """Return the exit code, the limit because of which it failed, and a line about that."""
+        """Return the exit code, the limit that caused the failure, and a line about it."""
         output, source = box.streams
         reading = asyncio.gather(
             captures[0].read(output.stdout), captures[1].read(output.stderr), _feed(source, stdin)
@@ -194,18 +194,18 @@ class Containers(InWorkspace):
             await asyncio.gather(reading, full, return_exceptions=True)
 
     def _note(self, limit: LimitMet | None) -> str:
-        """Return the line about a limit; that of a time is added where it is known whose it was."""
+        """Return the line about a limit, except a time limit, which the caller describes."""
         if limit == "memory":
             return f"{self.call_limits.out_of_memory()}\n"
         return f"{self.call_limits.disk_full()}\n" if limit == "disk" else ""
 
     def _quota(self) -> tuple[Pace, float]:
-        """Return when to look, and how full the workspace is: what is full can be cleared."""
+        """Return when to check the workspace, and how full it already is."""
         pace = Pace(self._files.fd, self.call_limits.disk)
         return pace, self._taken(pace)
 
     def _taken(self, pace: Pace) -> float:
-        """Return how much of its quota the workspace takes."""
+        """Return the share of its quota that the workspace uses."""
         pace.begins()
         began = time.thread_time()
         usage = measure([self._files.fd, self._own.fd], self.call_limits.disk)
@@ -213,7 +213,7 @@ class Containers(InWorkspace):
         return usage.part_of(self.call_limits.disk)
 
     async def _until_full(self, pace: Pace, before: float) -> None:
-        """Return when the workspace takes more than it may, and more than before the call."""
+        """Wait until the workspace exceeds its quota and has grown since the call began."""
         quota = max(1.0, before if before < math.inf else 0.0)
         while True:
             await asyncio.sleep(GLANCE)
@@ -234,23 +234,23 @@ class Containers(InWorkspace):
         }
 
     async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
-        """Write a file from outside."""
+        """Write a file from the host."""
         await self._outside.write(path, data, mode)
 
     async def read_file(self, path: str, take: Callable[[bytes], Any], largest: int) -> int:
-        """Read a file from outside."""
+        """Read a file from the host."""
         return await self._outside.read(path, take, largest)
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
-        """Look from outside."""
+        """List entries from the host."""
         return await self._outside.entries(path, deep=deep)
 
     async def remove_entry(self, path: str) -> None:
-        """Remove it from outside."""
+        """Remove an entry from the host."""
         await self._outside.remove(path)
 
     async def close(self) -> None:
-        """Remove the containers that still run; on the background loop."""
+        """Remove the containers that still run. Call on the background loop."""
         for box in [*self._running]:
             await box.close()
         if self._gate is not None:
@@ -258,7 +258,7 @@ class Containers(InWorkspace):
 
 
 async def _feed(source: Any, data: bytes) -> None:
-    """Hand a program what it reads, and the end of it."""
+    """Write a program's standard input and close it."""
     with suppress(ConnectionError):
         source.write(data)
         await source.drain()

@@ -1,4 +1,4 @@
-"""`docker`: opens runners of containers, and runs steps in them."""
+"""`docker`: opens container runners and runs steps in them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class DockerProvider(Provider[Containers]):
-    """Opens runners of containers."""
+    """Opens container runners."""
 
     kind = "docker"
     runs_programs = True
@@ -42,13 +42,13 @@ class DockerProvider(Provider[Containers]):
     only_in = ("docker",)
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`; the container's own fields come from the sandbox."""
+        """Return the model of `config:`. The container's own fields come from the sandbox."""
         from flowengine_envs.kinds.configurations import Programs
 
         return Programs
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what a container holds, and what is held from outside."""
+        """Return the guarantees of a container, and those enforced from outside."""
         return sandbox.also(
             {
                 "time": "the container is removed",
@@ -59,7 +59,7 @@ class DockerProvider(Provider[Containers]):
         )
 
     async def probe(self, spec: Spec) -> None:
-        """Refuse any other place than containers."""
+        """Refuse any sandbox except containers."""
         if spec.provider != "docker":
             raise EnvironmentUnavailable(
                 f"{spec}: the kind 'docker' runs in containers only; kind: bash runs commands in "
@@ -67,7 +67,7 @@ class DockerProvider(Provider[Containers]):
             )
 
     async def ensure(self, request: Request) -> Containers:
-        """Have the image ready."""
+        """Prepare the image."""
         check_all(request)
         make_own(request)
         name = request.prepared or await Docker.prepare(request.spec)
@@ -79,7 +79,7 @@ class DockerProvider(Provider[Containers]):
         return Containers(request, found, gate)
 
     async def health_check(self, resource: Containers) -> bool:
-        """Return whether the daemon answers, and places can be reached."""
+        """Return whether the daemon responds and the allowed places are reachable."""
         if not resource.healthy:
             return False
         with suppress(EnvironmentUnavailable):
@@ -88,13 +88,13 @@ class DockerProvider(Provider[Containers]):
         return False
 
     async def release(self, resource: Containers) -> None:
-        """Remove the containers that still run; the workspace stays."""
+        """Remove the containers that still run. The workspace stays."""
         await resource.close()
 
     async def run(
         self, resource: Containers, context: StepContext, command: Command
     ) -> dict[str, Plain]:
-        """Run the command of a step; a script is run by `sh`."""
+        """Run the command of a step. `sh` runs a script."""
         if command.cwd is not None:
             raise ValidationError("'docker' has no 'cwd': commands start in the workspace")
         found = StepFiles(resource, context)

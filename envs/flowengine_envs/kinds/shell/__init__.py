@@ -1,1 +1,1 @@
-"""`shell`: a shell on a terminal that lasts from step to step."""
+"""`shell`: a shell on a terminal that persists across steps."""

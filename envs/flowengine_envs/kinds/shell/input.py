@@ -1,4 +1,4 @@
-"""What is given to a shell: commands, keys and waits, checked before anything is typed."""
+"""Checks commands, keys and waits for a shell before anything is typed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from flowengine.sdk import ValidationError
 LARGEST_COMMAND = 4 * 1024 * 1024
 LARGEST_SIZE = 10_000
 CHECK = ("bash", "--noprofile", "--norc", "-O", "extglob", "-n")
-"""Reads a command and tells whether its syntax is wrong or unfinished."""
+"""Program that reads a command and reports whether its syntax is wrong or unfinished."""
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+( +[A-Za-z0-9_./:=,@%+-]+)*")
-"""Commands that cannot be unfinished, if they begin with no word of the language."""
+"""Commands that are complete unless their first word is a keyword of the language."""
 _WORDS = frozenset(
     (
         *("if", "then", "elif", "else", "fi", "case", "esac", "in", "function", "time", "coproc"),
@@ -26,19 +26,19 @@ _KEY = re.compile(
 
 
 def is_plain(command: str) -> bool:
-    """Return whether the syntax of a command is right at first sight."""
+    """Return whether a command's syntax is evidently correct, without running the check."""
     return _PLAIN.fullmatch(command) is not None and not _WORDS & set(command.split())
 
 
 def checked_command(name: str, command: Any) -> bytes:
-    """Return a command as it is handed over.
+    """Return a command as bytes for the shell.
 
     Args:
         name: Names the environment in messages.
-        command: What was given.
+        command: The command to check.
 
     Raises:
-        ValidationError: It is no text, too long, or has a null character.
+        ValidationError: It is not text, is too long, or contains a null character.
     """
     if not isinstance(command, str):
         raise ValidationError(f"{name}: a command is a text, not {type(command).__name__}")
@@ -54,14 +54,14 @@ def checked_command(name: str, command: Any) -> bytes:
 
 
 def check_key(name: str, key: str) -> None:
-    """Refuse a key that is not there.
+    """Refuse an unknown key.
 
     Args:
         name: Names the environment in messages.
-        key: What was given.
+        key: The key to check.
 
     Raises:
-        ValidationError: There is no such key.
+        ValidationError: The key is unknown.
     """
     if not _KEY.fullmatch(key):
         raise ValidationError(
@@ -70,7 +70,7 @@ def check_key(name: str, key: str) -> None:
 
 
 def check_size(name: str, *sizes: int) -> None:
-    """Refuse a size that a terminal cannot have.
+    """Refuse an invalid terminal size.
 
     Args:
         name: Names the environment in messages.
@@ -85,11 +85,11 @@ def check_size(name: str, *sizes: int) -> None:
 
 
 def check_wait(name: str, wait: float | None) -> None:
-    """Refuse a number of seconds that cannot be waited for.
+    """Refuse an invalid wait.
 
     Args:
         name: Names the environment in messages.
-        wait: What was given; None: no bound.
+        wait: Seconds to check. None: no bound.
 
     Raises:
         ValidationError: It is negative or infinite.

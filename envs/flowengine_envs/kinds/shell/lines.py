@@ -1,4 +1,4 @@
-"""Lines of a command of a shell, as it writes them."""
+"""Splits the output of a shell command into lines as it arrives."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from flowengine_envs.kinds.results import OnOutput
 from flowengine_envs.link.terminal_text import clean
 
 LONGEST = 64 * 1024
-"""Bytes of a line that is handed on without its end."""
+"""Bytes after which an unfinished line is passed on."""
 
 
 class Lines:
-    """Makes lines of text of what comes in pieces.
+    """Assembles lines of text from pieces.
 
     Args:
-        mask: Takes secrets out.
-        told: Called with `stdout` and whole lines; the last one may have no end.
+        mask: Removes secrets.
+        told: Called with `stdout` and whole lines. The last one may be unfinished.
     """
 
     def __init__(self, mask: Callable[[bytes], bytes], told: OnOutput) -> None:
@@ -32,7 +32,7 @@ class Lines:
         self._tell(lines + found)
 
     def close(self) -> None:
-        """Hand on a line that was not ended."""
+        """Pass on an unfinished last line."""
         rest, self._rest = self._rest, b""
         self._tell(rest)
 

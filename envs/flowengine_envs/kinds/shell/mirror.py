@@ -1,9 +1,10 @@
-"""Shows a sandbox's terminal on this machine, without speaking to anything inside of it.
+"""Shows a sandbox's terminal on this machine without connecting to anything inside the sandbox.
 
-The terminal's server runs in the sandbox and belongs to whoever runs code there: a client of this
-machine that speaks to it would do what it says. So the supervisor tells what the screen shows, over
-its own connection; what could control a terminal is taken out here; and a viewer (`viewer.py`)
-reads the rest from a socket of this process, which nothing inside can reach.
+The terminal's server runs in the sandbox and is controlled by the code there. A client on this
+machine that connected to it would obey it. Instead, the supervisor sends the content of the screen
+over its own connection, and control sequences that could affect a terminal are removed here. A
+viewer (`viewer.py`) reads the rest from a socket of this process, which programs in the sandbox
+cannot reach.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from flowengine_envs.link.parts import part
 SOCKET = "screen"
 _VIEWERS = 16
 _LONGEST = 1000
-"""Characters of a line, and lines of a screen, that are shown."""
+"""Maximum number of characters shown per line, and of lines per screen."""
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
 
 
@@ -35,11 +36,11 @@ class Mirror:
     """One terminal, for any number of viewers.
 
     Args:
-        watch: Tells what the screen shows, each time it changes, until it is cancelled.
+        watch: Reports the content of the screen at each change until it is cancelled.
         loop: The loop that it runs on.
 
     Raises:
-        EnvironmentLost: No socket can be made.
+        EnvironmentLost: No socket can be created.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Mirror:
         loop.call_soon_threadsafe(self._serve)
 
     def close(self) -> None:
-        """Send all viewers away; on its loop."""
+        """Disconnect all viewers. Call on its loop."""
         if self._closed:
             return
         self._closed = True
@@ -79,7 +80,7 @@ class Mirror:
     def _accept(self) -> None:
         try:
             connection, _ = self._listening.accept()
-        except (BlockingIOError, ConnectionAbortedError):  # it has left already
+        except (BlockingIOError, ConnectionAbortedError):  # The viewer has already disconnected.
             return
         connection.setblocking(False)
         if len(self._viewers) >= _VIEWERS:
@@ -95,18 +96,19 @@ class Mirror:
             changed.set()
 
     def _send_away(self) -> None:
-        """End all viewers."""
+        """Disconnect all viewers."""
         for task in self._viewers:
-            if not task.cancelling():  # it lets go of its socket; a second time would disturb that
+            # It is closing its socket, which a second cancellation would interrupt.
+            if not task.cancelling():
                 task.cancel()
 
     async def _follow(self) -> None:
-        """Take screens as long as somebody watches."""
+        """Receive screens while there are viewers."""
         with suppress(StepError):
             await self._watch(self._take)
         self._watcher = None
         self._screen = b""
-        self._send_away()  # the terminal has ended
+        self._send_away()  # The terminal has ended.
 
     def _take(self, header: dict[str, Any], data: bytes) -> None:
         lines = data.decode("utf-8", "replace").split("\n")[:_LONGEST]
@@ -116,7 +118,7 @@ class Mirror:
             changed.set()
 
     async def _show(self, connection: socket.socket, changed: asyncio.Event) -> None:
-        """Send one viewer the newest screen; who is slow misses those in between."""
+        """Send one viewer the newest screen. Slow viewers skip intermediate ones."""
         sending = asyncio.ensure_future(self._send(connection, changed))
         leaving = asyncio.ensure_future(self._loop.sock_recv(connection, 1))
         both = (sending, leaving)
@@ -134,7 +136,8 @@ class Mirror:
             await self._loop.sock_sendall(connection, self._screen)
 
     def _left(self, connection: socket.socket, task: asyncio.Task[Any]) -> None:
-        connection.close()  # here, since a task that ends before it begins runs nothing of its own
+        # Closed here, because a task cancelled before it starts runs no cleanup.
+        connection.close()
         self._viewers.pop(task, None)
         if not self._viewers and self._watcher is not None:
             self._watcher.cancel()
@@ -143,13 +146,13 @@ class Mirror:
 
 
 def shown_line(line: str) -> str:
-    """Return a line of a screen that controls nothing but colours."""
+    """Return a line of a screen without control sequences other than colors."""
     parts = _COLOUR.split(line[: 4 * _LONGEST])
     return "".join(each if at % 2 else printable(each) for at, each in enumerate(parts))
 
 
 def _listening(path: os.PathLike[str]) -> socket.socket:
-    """Return a socket that listens; its path may be longer than that of sockets can be."""
+    """Return a listening socket. Its path may exceed the length limit of socket addresses."""
     folder, name = os.path.split(path)
     below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     made = socket.socket(socket.AF_UNIX)

@@ -33,10 +33,10 @@ class ShellProvider(SupervisedProvider[Shell]):
         return ShellConfig
 
     async def probe(self, spec: Spec) -> None:
-        """Look for tmux, where programs of this machine are run.
+        """Look for tmux if programs run directly on this machine.
 
         Raises:
-            EnvironmentUnavailable: It is not there.
+            EnvironmentUnavailable: tmux is not installed.
         """
         if spec.provider in {"namespace", "host"}:
             for name in ("tmux", "bash"):
@@ -58,7 +58,7 @@ class ShellProvider(SupervisedProvider[Shell]):
     async def run(
         self, resource: Shell, context: StepContext, command: Command
     ) -> dict[str, Plain]:
-        """Run the command of a step; its `env` is exported, what it changes lasts."""
+        """Run the command of a step with `env` exported. Its changes to the shell persist."""
         files = StepFiles(resource, context)
         if command.stdin is not None:
             raise ValidationError("'shell' has no 'stdin'; pass values with 'env' or a file")
@@ -87,7 +87,7 @@ class ShellProvider(SupervisedProvider[Shell]):
 
 
 def _notes(result: ShellResult) -> Iterator[str]:
-    """Yield what is to be said of an end, and of limits that were met on the way."""
+    """Yield notes about how the command ended and which limits it reached."""
     if result.status != "done":
         yield f"the command ended as {result.status}"
     yield from result.notes

@@ -1,4 +1,4 @@
-"""How a command of a shell stands, as kind `shell` gives it back."""
+"""The state of a shell command, as the kind `shell` reports it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Status = Literal[
 
 
 class Waiting(NamedTuple):
-    """What a command waits for."""
+    """The input that a command waits for."""
 
     kind: Literal["line", "secret", "keys"]
-    """A line; a line that is not shown; single keys."""
+    """A line, a line that is not echoed, or single keys."""
     prompt: str
     """The last line of its output."""
 
@@ -28,44 +28,44 @@ class Process(NamedTuple):
     pid: int
     command: str
     state: str
-    """As the system names it: `R` runs, `S` sleeps, `D` waits for a device, `T` is stopped."""
+    """The system's letter: `R` running, `S` sleeping, `D` waiting for a device, `T` stopped."""
 
 
 class ShellResult(NamedTuple):
-    """How a command stands."""
+    """The state of a command."""
 
     id: int
-    """Number of the command; 0: it was not begun."""
+    """Number of the command. 0: it was not started."""
     status: Status
     exit_code: int | None
-    """None: it has not ended, or nobody knows."""
+    """None if it has not ended, or if its exit code is unknown."""
     output: str
-    """What it wrote, without control sequences; a secret of the spec is `***`."""
+    """Its output without control sequences. Secrets of the spec appear as `***`."""
     raw: bytes
-    """The same as it was written."""
+    """The same output, unchanged."""
     duration: float
     """Seconds since it began."""
     cwd: str
-    """Directory of the shell."""
+    """Working directory of the shell."""
     pipe_codes: Sequence[int] = ()
     """Exit codes of the last pipeline."""
     signal: int | None = None
-    """By which signal it ended, as its exit code says."""
+    """The signal that ended it, according to its exit code."""
     waiting: Waiting | None = None
     background: str = ""
-    """What earlier jobs wrote between the command before and this one."""
+    """Output of earlier jobs between the previous command and this one."""
     jobs: Sequence[Process] = ()
-    """What the shell has started and what still runs, when the command has ended."""
+    """Processes that the shell started and that still run after the command has ended."""
     processes: Sequence[Process] = ()
-    """What runs now."""
+    """Processes that run now."""
     shell_restarted: bool = False
-    """Whether the command ended the shell: directory, variables and functions are gone."""
+    """Whether the command ended the shell. Its directory, variables and functions are lost."""
     left_out: int = 0
-    """Bytes of output that are in none of these."""
+    """Bytes of output that were dropped."""
     limit: LimitMet | None = None
-    """The limit of the environment because of which it failed; `output` says only `Killed`."""
+    """The limit of the environment that made it fail. `output` contains only `Killed`."""
     notes: Sequence[str] = ()
-    """Which limits were met, each with its value, when it has ended."""
+    """Limits that it reached, each with its value, once it has ended."""
 
     @property
     def idle(self) -> bool:
@@ -74,12 +74,12 @@ class ShellResult(NamedTuple):
 
     @property
     def busy(self) -> bool:
-        """Whether the command goes on."""
+        """Whether the command still runs."""
         return self.status in {"running", "waiting_for_input"}
 
 
 def step_code(result: ShellResult) -> int:
-    """Return the exit code that a step has."""
+    """Return the exit code of the step."""
     if result.status == "timeout":
         return 124
     if result.exit_code is None or (result.status != "done" and result.exit_code == 0):
@@ -88,7 +88,7 @@ def step_code(result: ShellResult) -> int:
 
 
 def shell_result(answer: Mapping[str, Any], raw: bytes, background: bytes) -> ShellResult:
-    """Return what a supervisor tells of a command."""
+    """Return a result from a supervisor's answer about a command."""
     code = answer["exit_code"]
     waiting = answer["waiting"]
     return ShellResult(

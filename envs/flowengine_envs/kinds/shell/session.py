@@ -1,4 +1,4 @@
-"""One shell on a terminal, whose directory, variables and jobs last from call to call."""
+"""One shell on a terminal, whose directory, variables and jobs persist between calls."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ if TYPE_CHECKING:
     pass
 
 OUTPUT = 8 * 1024 * 1024
-"""Bytes of output that a result has, where the spec says nothing."""
+"""Bytes of output in a result, if the spec sets no limit."""
 LIVE = ".flowengine-terminal"
-"""Begin of the name of the folder, outside the workspace, through which a terminal is led."""
+"""Name prefix of the directory, outside the workspace, that connects to a terminal."""
 STARTING = 60.0
-"""Seconds for another shell to be there, `activate` not counted."""
+"""Seconds within which another shell must start, excluding `activate`."""
 _SHELLS = 3
-"""How many more shells are tried for a command that ends before it is read."""
+"""Number of further shells tried if a shell ends before it reads the command."""
 _VIEWER = str(Path(__file__).with_name("viewer.py"))
 _MIRRORS = threading.Lock()
-"""Held by whoever makes a mirror: each shell has one."""
+"""Held while a mirror is created, because each shell has only one."""
 
 
 class Shell(Supervised):
     """Runs commands in one shell, one after another.
 
     Args:
-        request: What was asked for.
+        request: The request to open the environment.
         sandbox: The open sandbox.
         channel: The connection to its supervisor.
-        first: The shell that the sandbox was opened for; None: this is it.
+        first: The shell that the sandbox was opened for. None: this one.
     """
 
     def __init__(
@@ -85,28 +85,28 @@ class Shell(Supervised):
         self._config = request.config
         self._secrets = _secrets(request)
         self._home = 0
-        """The shell that `activate` has left at its prompt."""
+        """The shell that `activate` left at its prompt."""
         self._shells: list[int] = []
         self._left = True
         self._gone = False
         self._ended = False
         self._mirror: Mirror | None = None
         self._began: tuple[float | None, Counted] = (None, Counted(sandbox))
-        """Of the command that runs: its timeout, and what is counted from its beginning."""
+        """The running command's timeout, and the counters from its start."""
         self._turn = asyncio.Lock()
-        """Had by the step whose command runs."""
+        """Held by the step whose command runs."""
 
     @property
     def healthy(self) -> bool:
-        """Whether it can be used, as far as is known at once."""
+        """Whether it is usable, as far as is known without I/O."""
         return super().healthy and not self._gone
 
     def check_open(self) -> None:
-        """Refuse use after the end; as of all resources.
+        """Refuse use after the end, as all resources do.
 
         Raises:
-            EnvironmentClosed: It was ended, or given back.
-            EnvironmentLost: It was cut off although it was still held.
+            EnvironmentClosed: It was ended or released.
+            EnvironmentLost: It was lost while still held.
         """
         if self._ended:
             raise EnvironmentClosed(f"{self.name} was ended; start another one")
@@ -114,7 +114,7 @@ class Shell(Supervised):
 
     @property
     def records(self) -> str:
-        """Folder of the home folder with `raw.log` and `clean.log`: an entry for each command."""
+        """Directory below home with `raw.log` and `clean.log`, which have an entry per command."""
         return f"{self._folder}/records"
 
     async def _run(
@@ -124,23 +124,23 @@ class Shell(Supervised):
         wait: float | None = None,
         on_output: OnOutput | None = None,
     ) -> ShellResult:
-        """Run a command until it ends, waits for input, or `wait` is over.
+        """Run a command until it ends, waits for input, or `wait` has elapsed.
 
         Args:
-            command: Text that the shell reads; any number of lines.
-            timeout: Seconds after which it is ended; default and maximum: the spec's, if it has
+            command: Text for the shell, of any number of lines.
+            timeout: Seconds after which it is ended. Default and maximum: the spec's, if it has
                 one.
-            wait: Seconds after which the call returns, while the command goes on; default: 30
-                where no timeout is given, else none.
-            on_output: Called with `stdout` and lines that it writes, until the call returns; what
-                comes faster than it can be taken is left out.
+            wait: Seconds after which the call returns while the command continues. Default: 30
+                without a timeout, else unbounded.
+            on_output: Called with `stdout` and lines of output until the call returns. Output that
+                arrives faster than it is processed is left out.
 
         Returns:
-            How it ended, or how it stands.
+            The result, or the current state.
 
         Raises:
-            ValidationError: It is no text, too long, or has a null character.
-            EnvironmentBusy: Another command runs; nothing was typed.
+            ValidationError: The command is not text, is too long, or contains a null character.
+            EnvironmentBusy: Another command runs. Nothing was typed.
             EnvironmentLost: The terminal has ended.
             EnvironmentStartFailed: The shell had ended, and `activate` fails in the new one.
         """
@@ -170,7 +170,7 @@ class Shell(Supervised):
     async def _begin_in_any(
         self, text: bytes, hard: float | None, wait: float | None, lines: Lines | None
     ) -> ShellResult:
-        """Begin a command; if the shell ends before it reads the command, use the next shell."""
+        """Start a command. If the shell ends before reading it, use the next shell."""
         result = await self._begin(text, hard, wait, lines)
         for _ in range(_SHELLS):
             if result.id or result.status != "lost" or not result.shell_restarted:
@@ -183,15 +183,15 @@ class Shell(Supervised):
     async def _run_in_turn(
         self, command: str, on_output: OnOutput | None = None, timeout: float = UNBOUNDED
     ) -> ShellResult:
-        """Run a command to its end when those of other steps have ended.
+        """Run a command to its end after those of other steps.
 
         Args:
-            command: Text that the shell reads.
-            on_output: As of `run`.
-            timeout: As of `run`; default: only the spec's.
+            command: Text for the shell.
+            on_output: As for `run`.
+            timeout: As for `run`. Default: only the spec's.
 
         Returns:
-            How it ended; one that waited for input was interrupted.
+            The result. A command that waited for input was interrupted.
         """
         async with self._turn:
             result = await self._run(command, timeout=timeout, on_output=on_output)
@@ -203,16 +203,16 @@ class Shell(Supervised):
     async_run_in_turn = awaitable(_run_in_turn)
 
     async def _wait(self, wait: float | None = None) -> ShellResult:
-        """Wait until the command that runs has ended or waits for input.
+        """Wait until the running command has ended or waits for input.
 
         Args:
-            wait: Seconds after which the call returns in any case; None: no such bound.
+            wait: Seconds after which the call returns in any case. None: unbounded.
 
         Returns:
-            How it stands, with all its output; of no command that runs, how the last one ended.
+            Its state with all its output. If no command runs, the result of the last one.
 
         Raises:
-            ValidationError: No command was run yet.
+            ValidationError: No command has run yet.
             EnvironmentLost: The terminal has ended.
         """
         check_wait(self.name, wait)
@@ -222,10 +222,10 @@ class Shell(Supervised):
     async_wait = awaitable(_wait)
 
     async def _send(self, text: str) -> None:
-        """Type text: a program that waits for a line reads it when it ends with a line feed.
+        """Type text. A program that waits for a line reads it once it ends with a line feed.
 
         Args:
-            text: What is typed.
+            text: The text to type.
 
         Raises:
             EnvironmentLost: The terminal has ended.
@@ -243,7 +243,7 @@ class Shell(Supervised):
             names: `Up`, `Enter`, `C-c`, `M-x`, `F1`, or single characters.
 
         Raises:
-            ValidationError: There is no such key.
+            ValidationError: A key is unknown.
             EnvironmentLost: The terminal has ended.
         """
         for name in names:
@@ -255,10 +255,10 @@ class Shell(Supervised):
     async_keys = awaitable(_keys)
 
     async def _interrupt(self) -> bool:
-        """Interrupt the command that runs, as Ctrl-C does.
+        """Interrupt the running command, as Ctrl-C does.
 
         Returns:
-            Whether one runs; how it ends is told by `wait`.
+            Whether a command runs. `wait` returns its result.
 
         Raises:
             EnvironmentLost: The terminal has ended.
@@ -269,7 +269,7 @@ class Shell(Supervised):
     async_interrupt = awaitable(_interrupt)
 
     async def _screen(self) -> str:
-        """Return what the terminal shows now; for programs that use the whole screen.
+        """Return the current content of the terminal, for full-screen programs.
 
         Returns:
             Its lines.
@@ -284,14 +284,14 @@ class Shell(Supervised):
     async_screen = awaitable(_screen)
 
     async def _resize(self, columns: int, rows: int) -> None:
-        """Set the size of the terminal, 200 by 50 at first; programs in it get SIGWINCH.
+        """Set the size of the terminal, initially 200 by 50. Programs in it receive SIGWINCH.
 
         Args:
-            columns: Characters of a line.
+            columns: Characters per line.
             rows: Lines.
 
         Raises:
-            ValidationError: A terminal cannot have this size.
+            ValidationError: The size is invalid.
             EnvironmentLost: The terminal has ended.
         """
         check_size(self.name, columns, rows)
@@ -301,16 +301,16 @@ class Shell(Supervised):
     async_resize = awaitable(_resize)
 
     def attach_command(self) -> str:
-        """Return the command that shows the terminal in another one; keys typed there do nothing.
+        """Return the command that shows this terminal in another one, read-only.
 
-        It shows what this process knows of the screen. It speaks to nothing in the sandbox.
+        It shows the screen content known to this process and connects to nothing in the sandbox.
 
         Returns:
-            Text for a shell of this machine, of the same user.
+            Text for a shell on this machine, run as the same user.
 
         Raises:
-            EnvironmentClosed: It was given back, or has ended.
-            EnvironmentLost: No socket can be made for those who watch.
+            EnvironmentClosed: It was released or has ended.
+            EnvironmentLost: No socket can be created for the viewers.
         """
         self.check_open()
         with _MIRRORS:
@@ -319,17 +319,17 @@ class Shell(Supervised):
         return shlex.join([sys.executable or "python3", "-I", _VIEWER, str(self._mirror.path)])
 
     async def _another(self) -> Shell:
-        """Start another shell in the same sandbox, on a terminal of its own.
+        """Start another shell on its own terminal in the same sandbox.
 
-        It has the same workspace, variables, limits and `activate`; directory, jobs, records and
-        the command that runs are its own. It lasts until its `end`, or as long as the first.
+        It shares the workspace, variables, limits and `activate`. Directory, jobs, records and
+        running command are separate. It lasts until its `end`, or as long as the first shell.
 
         Returns:
             The shell.
 
         Raises:
             EnvironmentStartFailed: It does not start, or `activate` fails or hangs.
-            EnvironmentLost: The sandbox is gone.
+            EnvironmentLost: The sandbox has ended.
         """
         first = self._first or self
         first.check_open()
@@ -347,7 +347,7 @@ class Shell(Supervised):
     async_another = awaitable(_another)
 
     async def _end(self) -> None:
-        """End another shell and all that runs in it; the sandbox and its other shells go on.
+        """End another shell and everything that runs in it. The sandbox and other shells remain.
 
         Raises:
             ValidationError: It is the first one, which ends with the environment.
@@ -370,14 +370,14 @@ class Shell(Supervised):
             await self._ask("hang_up")
 
     async def finish(self, bound: float, *, lost: bool = False) -> None:
-        """Refuse new calls of this and of the others that were started beside it."""
+        """Refuse new calls to this shell and to those started after it."""
         self._closed = True
         self._close_mirror()
         ends = [each.finish(bound, lost=lost) for each in self._others]
         await asyncio.gather(super().finish(bound, lost=lost), *ends)
 
     async def close(self) -> None:
-        """End everything inside and take the sandbox away; on the background loop."""
+        """End everything inside and remove the sandbox. Call on the background loop."""
         for each in (self, *self._others):
             each._close_mirror()
         await super().close()
@@ -388,10 +388,10 @@ class Shell(Supervised):
                 self._mirror.close()
 
     async def start(self, deadline: float) -> None:
-        """Start the terminal, and activate what is to be active; on the background loop.
+        """Start the terminal and run `activate`. Call on the background loop.
 
         Args:
-            deadline: When the shell must be there, by the clock of the loop.
+            deadline: When the shell must be ready, by the clock of the loop.
 
         Raises:
             EnvironmentStartFailed: It does not start, or `activate` fails or hangs.
@@ -419,7 +419,7 @@ class Shell(Supervised):
         await self._enter()
 
     async def _enter(self) -> None:
-        """Activate, in a shell that is new, what the spec says."""
+        """Run the spec's `activate` in a new shell."""
         if not self._left:
             return
         command = self._config.activate
@@ -439,7 +439,7 @@ class Shell(Supervised):
         self._left = False
 
     async def _wrong(self, text: bytes) -> ShellResult | None:
-        """Return the result of a command whose syntax is wrong or unfinished."""
+        """Return the result for a command with wrong or unfinished syntax, or None."""
         if is_plain(text.decode()):
             return None
         result = await self.program(CHECK, stdin=text + b"\n")
@@ -461,7 +461,7 @@ class Shell(Supervised):
         said: Said | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Send a request for its terminal; as of the channel."""
+        """Send a request for its terminal, as the channel does."""
         fields["terminal"] = self._number
         return await self._channel.request(request, payload, about, said, **fields)
 
@@ -493,7 +493,7 @@ class Shell(Supervised):
         if not result.busy:
             result = self._with_limits(result)
         self._gone = self._gone or (result.status == "lost" and not result.shell_restarted)
-        if result.busy or self._left:  # it goes on, or activates
+        if result.busy or self._left:  # still running, or activating
             self._shells = answer["shells"]
             return result
         if not result.shell_restarted and (not self._home or self._home in answer["shells"]):
@@ -502,7 +502,7 @@ class Shell(Supervised):
         return result._replace(shell_restarted=True)
 
     def _with_limits(self, result: ShellResult) -> ShellResult:
-        """Add the limits that a command met."""
+        """Add the limits that a command reached."""
         timeout, counted = self._began
         killed = counted.killed
         notes = self.call_limits.met(
@@ -515,7 +515,7 @@ class Shell(Supervised):
 
 
 def _secrets(request: Request) -> list[str]:
-    # Once they are resolved all values look alike; the spec says which of them are secrets.
+    # Resolved values look alike. Only the spec shows which ones are secrets.
     declared = getattr(request.spec.config, "env", None) or {}
     resolved = request.config.env if declared else {}
     found = [

@@ -1,7 +1,7 @@
-"""Shows a terminal that somebody else uses: `python viewer.py SOCKET`.
+"""Shows a terminal that another process uses: `python viewer.py SOCKET`.
 
-It reads screens from the socket of a `mirror` and draws them. Keys do nothing but `q`, Ctrl-C and
-Ctrl-D, which end it. It needs the standard library only, and no path to find modules on.
+It reads screens from the socket of a `mirror` and draws them. The only keys with an effect are `q`,
+Ctrl-C and Ctrl-D, which end it. It needs only the standard library and no module search path.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _END = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 
 def main(path: str) -> int:
-    """Show what comes until it ends, or a key says so.
+    """Show screens until the terminal ends or a key ends the viewer.
 
     Args:
-        path: Of the socket.
+        path: Path of the socket.
 
     Returns:
         The exit code.
@@ -48,7 +48,7 @@ def main(path: str) -> int:
 
 
 def _connected(path: str) -> socket.socket:
-    """Connect, also to a path that is longer than that of sockets can be."""
+    """Connect to a socket whose path may exceed the length limit of socket addresses."""
     folder, name = os.path.split(os.path.abspath(path))
     below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     connection = socket.socket(socket.AF_UNIX)
@@ -63,7 +63,7 @@ def _connected(path: str) -> socket.socket:
 
 
 def _follow(connection: socket.socket) -> bool:
-    """Draw screens; return whether there are no more, and not whoever watches has ended it."""
+    """Draw screens. Return whether the terminal ended, not the viewer by a key."""
     data = b""
     sources: list[int] = [connection.fileno()]
     if sys.stdin is not None and sys.stdin.isatty():
@@ -86,7 +86,7 @@ def _follow(connection: socket.socket) -> bool:
 
 
 def _draw(screen: dict[str, list[object]]) -> None:
-    """Draw a screen; of one that is larger than this terminal the part around the cursor."""
+    """Draw a screen. If it is larger than this terminal, draw the part around the cursor."""
     rows = shutil.get_terminal_size().lines
     column, row = (int(str(each)) for each in screen["cursor"])
     lines = screen["lines"]
@@ -101,7 +101,7 @@ def _draw(screen: dict[str, list[object]]) -> None:
 
 @contextmanager
 def _drawing() -> Iterator[None]:
-    """Have the whole terminal, and its keys unseen, as long as it lasts."""
+    """Use the whole terminal, without echoing keys, inside the block."""
     before = None
     if sys.stdin is not None and sys.stdin.isatty():
         before = termios.tcgetattr(sys.stdin.fileno())

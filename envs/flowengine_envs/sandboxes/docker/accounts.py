@@ -1,8 +1,8 @@
-"""A name for the user of a container: without one, `whoami`, `ssh` and much else fail.
+"""Adds a name for a container's user, without which `whoami`, `ssh` and other programs fail.
 
-The user is that of this process (see `ownership`), of whom an image knows nothing. Its lists of
-users and groups are read once in a process, and shown to containers with one line more. Those of
-the default image, which has Debian's users only, are not worth the time that takes.
+Containers run as the user of this process (see `ownership`), which images do not list. An image's
+user and group lists are read once per process and shown to containers with one line added. The
+default image contains only Debian's users, so its lists are not read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PASSWD, GROUP = "/etc/passwd", "/etc/group"
 _NAME = "flow"
 _LARGEST = 1 << 20
-"""Bytes of a list; one that is larger is left as it is."""
+"""Maximum size of a list in bytes. A larger list is not changed."""
 
 _DEFAULT = {
     PASSWD: "root:x:0:0:root:/root:/bin/bash\n"
@@ -33,11 +33,11 @@ _DEFAULT = {
 }
 
 _known: dict[str, dict[str, str]] = {}
-"""Digest of an image → what it lacks: path inside → text."""
+"""Image digest → the lists that need an added line: path inside → text."""
 
 
 class Lists:
-    """The lists that one container is shown, in a folder that goes with it."""
+    """The lists shown to one container, in a directory that is removed with it."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -45,16 +45,16 @@ class Lists:
     def mounts(
         self, client: DockerClient, reference: str, image: str, labels: Mapping[str, str]
     ) -> list[Any]:
-        """Write the lists that do not name the user and group of containers as they are.
+        """Write the lists that do not contain the user and group of containers.
 
         Args:
             client: The daemon.
-            reference: What names the image.
-            image: Its digest; it is there.
-            labels: For the container that is made to read them, and never started.
+            reference: Reference of the image.
+            image: Digest of the image, which is present.
+            labels: Labels of the container that is created to read them and never started.
 
         Returns:
-            How they are shown.
+            The mounts that show them.
         """
         from docker.types import Mount
 
@@ -62,16 +62,16 @@ class Lists:
         if not lists:
             return []
         self._folder = make_scratch()
-        self._folder.chmod(0o711)  # a daemon that maps users is nobody here
+        self._folder.chmod(0o711)  # A daemon with user mapping accesses it as another user.
         files = _write(self._folder, lists)
         return [Mount(inside, str(file), "bind", read_only=True) for inside, file in files.items()]
 
     def are_unseen(self, said: str) -> bool:
-        """Return whether a daemon complains of them: it may have temporary files of its own."""
+        """Return whether a daemon reports them as missing: it may have its own temporary files."""
         return self._folder is not None and str(self._folder) in said
 
     def close(self) -> None:
-        """Remove the folder."""
+        """Remove the directory."""
         if self._folder is not None:
             remove_scratch(self._folder)
             self._folder = None
@@ -82,7 +82,7 @@ def _of_default() -> dict[str, str]:
 
 
 def _lacking(client: DockerClient, image: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """Return what an image lacks: path inside → text. It is only a name: no error comes of it."""
+    """Return the lists to add to an image: path inside → text. API errors are ignored."""
     from docker.errors import APIError
 
     if image not in _known:
@@ -122,13 +122,13 @@ def _lines() -> dict[str, str]:
 
 
 def _names(text: str, line: str) -> bool:
-    """Return whether a list has the number that is third in a line."""
+    """Return whether a list contains the id that is third in a line."""
     number = line.split(":")[2]
     return any(each.split(":")[2:3] == [number] for each in text.splitlines())
 
 
 def _read(client: DockerClient, container: str, path: str) -> str | None:
-    """Return a list of an image, ended by a line feed; None: it is nothing to be added to."""
+    """Return a list of an image, ending with a line feed. None: it cannot be extended."""
     from docker.errors import APIError, NotFound
 
     try:
@@ -140,7 +140,7 @@ def _read(client: DockerClient, container: str, path: str) -> str | None:
     data = b""
     for piece in pieces:
         data += piece
-        if len(data) > _LARGEST:  # or it is a folder
+        if len(data) > _LARGEST:  # too large, possibly a directory
             pieces.close()
             return None
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:

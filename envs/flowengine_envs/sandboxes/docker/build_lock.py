@@ -1,4 +1,4 @@
-"""A lock that the processes of a user on this machine respect while one of them builds an image."""
+"""A lock between a user's processes on this machine while one of them builds an image."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import tempfile
 from pathlib import Path
 
 PAUSE = 0.1
-"""Seconds between two looks at whether somebody else has built it."""
+"""Seconds between two checks whether another process has built it."""
 
 
 class BuildLock:
-    """The lock for one image. Its file is there only while somebody has it.
+    """The lock for one image. Its file exists only while a process holds it.
 
     Args:
-        tag: Of the image.
+        tag: Tag of the image.
     """
 
     def __init__(self, tag: str) -> None:
@@ -24,7 +24,7 @@ class BuildLock:
         self._file = -1
 
     def take(self) -> bool:
-        """Take it, unless somebody else has it.
+        """Take the lock unless another process holds it.
 
         Returns:
             Whether it was taken.
@@ -43,13 +43,13 @@ class BuildLock:
         return self._file >= 0
 
     def release(self) -> None:
-        """Give it back."""
-        self._path.unlink(missing_ok=True)  # before anybody else can have it
+        """Release the lock."""
+        self._path.unlink(missing_ok=True)  # before another process can take it
         os.close(self._file)
         self._file = -1
 
     def _is_there(self, file: int) -> bool:
-        """Return whether whoever had the lock before has not removed the file meanwhile."""
+        """Return whether the file still exists: the previous holder may have removed it."""
         try:
             return os.path.samestat(os.fstat(file), os.lstat(self._path))
         except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Images built from a Dockerfile of the user: `config: {image: {build: .}}`.
+"""Builds images from a Dockerfile of the user: `config: {image: {build: .}}`.
 
-The tag is a digest of all that goes into the build, so an image that is there is the right one, and
-a changed file makes another. The daemon builds; what it says is kept for the error. The build ends
-with the connection: who stops waiting for it stops it, and its containers are removed.
+The tag is a digest of all inputs of the build, so an existing image is the right one, and a changed
+file results in another image. The daemon builds, and its messages are kept for the error. The build
+ends with the connection: a caller that stops waiting cancels it, and its containers are removed.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ if TYPE_CHECKING:
 
 REPOSITORY = "flowengine-built"
 LARGEST = 1 << 30
-"""Bytes of a context."""
+"""Maximum bytes of a build context."""
 _PIECE = 1 << 20
 _KEPT = 4000
-"""Characters of what a build said last that its error shows."""
+"""Characters from the end of a build's output that its error shows."""
 
 
 def wanted(spec: Spec) -> Build | None:
-    """Return what a spec says of an image that is to be built; None: it says nothing."""
+    """Return a spec's settings for an image to build, or None."""
     found: Any = getattr(spec.config, "image", None)
     return None if found is None or isinstance(found, str) else found
 
 
 async def built(spec: Spec) -> str | None:
-    """Return the tag of the image that a spec wants built, which is there then.
+    """Build the image of a spec if it is missing, and return its tag.
 
     Args:
-        spec: What is asked for.
+        spec: The environment's spec.
 
     Returns:
-        The tag; None: the spec wants none built.
+        The tag. None: the spec has no image to build.
 
     Raises:
-        ImageUnavailable: It is not there, and `pull_policy` is `never`.
-        EnvironmentUnavailable: There is no such folder or Dockerfile, or it is too large.
-        Refused: The folder must not be seen by a container.
-        EnvironmentStartFailed: The build failed; the message has what it said last.
+        ImageUnavailable: The image is missing, and `pull_policy` is `never`.
+        EnvironmentUnavailable: The directory or Dockerfile is missing or too large.
+        Refused: The directory must not be shown to a container.
+        EnvironmentStartFailed: The build failed. The message contains the end of its output.
     """
     build = wanted(spec)
     if build is None:
@@ -73,7 +73,7 @@ async def built(spec: Spec) -> str | None:
     def is_there(tag: str) -> bool:
         return policy != "always" and image.is_there(client, tag)
 
-    with tempfile.TemporaryFile() as tar:  # it has no name, so that nothing is left of it
+    with tempfile.TemporaryFile() as tar:  # It has no name, so it leaves nothing behind.
         tag = await asyncio.to_thread(_context, spec, build, tar)
         if await asyncio.to_thread(is_there, tag):
             return tag
@@ -89,7 +89,7 @@ async def built(spec: Spec) -> str | None:
 
 
 def _context(spec: Spec, build: Build, tar: IO[bytes]) -> str:
-    """Pack a folder, the same bytes for the same contents; return the tag of its image."""
+    """Pack a directory reproducibly, and return the tag of its image."""
     folder = named_folder(spec, os.path.expanduser(build.build))
     try:
         root = check(folder)
@@ -104,7 +104,7 @@ def _context(spec: Spec, build: Build, tar: IO[bytes]) -> str:
 
 
 def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
-    """Pack what `.dockerignore` does not leave out; return a digest of it."""
+    """Pack everything that `.dockerignore` does not exclude, and return its digest."""
     from docker.utils.build import exclude_paths
 
     ignored: list[str] = []
@@ -122,8 +122,8 @@ def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
                     "leave out what is not needed by a .dockerignore"
                 )
         end = tar.offset + 2 * tarfile.BLOCKSIZE
-    # The daemon does not read the padding behind the end, and notices that a client has gone only
-    # when it has read all that was sent.
+    # The daemon does not read the padding at the end, and notices a disconnected client only after
+    # it has read everything that was sent.
     target.truncate(end)
     digest = hashlib.sha256()
     target.seek(0)
@@ -133,7 +133,7 @@ def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
 
 
 def _add(tar: tarfile.TarFile, root: Path, path: str) -> int:
-    """Add a file, a folder or a link as it is; return its size."""
+    """Add a file, a directory or a link unchanged, and return its size."""
     full = root / path
     info = tar.gettarinfo(str(full), arcname=path)
     if info is None or not (info.isreg() or info.isdir() or info.issym()):  # type: ignore[redundant-expr] # None: a socket
@@ -156,7 +156,7 @@ def _add(tar: tarfile.TarFile, root: Path, path: str) -> int:
 
 
 def _options(build: Build) -> dict[str, str]:
-    """Return what the daemon is told, beside the context."""
+    """Return the daemon's build options, apart from the context."""
     told = {
         "dockerfile": build.dockerfile,
         "buildargs": json.dumps(build.args, sort_keys=True),
@@ -169,7 +169,7 @@ def _options(build: Build) -> dict[str, str]:
 
 
 async def _build(spec: Spec, build: Build, tag: str, tar: IO[bytes], *, fresh: bool) -> None:
-    """Have the daemon build it."""
+    """Let the daemon build the image."""
     options = {**_options(build), "t": tag}
     options |= {"pull": "1", "nocache": "1"} if fresh else {}
     said, error = "", ""
@@ -191,19 +191,19 @@ async def _build(spec: Spec, build: Build, tag: str, tar: IO[bytes], *, fresh: b
 
 
 async def _ask(path: str, body: IO[bytes]) -> AsyncIterator[dict[str, Any]]:
-    """Send a file to the daemon, and yield each object of its answer."""
+    """Send a file to the daemon, and yield each object of its response."""
     reader, writer = await connection()
     try:
         size = body.seek(0, os.SEEK_END)
         body.seek(0)
-        # What is answered in version 1.0 ends with the connection.
+        # A response in version 1.0 ends with the connection.
         head = f"POST {path} HTTP/1.0\r\nContent-Type: application/x-tar\r\n"
         writer.write(f"{head}Content-Length: {size}\r\n\r\n".encode())
-        with suppress(ConnectionError):  # it may refuse before it has read all: it says why
+        with suppress(ConnectionError):  # It may refuse early, and then sends the reason.
             while data := await asyncio.to_thread(body.read, _PIECE):
                 writer.write(data)
                 await writer.drain()
-        # It also ends the connection when it has not read the padding of the archive.
+        # It also closes the connection if it has not read the padding of the archive.
         with suppress(ConnectionError):
             while (await reader.readline()).strip():
                 pass
@@ -220,7 +220,7 @@ async def _ask(path: str, body: IO[bytes]) -> AsyncIterator[dict[str, Any]]:
 async def _alone(tag: str) -> AsyncIterator[None]:
     """Build an image while no other process of this user does."""
     lock = BuildLock(tag)
-    while not lock.take():  # noqa: ASYNC110 - no event tells that a file has been unlocked
+    while not lock.take():  # noqa: ASYNC110 - unlocking a file triggers no event
         await asyncio.sleep(PAUSE)
     try:
         yield

@@ -1,6 +1,6 @@
-"""What `config:` may say of a container, whatever kind of environment runs in it.
+"""The container settings in `config:`, for every kind that runs in a container.
 
-Loads pydantic: import it inside `config_model`.
+Importing this module loads pydantic, so import it inside `config_model`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from flowengine.sdk.models import Config
 from flowengine_envs.sandboxes.docker.rights import HOME
 
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "usr")
-"""Folders of an image that a workspace must not hide."""
+"""Directories of an image that a workspace must not hide."""
 
 
 def _folder(value: str) -> str:
-    """Refuse what the workspace would hide, or cannot be."""
+    """Refuse a path that the workspace would hide or cannot use."""
     parts = PurePosixPath(value).parts
     if len(parts) < 2 or parts[0] != "/" or parts[1] in _SYSTEM or {"..", "."} & {*parts}:
         raise PydanticCustomError(
@@ -35,43 +35,47 @@ def _folder(value: str) -> str:
 
 
 def _inside(value: str) -> str:
-    """Refuse a Dockerfile that is not in the context."""
+    """Refuse a Dockerfile outside the context."""
     if value.startswith("/") or ".." in PurePosixPath(value).parts:
         raise PydanticCustomError("inside", "must be a path in the folder of 'build'")
     return value
 
 
 class Build(Config):
-    """An image that is built from a Dockerfile."""
+    """An image built from a Dockerfile."""
 
     build: Annotated[str, Field(min_length=1)]
-    """The folder with the Dockerfile, relative to the working folder; without what its
-    `.dockerignore` names it is sent to the daemon."""
+    """The directory with the Dockerfile, relative to the working directory.
+
+    It is sent to the daemon, except for the entries that its `.dockerignore` names.
+    """
     dockerfile: Annotated[str, Field(min_length=1), AfterValidator(_inside)] = "Dockerfile"
-    """The file, relative to the folder."""
+    """The file, relative to the directory."""
     target: Annotated[str, Field(min_length=1)] | None = None
-    """The stage of the Dockerfile; default: the last one."""
+    """The stage of the Dockerfile. Default: the last one."""
     args: dict[str, str] = Field(default_factory=dict)
-    """Values of `ARG`. They can be read from the image: no secrets."""
+    """Values of `ARG`. They can be read from the image, so they must not be secrets."""
     network: Literal["none", "any"] = "none"
-    """What the commands of the Dockerfile reach while it is built."""
+    """Network access of the Dockerfile's commands during the build."""
 
 
 class Container(Config):
-    """What all kinds can be told with `provider: docker`."""
+    """Settings of all kinds with `provider: docker`."""
 
     image: Annotated[str, Field(min_length=1)] | Build | None = None
-    """The image, also by digest, or where it is built from; default: the project's own, which is
-    built on this machine."""
+    """The image, optionally by digest, or the build that creates it.
+
+    Default: the project's own, which is built on this machine.
+    """
     pull_policy: Literal["missing", "never", "always"] = "missing"
-    """When the image is fetched."""
+    """When the image is pulled."""
     platform: Annotated[str, Field(min_length=1)] | None = None
-    """Such as `linux/amd64`; default: the daemon's."""
+    """For example `linux/amd64`. Default: the daemon's."""
     container_name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]+$")] | None = None
-    """Its name; default: one that nobody else has."""
+    """Its name. Default: a unique name."""
     gpus: Annotated[str, Field(min_length=1)] | None = None
-    """`all`, or ids with commas."""
+    """`all`, or ids separated by commas."""
     network: Literal["none", "bridge", "host"] | None = None
-    """Docker's network; default: what `policy.network` asks for, none if it asks for nothing."""
+    """Docker's network. Default: the one that `policy.network` implies, or none."""
     workdir: Annotated[str, AfterValidator(_folder)] = "/workspace"
-    """Where the workspace is inside."""
+    """Path of the workspace in the container."""

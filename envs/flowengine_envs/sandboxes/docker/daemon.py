@@ -1,7 +1,7 @@
-"""The Docker daemon: is there one, may we use it, and streams of its attached programs.
+"""The Docker daemon: its availability, a client, and streams of attached programs.
 
-Containers and images are managed through the `docker` package. The byte streams of a program are
-not: they are opened here, so that they live on an event loop like those of any other process.
+The `docker` package manages containers and images, but not the byte streams of a program. These are
+opened here, so that they belong to an event loop like those of any other process.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 _TIMEOUT = 60
-"""Seconds for an answer of the daemon."""
+"""Seconds to wait for a response of the daemon."""
 _BLOCK = 1 << 20
 _importing = threading.Lock()
 
 
 def connect() -> DockerClient:
-    """Return a client of the daemon, which has answered.
+    """Return a client of the daemon, which has responded.
 
     Raises:
-        EnvironmentUnavailable: There is no daemon, it may not be used, or the `docker` package is
-            missing; the message says which, and what mends it.
+        EnvironmentUnavailable: There is no daemon, this user has no access, or the `docker` package
+            is missing. The message states the cause and its remedy.
     """
     try:
         load()
@@ -60,14 +60,15 @@ def connect() -> DockerClient:
 def load() -> None:
     """Import the `docker` package, which takes a while, on one thread at a time.
 
-    Its modules import one another in a circle: threads that begin with different ones find them
-    half made. An import that breaks off, as by too many open files, leaves modules whose package
-    is gone; they are taken away, or else nobody could import `docker` in this process again.
+    Its modules import one another in a cycle, so threads that start with different modules would
+    find them half initialized. An interrupted import, for example after too many open files, leaves
+    modules whose package is missing. They are removed, because otherwise `docker` could not be
+    imported in this process again.
     """
     with _importing:
         before = set(sys.modules)
         try:
-            import docker.types  # noqa: F401 - with all that it leads to
+            import docker.types  # noqa: F401 - with everything that it imports
         except BaseException:
             for name in sys.modules.keys() - before:
                 if name.partition(".")[0] not in sys.modules:
@@ -77,14 +78,14 @@ def load() -> None:
 
 @cache
 def _client(where: str, pid: int) -> DockerClient:
-    """One client a daemon and process: its connections must not cross a fork."""
+    """Return the client for a daemon and process: its connections must not cross a fork."""
     import docker
 
     return docker.DockerClient(base_url=where, timeout=_TIMEOUT, max_pool_size=32)
 
 
 def _knock(where: str) -> None:
-    """Find out whether somebody listens; the library leaves its socket open where nobody does."""
+    """Check that a server listens, because the library otherwise leaves its socket open."""
     if where.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as trial:
             trial.settimeout(_TIMEOUT)
@@ -92,7 +93,7 @@ def _knock(where: str) -> None:
 
 
 def _why(error: BaseException, where: str) -> str:
-    """Say what keeps us from the daemon."""
+    """Describe why the daemon cannot be used."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, PermissionError):
@@ -114,7 +115,7 @@ def _why(error: BaseException, where: str) -> str:
 
 
 def _inner(error: BaseException) -> BaseException | None:
-    """Return what an error wraps; the HTTP library keeps it among the arguments."""
+    """Return the error that an error wraps. The HTTP library keeps it among the arguments."""
     for argument in error.args:
         if isinstance(argument, BaseException):
             return argument
@@ -122,17 +123,17 @@ def _inner(error: BaseException) -> BaseException | None:
 
 
 async def attached(path: str, body: bytes = b"") -> tuple[Attached, asyncio.StreamWriter]:
-    """Ask the daemon for a two-way stream of a program.
+    """Request a two-way stream of a program from the daemon.
 
     Args:
         path: Path and query of the request: `/exec/ID/start`.
         body: JSON.
 
     Returns:
-        What comes out of the program, and what goes in.
+        The program's output and input streams.
 
     Raises:
-        EnvironmentLost: The daemon refused it or is gone.
+        EnvironmentLost: The daemon refused it or is not reachable.
     """
     where = urllib.parse.urlsplit(host())
     loop = asyncio.get_running_loop()
@@ -156,10 +157,10 @@ async def attached(path: str, body: bytes = b"") -> tuple[Attached, asyncio.Stre
 
 
 async def connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return a connection to the daemon, for a request that ends with it.
+    """Return a connection to the daemon, for a single request.
 
     Raises:
-        EnvironmentLost: The daemon is gone.
+        EnvironmentLost: The daemon is not reachable.
     """
     where = urllib.parse.urlsplit(host())
     try:
@@ -173,13 +174,13 @@ async def connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 
 class Attached(asyncio.streams.FlowControlMixin):
-    """The answer to an upgrade, then frames that carry a program's output and errors.
+    """The response to an upgrade, followed by frames of a program's output and errors.
 
-    A frame is a byte that says which stream, three that are zero, four with a length, then data:
+    A frame consists of a byte for the stream, three zero bytes, four bytes of length, and the data:
     https://docs.docker.com/reference/api/engine/ (Attach to a container).
 
     Args:
-        loop: The loop it lives on.
+        loop: The event loop that it belongs to.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -194,14 +195,14 @@ class Attached(asyncio.streams.FlowControlMixin):
         self._to = self.stdout
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Make readers slow the daemon down when nobody reads."""
+        """Let readers that fall behind pause the connection."""
         assert isinstance(transport, asyncio.Transport)
         shared = _Paused(transport)
         for reader in (self.stdout, self.stderr):
             reader.set_transport(_Pausing(shared, reader))
 
     def data_received(self, data: bytes) -> None:
-        """Take the next bytes of the connection."""
+        """Process the next bytes of the connection."""
         if not self.upgraded.done():
             self._head += data
             head, found, data = bytes(self._head).partition(b"\r\n\r\n")
@@ -235,12 +236,12 @@ class Attached(asyncio.streams.FlowControlMixin):
                 self._frame.clear()
 
     def eof_received(self) -> bool:
-        """Tell the readers; the connection is closed by whoever holds it."""
+        """End the readers' streams. The owner of the connection closes it."""
         self._end()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody who waits."""
+        """End the streams, and wake every waiter."""
         super().connection_lost(exc)
         if not self.upgraded.done():
             self.upgraded.set_exception(EnvironmentLost("the Docker daemon closed the connection"))
@@ -257,7 +258,7 @@ class Attached(asyncio.streams.FlowControlMixin):
 
 
 class _Paused:
-    """A connection that several readers may pause; it goes on when none of them does."""
+    """A connection that several readers may pause. It resumes when none of them does."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -275,7 +276,7 @@ class _Paused:
 
 
 class _Pausing(asyncio.ReadTransport):
-    """What one reader sees of the connection."""
+    """The connection as one reader sees it."""
 
     def __init__(self, shared: _Paused, reader: asyncio.StreamReader) -> None:
         super().__init__()

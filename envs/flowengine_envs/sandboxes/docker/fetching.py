@@ -1,4 +1,4 @@
-"""Which image a container starts from, and fetching it."""
+"""Selects the image of a container, and pulls it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> str:
-    """Return the image to start from; fetch or build it if it may be.
+    """Return the image of a container, pulling or building it if that is allowed.
 
     Args:
         client: A client of the daemon.
-        spec: What is asked for.
-        named: The image; default: what the spec's config says, else the project's own.
+        spec: The environment's spec.
+        named: The image. Default: the one in the spec's config, or else the project's own.
 
     Returns:
         Its reference.
 
     Raises:
-        ImageUnavailable: It is not there, and may or can not be fetched.
+        ImageUnavailable: It is missing, and must not or cannot be pulled.
     """
     from docker.errors import APIError
 

@@ -1,8 +1,8 @@
-"""The network of containers of any image that may reach places.
+"""The network of containers that run any image and may reach places.
 
-Who leads connections out needs Python, and has to be beside the program. So there is one container
-more, of the project's own image, which sees nothing but the ways out; containers of commands have
-no network of their own but share that one's.
+Forwarding connections needs Python next to the program. One additional container of the project's
+own image therefore forwards them and sees nothing else. Containers of commands share the network of
+this container.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _FOLDER = "/tmp"
 
 
 class Gate(Docker):
-    """A container that leads connections out, and does nothing else."""
+    """A container that only forwards connections out of the sandbox."""
 
     _channel: Channel | None = None
 
     @property
     def workdir(self) -> str:
-        """A folder that is there; nothing is mounted."""
+        """An existing directory. Nothing is mounted."""
         return _FOLDER
 
     @property
@@ -41,7 +41,7 @@ class Gate(Docker):
         return await asyncio.to_thread(image.build, self._client)
 
     async def open(self) -> None:
-        """Start it, and in it who leads connections out."""
+        """Start the container and the forwarding supervisor in it."""
         await super().open()
         try:
             program = await self.start(COMMAND, env={"LANG": "C.UTF-8"})
@@ -62,7 +62,7 @@ class Gate(Docker):
             raise
 
     def as_network(self) -> str:
-        """Return Docker's name of its network, for containers that share it.
+        """Return Docker's name for its network, for containers that share it.
 
         Raises:
             EnvironmentLost: It has ended.
@@ -72,7 +72,7 @@ class Gate(Docker):
         return f"container:{self._container}"
 
     def alive(self) -> bool:
-        """Return whether connections are led out."""
+        """Return whether connections are forwarded."""
         return super().alive() and (self._channel is None or self._channel.alive)
 
     async def close(self) -> None:

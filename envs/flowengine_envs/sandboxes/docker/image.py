@@ -1,8 +1,8 @@
-"""The image that a container starts from when its spec names none, and one with numpy and pandas.
+"""The default image of containers, and one with numpy and pandas.
 
-It is described by `image.toml` beside this module and built on this machine: `mmdebstrap` makes a
-root file system of Debian's packages, and the daemon takes it in as an image. No registry is asked.
-The tag is a digest of the description, so that an image that is there is the right one.
+`image.toml` next to this module describes it. It is built on this machine: `mmdebstrap` creates a
+root file system from Debian packages, and the daemon imports it as an image. No registry is
+involved. The tag is a digest of the description, so an existing image is the right one.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 REPOSITORY = "flowengine-sandbox"
 DATA = f"{REPOSITORY}:data"
-"""What a spec says for the image with numpy and pandas; the image's own tag is a digest."""
+"""The name in a spec for the image with numpy and pandas. The image's own tag is a digest."""
 _BUILD_TIMEOUT = 900
-"""Seconds; a slow mirror takes minutes."""
+"""Seconds. A slow mirror takes minutes."""
 
 _CONFIGURATION = [
     "ENV LANG=C.UTF-8",
     "ENV PATH=/usr/local/bin:/usr/bin:/bin",
-    # The root file system is read-only: what a step installs goes to its home.
+    # The root file system is read-only, so packages that a step installs go to its home.
     "ENV PIP_BREAK_SYSTEM_PACKAGES=1",
     "WORKDIR /workspace",
 ]
 
 
 class Description(NamedTuple):
-    """What is in the image."""
+    """The description of an image."""
 
     suite: str
-    """Debian's name of the release."""
+    """Debian's name for the release."""
     packages: tuple[str, ...]
-    """`name=version`; a `*` in the version stands for any text."""
+    """`name=version`, in which `*` matches any text."""
     leave_out: tuple[str, ...]
-    """Patterns of files that packages bring and the image does without."""
+    """Patterns of files in the packages that the image omits."""
     tag: str
     """`flowengine-sandbox:DIGEST`."""
 
@@ -57,7 +57,7 @@ def description(*, data: bool = False) -> Description:
     """Return the description of the default image.
 
     Args:
-        data: Whether it is to have numpy and pandas.
+        data: Whether to include numpy and pandas.
     """
     names = ["image.toml", *(["image_data.toml"] if data else [])]
     texts = [(resources.files(__package__) / name).read_bytes() for name in names]
@@ -84,20 +84,20 @@ def is_there(client: DockerClient, tag: str) -> bool:
 
 
 def build(client: DockerClient, *, data: bool = False) -> str:
-    """Build the default image unless it is there, and return its tag.
+    """Build the default image unless it exists, and return its tag.
 
-    It takes half a minute. Two processes that begin at once build it once.
+    The build takes half a minute. Of two concurrent processes, only one builds.
 
     Args:
-        client: A client of the daemon that is to have it.
-        data: Whether it is to have numpy and pandas.
+        client: A client of the daemon that receives it.
+        data: Whether to include numpy and pandas.
 
     Returns:
         The tag.
 
     Raises:
         EnvironmentUnavailable: This machine cannot build it: `mmdebstrap` is missing.
-        EnvironmentStartFailed: The build failed; the message has its last lines.
+        EnvironmentStartFailed: The build failed. The message contains its last lines.
     """
     wanted = description(data=data)
     if is_there(client, wanted.tag):
@@ -125,7 +125,7 @@ def _build(client: DockerClient, wanted: Description) -> None:
 
 
 def _make_root(wanted: Description, target: Path) -> None:
-    """Make the root file system as a tar file."""
+    """Create the root file system as a tar file."""
     command = [
         "mmdebstrap",
         "--quiet",

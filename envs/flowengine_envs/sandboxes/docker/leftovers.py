@@ -1,4 +1,4 @@
-"""Removing containers, and finding those that a dead process left by their labels."""
+"""Removes containers, including those that a dead process left, which are found by label."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sweep(is_dead: Callable[[Owner], bool]) -> None:
 
 
 def _owner(labels: Mapping[str, str]) -> Owner | None:
-    """Return who made a container, or None if its labels do not say it."""
+    """Return the owner of a container, or None if its labels do not name one."""
     try:
         return Owner(
             int(labels["flowengine.pid"]),
@@ -38,15 +38,15 @@ def _owner(labels: Mapping[str, str]) -> Owner | None:
 
 
 def remove(client: DockerClient, container: str) -> None:
-    """Remove a container and wait until it is gone; one that is gone is no error.
+    """Remove a container and wait until it has disappeared. A missing container is ignored.
 
     Args:
         client: A client of the daemon.
         container: Its id.
 
     Raises:
-        EnvironmentLost: The daemon is gone.
-        APIError: The daemon cannot do it.
+        EnvironmentLost: The daemon is not reachable.
+        APIError: The daemon cannot remove it.
     """
     from docker.errors import APIError, NotFound
 
@@ -55,7 +55,7 @@ def remove(client: DockerClient, container: str) -> None:
     except NotFound:
         return
     except APIError as error:
-        if error.status_code != 409:  # it is being removed already
+        if error.status_code != 409:  # It is already being removed.
             raise
     except OSError as error:
         raise EnvironmentLost(
@@ -69,7 +69,7 @@ def remove(client: DockerClient, container: str) -> None:
 
 
 def reap(leftover: Leftover) -> None:
-    """Remove the containers of a dead owner, and give its folders back."""
+    """Remove the containers of a dead owner, and return ownership of its directories."""
     client = connect()
     label = f"flowengine.environment={leftover.id}"
     for found in client.api.containers(all=True, quiet=True, filters={"label": [label]}):

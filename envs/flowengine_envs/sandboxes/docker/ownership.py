@@ -1,8 +1,8 @@
-"""Whose files those of a container are.
+"""Ownership of the files of containers.
 
-Programs in a container run as the user of this process, so that their files are the user's. Root's
-containers are no root: the engine's own folders are lent to an ordinary user while they run, and
-given back. Folders of users keep their owners.
+Programs in a container run as the user of this process, so that the user owns their files. If this
+process is root, they run as an ordinary user instead: the engine's own directories are lent to that
+user while containers run, and taken back afterwards. Directories of users keep their owners.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _ORDINARY = 1000
 
 
 def user() -> int:
-    """Return the user id of programs in containers; never root's."""
+    """Return the user id of programs in containers, which is never root's."""
     return os.getuid() or _ORDINARY
 
 
 def group() -> int:
-    """Return the group id of programs in containers; never root's."""
+    """Return the group id of programs in containers, which is never root's."""
     return os.getgid() or _ORDINARY
 
 
 def writable_inside(folder: Path) -> bool:
-    """Return whether programs in containers of root may write a folder, by its owner and mode."""
+    """Return whether root's container programs may write a directory, by its owner and mode."""
     if os.getuid() != 0:
         return True
     found = os.stat(folder)
@@ -41,15 +41,15 @@ def writable_inside(folder: Path) -> bool:
 
 _lent: Counter[Path] = Counter()
 _not_lent: dict[Path, set[tuple[int, int]]] = {}
-"""What in a folder belonged to the ordinary user before it was lent: device and number."""
+"""Entries that the ordinary user owned before a directory was lent: device and inode."""
 _alone = threading.Lock()
 
 
 def lend(folders: Iterable[Path]) -> None:
-    """Allow root's containers to write what root owns in folders.
+    """Allow root's containers to write root's files in directories.
 
     Args:
-        folders: On this machine; each may be lent several times.
+        folders: On this machine. Each may be lent several times.
     """
     if os.getuid() == 0:
         with _alone:
@@ -61,12 +61,13 @@ def lend(folders: Iterable[Path]) -> None:
 
 
 def take_back(folders: Iterable[Path]) -> None:
-    """Make root the owner of what containers of root wrote, when the last of them has ended.
+    """Make root the owner of files written by root's containers, once the last one has ended.
 
-    What belonged to their user before keeps its owner: a workspace can be a folder of a user's.
+    Files that the container user owned before keep their owner: a workspace can be a directory of
+    that user.
 
     Args:
-        folders: On this machine; one that is gone is passed over.
+        folders: On this machine. Missing ones are skipped.
     """
     if os.getuid() == 0:
         with _alone:
@@ -76,10 +77,10 @@ def take_back(folders: Iterable[Path]) -> None:
 
 
 def take_back_left(folders: Iterable[Path]) -> None:
-    """Take back what a dead process lent, but for what this one has lent again meanwhile.
+    """Take back the directories lent by a dead process, unless this one has lent them again.
 
     Args:
-        folders: On this machine; one that is gone is passed over.
+        folders: On this machine. Missing ones are skipped.
     """
     if os.getuid() == 0:
         with _alone:
@@ -94,7 +95,7 @@ def _give_back(folder: Path) -> None:
 
 
 def _owned(folder: Path, owner: tuple[int, int]) -> set[tuple[int, int]]:
-    """Return what belongs to an owner."""
+    """Return the entries that belong to an owner."""
     found = set()
 
     def note(name: str, above: int, info: os.stat_result) -> None:
@@ -111,7 +112,7 @@ def _chown(
     new: tuple[int, int],
     but: Iterable[tuple[int, int]] = (),
 ) -> None:
-    """Change the owner of what has a certain one, but for some and what is new in their folders."""
+    """Change the owner of entries, except for given ones and new entries in their directories."""
     others = set(but)
 
     def change(name: str, above: int, info: os.stat_result) -> None:
@@ -127,9 +128,9 @@ def _chown(
 
 
 def _visit(folder: Path, visit: Callable[[str, int, os.stat_result], None]) -> None:
-    """Call something for a folder and all in it; no link is followed, not even one just made.
+    """Visit a directory and everything below it without following any link, even a new one.
 
-    What is gone meanwhile, or nested too deep to be reached, is passed over.
+    Entries that disappear or are nested too deep to be reached are skipped.
     """
     above = [_Open(str(folder), None)]
     try:
@@ -149,7 +150,7 @@ def _visit(folder: Path, visit: Callable[[str, int, os.stat_result], None]) -> N
 
 
 class _Open:
-    """An open folder, and the names in it that are still to be looked at."""
+    """An open directory, and the names in it that remain to be visited."""
 
     def __init__(self, name: str, above: int | None) -> None:
         self.fd: int | None = None
@@ -159,7 +160,7 @@ class _Open:
             self.names = os.listdir(self.fd)
 
     def visit(self, name: str, visit: Callable[[str, int, os.stat_result], None]) -> bool:
-        """Call something for an entry: name, folder, what it is; return whether it is a folder."""
+        """Visit an entry with its name, directory and status. Return whether it is a directory."""
         with suppress(OSError):
             if self.fd is not None:
                 found = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
@@ -168,6 +169,6 @@ class _Open:
         return False
 
     def close(self) -> None:
-        """Close it."""
+        """Close the directory."""
         if self.fd is not None:
             os.close(self.fd)

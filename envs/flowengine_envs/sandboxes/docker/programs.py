@@ -1,4 +1,4 @@
-"""Programs that are started in a running container."""
+"""Programs started in a running container."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Running:
 
     Args:
         client: A client of the daemon.
-        exec_id: The daemon's name of the program.
-        streams: What comes out of it.
-        stdin: What goes in.
+        exec_id: The daemon's id of the program.
+        streams: Its output streams.
+        stdin: Its input stream.
     """
 
     def __init__(
@@ -38,16 +38,16 @@ class Running:
 
     @property
     def pid(self) -> int:
-        """Its number on the machine of the daemon."""
+        """Its process id on the daemon's machine."""
         return int(self._client.api.exec_inspect(self._exec)["Pid"])
 
     async def wait(self) -> int:
-        """Return how it ended, once it has."""
+        """Wait until it has ended, and return its exit code."""
         await asyncio.shield(self._streams.ended)
         while self.returncode is None:
             told = await asyncio.to_thread(self._inspect)
             if told is None:
-                await asyncio.sleep(0.01)  # its streams have ended, the process is about to
+                await asyncio.sleep(0.01)  # The streams have ended, and the process is about to.
             if self.returncode is None:
                 self.returncode = told
         return self.returncode
@@ -58,11 +58,11 @@ class Running:
         try:
             told = self._client.api.exec_inspect(self._exec)
         except (APIError, OSError):
-            return _KILLED  # the container is gone, and with it every process
+            return _KILLED  # The container is gone, and every process with it.
         code = told["ExitCode"]
         return None if told["Running"] or code is None else int(code)
 
     def kill(self) -> None:
-        """Release it; what does not end by that ends with the container."""
+        """Close its input. A program that does not end then ends with the container."""
         self.returncode = _KILLED
         self._input.transport.abort()

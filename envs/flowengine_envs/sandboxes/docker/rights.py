@@ -1,4 +1,4 @@
-"""What a container may do: as little as possible."""
+"""Rights of a container, which are as limited as possible."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from flowengine_envs.sandboxes.processes import cpus
 
 HOME = "/home/flow"
 SCRATCH = 64 * 1024 * 1024
-"""Bytes of `/tmp`, and of a home folder that does not last, where the spec sets no `disk`."""
+"""Bytes of `/tmp`, and of a temporary home directory, if the spec sets no `disk`."""
 SHARED = 64 * 1024 * 1024
 """Bytes of `/dev/shm`."""
 _PERIOD = 100_000
-"""Microseconds over which processor time is shared out."""
+"""Scheduling period for CPU time, in microseconds."""
 
 
 def rights(request: Request, mounts: Sequence[tuple[str, Path, bool]]) -> dict[str, Any]:
-    """Return the settings of a container that say what it may do.
+    """Return the container settings that limit its rights.
 
     Args:
-        request: What is opened.
-        mounts: What is mounted: path inside, folder, and whether it may be written.
+        request: The request to open the environment.
+        mounts: The mounts: path inside, directory, and whether it is writable.
 
     Returns:
-        What the daemon calls the host's configuration.
+        The daemon's host configuration.
     """
     from docker.types import DeviceRequest, Mount, Ulimit
 
     limits = request.limits
     memory = limits.memory or MEMORY
-    # What is in memory leaves room: when that is full the supervisor may be what is killed.
+    # Files in memory must leave room: when memory is full, the kernel may kill the supervisor.
     scratch = min(limits.disk or SCRATCH, memory // 4)
     lasting = any(inside == HOME for inside, _, _ in mounts)
     owner = f"uid={user()},gid={group()}"
@@ -63,22 +63,22 @@ def rights(request: Request, mounts: Sequence[tuple[str, Path, bool]]) -> dict[s
 
 
 def workdir(request: Request) -> str:
-    """Return where the workspace is inside."""
+    """Return the path of the workspace in the container."""
     return str(getattr(request.config, "workdir", None) or "/workspace")
 
 
 def network(spec: Spec) -> str:
-    """Return Docker's name of the network that is asked for.
+    """Return Docker's name for the requested network.
 
     Args:
-        spec: What is asked for.
+        spec: The environment's spec.
 
     Returns:
         `none`, `bridge` or `host`.
 
     Raises:
-        EnvironmentUnavailable: Policy and configuration contradict each other, or a place that may
-            be reached cannot be had inside.
+        EnvironmentUnavailable: Policy and configuration contradict each other, or an allowed place
+            cannot be made reachable inside.
     """
     named = getattr(spec.config, "network", None)
     wanted = spec.policy.network
@@ -90,10 +90,10 @@ def network(spec: Spec) -> str:
 
 
 def _processors(wanted: float | None) -> dict[str, int]:
-    """Return the settings of processor time."""
+    """Return the settings for CPU time."""
     if wanted is not None:
         return {"nano_cpus": int(wanted * 1e9)}
-    # The daemon refuses more processors than its machine has, which may be fewer than are here.
+    # The daemon refuses more CPUs than its machine has, which may be fewer than here.
     return {"cpu_period": _PERIOD, "cpu_quota": int(cpus() * _PERIOD)}
 
 

@@ -1,9 +1,9 @@
-"""`docker`: a container that holds the workspace, and nothing else of the machine.
+"""`docker`: a container that contains the workspace and nothing else of the machine.
 
-The first process of a container keeps it alive as long as this process is connected to its standard
-input. When this process dies, however it dies, that input ends, the container stops, and the daemon
-removes it: nothing is left even after a `kill -9`. What a daemon that was down meanwhile kept is
-found by its labels.
+The first process of a container keeps it alive while this process is connected to its standard
+input. When this process dies for any reason, that input ends, the container stops, and the daemon
+removes it. Nothing is left even after a `kill -9`. Containers kept by a daemon that was down are
+found by their labels.
 """
 
 from __future__ import annotations
@@ -60,41 +60,43 @@ _KEEPER = (
     "signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
     "signal.signal(signal.SIGINT, signal.SIG_DFL); sys.stdin.buffer.read()"
 )
-"""What the first process does: it takes in orphans, and ends with its input. It is made undumpable
-(PR_SET_DUMPABLE), so that no program inside can open its input and keep it from ending. Signals
-from inside do not reach the first process of a container unless it has a handler, as Python has for
-SIGINT."""
+"""Code of the first process: it adopts orphans and ends with its input.
+
+It is undumpable (PR_SET_DUMPABLE), so that no program inside can open its input and keep it from
+ending. Signals from inside reach the first process of a container only if it has a handler. Python
+installs one for SIGINT, which is removed here.
+"""
 
 
 _LOG = 4096
-"""Bytes kept of what the first process says."""
+"""Bytes kept of the first process's output."""
 _LAST_WORDS = 1.0
-"""Seconds in which what it said last has to come."""
+"""Seconds within which its last output must arrive."""
 
 
 class ProgramMissing(EnvironmentStartFailed):
-    """The image has no such program."""
+    """The image does not contain the program."""
 
 
 class ContainerCommand(NamedTuple):
-    """What the first process of a container does."""
+    """The command of a container's first process."""
 
     argv: Sequence[str]
     env: Mapping[str, str] = {}
     image: str | None = None
-    """Default: what the environment's config says."""
+    """Default: the image in the environment's config."""
     is_there: bool = False
-    """Whether the image is known to be there."""
+    """Whether the image is known to be present."""
     network: str | None = None
-    """Docker's name of its network; default: what the environment's policy says."""
+    """Docker's name for its network. Default: the one that the environment's policy implies."""
 
 
 class Docker(Sandbox):
-    """A container of its own for every environment.
+    """A separate container for every environment.
 
     Args:
-        request: What is to be opened.
-        command: What the first process does; None: it waits, and programs are started beside it.
+        request: The request to open the environment.
+        command: Command of the first process. None: it waits, and programs are started next to it.
     """
 
     name: ClassVar[str] = "docker"
@@ -121,42 +123,42 @@ class Docker(Sandbox):
 
     @property
     def home(self) -> str:
-        """The home folder as programs inside see it."""
+        """The home directory as programs inside see it."""
         return HOME
 
     @property
     def forwards(self) -> Sequence[Mapping[str, Any]]:
-        """What the supervisor leads out."""
+        """The connections that the supervisor forwards."""
         return self._egress.forwards
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Where programs find their proxy, if they have one."""
+        """Variables that name the proxy, if there is one."""
         return self._egress.variables
 
     @property
     def proxies(self) -> Sequence[str]:
-        """Where its proxies are inside."""
+        """Addresses of its proxies inside."""
         return self._egress.proxies
 
     def refused_connections(self, after: int = 0, proxy: int = 0) -> Sequence[tuple[int, str]]:
-        """Return what a proxy has refused."""
+        """Return the connections that a proxy refused."""
         return self._egress.refused(after, proxy)
 
     def judge_connections(self, judge: Callable[[str, int], str] | None, proxy: int = 0) -> None:
-        """Have a proxy ask about each connection."""
+        """Let a proxy check each connection with a function."""
         self._egress.judge(proxy, judge)
 
     @classmethod
     def config_model(cls) -> type[BaseModel]:
-        """Return the model of what `config:` may say of a container."""
+        """Return the model of the container settings in `config:`."""
         from flowengine_envs.sandboxes.docker.configuration import Container
 
         return Container
 
     @classmethod
     def capabilities(cls) -> Capabilities:
-        """Return what a container holds."""
+        """Return the guarantees of a container."""
         return Capabilities(
             "container",
             {
@@ -175,19 +177,19 @@ class Docker(Sandbox):
 
     @classmethod
     def capabilities_of(cls, spec: Spec) -> Capabilities:
-        """Return the same, but no network where a way out is asked for."""
+        """Return the guarantees for a spec, without network isolation if it requests access."""
         held = cls.capabilities()
         return held if network(spec) == "none" else held.without("network")
 
     @classmethod
     async def probe(cls, spec: Spec) -> None:
-        """Ask the daemon, and look for the image if it must not be fetched."""
+        """Check the daemon, and the image if it must not be pulled."""
         network(spec)
         await asyncio.to_thread(_probe, spec)
 
     @classmethod
     async def prepare(cls, spec: Spec) -> str:
-        """Build or fetch the image, and return its name."""
+        """Build or pull the image, and return its name."""
         if (found := await built(spec)) is not None:
             return found
         return await asyncio.to_thread(lambda: find_image(connect(), spec))
@@ -197,7 +199,7 @@ class Docker(Sandbox):
         return connect()
 
     async def open(self) -> None:
-        """Make and start the container."""
+        """Create and start the container."""
         self.request.trace(container=self._name, lent=[str(path) for path in self._lent])
         check_all(self.request)
         await asyncio.to_thread(self._check_owners)
@@ -226,37 +228,37 @@ class Docker(Sandbox):
 
     @cached_property
     def _suffix(self) -> str:
-        """Tells the containers of one environment apart."""
+        """Distinguishes the containers of one environment."""
         return "" if self._command is None else f"-{os.urandom(4).hex()}"
 
     @property
     def _own(self) -> dict[str, Path]:
-        """Return what belongs to the environment: path inside → folder."""
+        """Return the environment's own directories: path inside → directory."""
         home = self.request.home
         if self._command is None:
             return {self.workdir: self.workspace, self.home: home}
-        # Each command has a new home folder, in which the folder of the environment's is shown.
+        # Each command has a new home directory, which shows the environment's own directory.
         return {self.workdir: self.workspace, f"{self.home}/{OWN}": home / OWN}
 
     @property
     def _mounts(self) -> list[tuple[str, Path, bool]]:
-        """Return what is mounted: path inside, folder, and whether it may be written."""
+        """Return the mounts: path inside, directory, and whether it is writable."""
         own = [(inside, path, True) for inside, path in self._own.items()]
         return own + [(each.inside, each.path, each.writable) for each in self._shown]
 
     @property
     def _lent(self) -> list[Path]:
-        """Return the writable folders of the engine: those of its users keep their owners."""
+        """Return the engine's writable directories. Those of users keep their owners."""
         request = self.request
         mounted = [path for each, path in request.mounts.items() if request.may_write(each)]
         return [*self._own.values(), *(path for path in mounted if self._is_engines(path))]
 
     def _is_engines(self, folder: Path) -> bool:
-        """Return whether a folder is a workspace, such as the copy of a folder."""
+        """Return whether a directory is a workspace, such as the copy of a directory."""
         return folder.is_relative_to(os.path.realpath(self.workspace.parent))
 
     def _check_owners(self) -> None:
-        """Refuse a folder of the user's that programs are to write and could not."""
+        """Refuse a user's directory that programs are meant to write but cannot."""
         for inside, path in self.request.mounts.items():
             if not self.request.may_write(inside) or self._is_engines(path):
                 continue
@@ -268,7 +270,7 @@ class Docker(Sandbox):
                 )
 
     async def _make(self, reference: str) -> None:
-        """Make the container; one that was begun is known, even to who no longer wants it."""
+        """Create the container, and record it even if the caller is cancelled."""
         making = asyncio.ensure_future(asyncio.to_thread(self._create, reference))
         try:
             self._container = await asyncio.shield(making)
@@ -303,7 +305,7 @@ class Docker(Sandbox):
             name=self._name,
             platform=getattr(config, "platform", None),
             stdin_open=True,
-            stop_signal="SIGKILL",  # a daemon that ends need not wait for it
+            stop_signal="SIGKILL",  # A daemon that shuts down need not wait for it.
             user=f"{user()}:{group()}",
             working_dir=self.workdir,
             labels=self.request.labels,
@@ -313,7 +315,7 @@ class Docker(Sandbox):
         return str(made["Id"])
 
     async def _image(self) -> str:
-        """Return the image to start from, which is there."""
+        """Return an image that is present."""
         named, spec = None if self._command is None else self._command.image, self.request.spec
         if self._command is not None and self._command.is_there:
             return str(named)
@@ -322,7 +324,7 @@ class Docker(Sandbox):
         return await asyncio.to_thread(lambda: find_image(self._client, spec, named))
 
     def _rights(self) -> dict[str, Any]:
-        """Return what the container may do."""
+        """Return the rights of the container."""
         shared = self._command and self._command.network
         mounts = self._mounts
         if self._egress.folder is not None:
@@ -347,12 +349,12 @@ class Docker(Sandbox):
             raise EnvironmentStartFailed(self._start_failure(error)) from error
 
     def _find_groups(self) -> dict[str, Path]:
-        """Return the control groups of the container by controller, if they are of this machine."""
+        """Return the container's control groups by controller, if they are on this machine."""
         from docker.errors import NotFound
 
         try:
             found = self._client.api.inspect_container(str(self._container))
-        except NotFound:  # it has ended already, and nothing can be started in it
+        except NotFound:  # It has already ended, and nothing can be started in it.
             return {}
         pid = found["State"]["Pid"]
         groups = {controller: group_of(pid, controller) for controller in ("memory", "pids")}
@@ -368,12 +370,12 @@ class Docker(Sandbox):
         return 0 if folder is None else memory_kills(folder)
 
     def refused_processes(self) -> int:
-        """Return how often no process was started because there were as many as may be."""
+        """Return how many process starts failed because the process limit was reached."""
         folder = self._groups.get("pids")
         return 0 if folder is None else refused_processes(folder)
 
     def _start_failure(self, error: Exception) -> str:
-        """Say what the daemon did not like."""
+        """Describe why the daemon did not start the container."""
         said = str(getattr(error, "explanation", None) or error)
         if "already in use by container" in said:
             return (
@@ -399,14 +401,14 @@ class Docker(Sandbox):
         return Running(self._client, made, streams, stdin)
 
     async def last_words(self) -> str:
-        """Return what the first process said last, if it has ended."""
+        """Return the last output of the first process, if it has ended."""
         if self._reading is None:
             return ""
         await asyncio.wait({self._reading}, timeout=_LAST_WORDS)
         return "" if self.alive() else self._log.decode(errors="replace").strip()
 
     async def _read_log(self, keeper: Attached) -> None:
-        """Keep the last that the first process says."""
+        """Keep the end of the first process's output."""
 
         async def read(stream: asyncio.StreamReader) -> None:
             while data := await stream.read(_LOG):
@@ -430,11 +432,11 @@ class Docker(Sandbox):
         return self._keeper is not None and not self._keeper.ended.done()
 
     async def close(self) -> None:
-        """Remove the container and wait until it is gone."""
+        """Remove the container and wait until it has disappeared."""
         try:
             if self._container is not None:
                 await asyncio.to_thread(remove, self._client, self._container)
-        finally:  # also when the daemon is gone, and this has to be done again
+        finally:  # If the daemon is unreachable, it must be possible to close again.
             if self._input is not None:
                 self._input.close()
             if self._reading is not None:
@@ -448,13 +450,13 @@ class Docker(Sandbox):
 
     @property
     def streams(self) -> tuple[Attached, asyncio.StreamWriter]:
-        """What comes out of the first process, and what goes in."""
+        """The output and input streams of the first process."""
         assert self._keeper is not None
         assert self._input is not None
         return self._keeper, self._input
 
     async def ended(self) -> tuple[int, bool]:
-        """Return how the first process of a command ended, and whether for want of memory."""
+        """Return a command's exit code, and whether it ended because memory ran out."""
         return await asyncio.to_thread(self._ended)
 
     def _ended(self) -> tuple[int, bool]:
@@ -469,7 +471,7 @@ class Docker(Sandbox):
 
     @classmethod
     async def reap(cls, leftover: Leftover) -> None:
-        """Remove the containers of a dead owner; they are found by their labels."""
+        """Remove the containers of a dead owner, which are found by label."""
         await asyncio.to_thread(reap, leftover)
 
     @classmethod
@@ -488,14 +490,14 @@ def _probe(spec: Spec) -> None:
 
 
 def _others(spec: Spec) -> str:
-    """Say what there is beside containers."""
+    """Describe the alternatives to containers."""
     if spec.kind == "docker":
         return "use kind: bash, which also runs commands in other sandboxes"
     return "use provider: namespace, or provider: host for no isolation"
 
 
 def _is_missing(told: str) -> bool:
-    """Return whether the daemon says that the program of a container is not there."""
+    """Return whether the daemon reports that a container's program is missing."""
     return "exec:" in told and (
         "executable file not found" in told or "no such file or directory" in told
     )
