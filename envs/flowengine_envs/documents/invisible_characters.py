@@ -18,10 +18,11 @@ _INVISIBLE = re.compile(
 def visible(text: str) -> tuple[str, int]:
     """Return text without its invisible characters, and how many there were.
 
-    Characters that join Arabic letters or emoji are kept.
+    Characters that join Arabic letters or emoji are kept. Each line ends with a line feed.
     """
     if text.isascii() and text.isprintable():
         return text, 0
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     count = 0
 
     def shown(found: re.Match[str]) -> str:
