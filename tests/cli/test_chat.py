@@ -113,6 +113,33 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
     assert turns[-2:] == ["chat/other", "chat/other#2"]
 
 
+def test_the_commands_of_a_chat_are_listed_one_in_a_line(folder: Path) -> None:
+    helped = chat(folder, "/help\n", "talk.yaml").err.splitlines()
+    wrong = chat(folder, "/tols please\n/x\n", "talk.yaml").err
+
+    assert "/tools   the tools of the agents" in helped
+    assert "/quit    leave it open, to be resumed later (or press Ctrl-D)" in helped
+    assert "there is no command /tols: did you mean '/tools'?\n" in wrong
+    assert "there is no command /x\n" in wrong
+    assert wrong.splitlines().count("/help    show these commands") == 2
+
+
+def test_a_file_with_nothing_but_agents_can_be_chatted_with(folder: Path) -> None:
+    text = (folder / "talk.yaml").read_text().partition("steps:")[0]
+    (folder / "talk.yaml").write_text(text)
+
+    several = chat(folder, "", "talk.yaml")
+    begun = chat(folder, "I am Ana\n", "talk.yaml", "--agent", "helper")
+    (folder / "talk.yaml").write_text(text.replace("  other:", "  #").replace("[other]", "[]"))
+    only = chat(folder, "", "talk.yaml")
+
+    assert several.code == 3
+    assert "talk.yaml declares several agents: helper, other\n" in several.err
+    assert "choose one with --agent NAME" in several.err
+    assert begun.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
+    assert only.code == 0, only.err
+
+
 def test_a_message_can_be_answered_from_the_inbox(folder: Path, flowengine: CommandLine) -> None:
     """A conversation is an execution: whoever may answer can, with the commands for approvals."""
     chat(folder, "", "talk.yaml")
