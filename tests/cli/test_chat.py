@@ -364,7 +364,7 @@ def test_answers_arrive_on_a_terminal_and_ctrl_d_leaves(folder: Path) -> None:
         (["none.yaml"], "none.yaml", 9),
         (["plain.yaml"], "declares no agents", 3),
         (["two.yaml"], "declares several agents: a, b", 3),
-        (["other.yaml"], "other.yaml:5:24: error[E401]: there is no agent 'c'", 3),
+        (["other.yaml", "--agent", "a"], "error[E401]: there is no agent 'c'", 3),
     ],
 )
 def test_what_cannot_be_talked_to(folder: Path, words: list[str], message: str, code: int) -> None:
@@ -374,7 +374,7 @@ def test_what_cannot_be_talked_to(folder: Path, words: list[str], message: str, 
         "agents: {a: {instructions: A}, b: {instructions: B}}\nsteps: [{id: s, output: 1}]\n"
     )
     (folder / "other.yaml").write_text(
-        (folder / "two.yaml").read_text().replace("output: 1", "agent: c, with: {prompt: hi}")
+        (folder / "two.yaml").read_text().replace("A}", "A, handoffs: [c]}")
     )
 
     done = chat(folder, "", *words)
@@ -578,6 +578,18 @@ def test_without_a_browser_the_assistant_is_told_why_and_works_on(
     [told] = [line for line in done.err.splitlines() if "is not open" in line]
     assert told.startswith("warning: 'web_env' is not open, and is tried again when it is used: ")
     assert "apt-get install chromium" in told
+
+
+@pytest.mark.parametrize("command", ["chat", "run"])
+def test_the_name_of_a_model_is_checked_at_the_start(
+    folder: Path, flowengine: CommandLine, command: str
+) -> None:
+    refused = flowengine(command, "talk.yaml", "--model", "gpt", typed="", code=3)
+
+    assert refused.err == (
+        "error: expected a model such as openai/gpt-4o, not 'gpt'\n  write it as provider/model\n"
+    )
+    assert not (folder / ".flowengine").exists()
 
 
 @pytest.mark.parametrize(
