@@ -336,6 +336,24 @@ def test_titles_cannot_control_the_terminal(flowengine: CommandLine) -> None:
         assert "second line" not in text
 
 
+def test_a_refused_decision_is_kept_but_told_to_nobody_else(
+    refund: Path, flowengine: CommandLine
+) -> None:
+    run = flowengine("run", refund, "-i", "amount=80", code=4)
+    execution, [wait] = flowengine.newest(), run.ids
+    refused = flowengine("approve", wait, "--form", "covr=1", code=3)
+
+    why = flowengine("why", execution)
+    resumed = flowengine("resume", execution, code=4)
+    shown = flowengine("show", execution)
+
+    assert "covr" in refused.err
+    for told in (why, resumed, shown):
+        assert "tried to decide" not in told.out + told.err
+    assert "not processed yet" not in why.out
+    assert "'covr' is not valid" in flowengine("events", execution).out
+
+
 def test_a_question_after_a_crash_is_answered_with_the_result(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "pay.yaml",

@@ -22,6 +22,7 @@ from flowengine.cli.views.evidence import evidence_lines
 from flowengine.cli.views.waits import undelivered
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.inspection.call_endings import NOT_MADE, shown_status
+from flowengine.engines.running.warnings import concerns_others
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -157,7 +158,7 @@ class Progress:
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
         if self._events:
             out_json_line(entry)
-        if entry["type"] == "warning":
+        if entry["type"] == "warning" and concerns_others(entry):
             self.line(f"{paint('warning:', 'yellow')} {one_line(entry['message'], 500)}")
         if self._verbose and "traceback" in entry.get("evidence", ()):
             self._evidence[execution, entry.get("address", "")] = {
