@@ -449,6 +449,35 @@ def test_what_time_will_do_to_an_approval_is_shown(flowengine: CommandLine) -> N
             assert re.search(f"{timer['what']} +{timer['due'][:19]}", told)
 
 
+def test_what_would_come_after_the_expiry_is_not_shown(flowengine: CommandLine) -> None:
+    flowengine("run", flowengine.write("timed.yaml", TIMED.replace("EXPIRES", "36h")), code=4)
+    [wait] = flowengine("--json", "show", flowengine.newest()).json()["waits"]
+
+    assert [timer["what"] for timer in wait["timers"]] == ["reminder", "expiry"]
+
+
+@pytest.mark.parametrize(
+    ("on_expire", "outcome", "told"),
+    [("", "expired", "expired"), ("on_expire: reject", "reject", "expired: rejected")],
+)
+def test_an_expired_approval_is_shown_as_expired(
+    flowengine: CommandLine, on_expire: str, outcome: str, told: str
+) -> None:
+    text = TIMED.partition("      remind")[0].replace("on_expire: reject", on_expire)
+    flow = flowengine.write("timed.yaml", f"{text}    next: {{outcome: {{else: end}}}}\n")
+    flow.write_text(flow.read_text().replace("EXPIRES", "10ms"))
+
+    ran = flowengine("run", flow)
+    [step] = flowengine("--json", "show", flowengine.newest()).json()["steps"]
+    [shown] = [
+        line for line in flowengine("show", flowengine.newest()).out.split("\n") if "  ask " in line
+    ]
+
+    assert step["outcome"] == outcome
+    assert re.search(rf"\n  ask +succeeded +{told}\n", ran.err)
+    assert re.search(rf"  {told}$", shown)
+
+
 def test_an_overdue_approval_is_shown_as_overdue(
     flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

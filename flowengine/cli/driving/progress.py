@@ -18,6 +18,7 @@ from flowengine.cli.terminal.output import (
     paint,
     when,
 )
+from flowengine.cli.views.approvals import expiry
 from flowengine.cli.views.evidence import evidence_lines
 from flowengine.cli.views.waits import undelivered
 from flowengine.engines.executions.subjects import wholes
@@ -222,11 +223,12 @@ class Progress:
             if step.status == "retrying":
                 self._since[place] = step.at
             return one_line(error_text(step.error))
+        spec = self._flow(place[0]).compiled["steps"][step.step]
         decided = self._decided.pop(place, None)
+        decided = expiry(spec["kind"], step.outcome, step.output) or decided
         if step.status != "succeeded" or decided is not None:
             return clean(decided or "")
         took = "" if since is None else duration(step.at - since)
-        spec = self._flow(place[0]).compiled["steps"][step.step]
         if "teller" in spec and not self._verbose:
             from flowengine import registry
 

@@ -71,6 +71,24 @@ def standing(wait: WaitInfo) -> str:
     return clean(f"{what} by {decision['by']}")
 
 
+def expiry(kind: str, outcome: str | None, output: Any) -> str:
+    """Return that nobody decided on the approval of a step in time; empty: somebody did.
+
+    Args:
+        kind: Kind of the step.
+        outcome: Its outcome.
+        output: Its output, unless the step replaces that.
+    """
+    if kind != "approval" or outcome is None:
+        return ""
+    via = output.get("via") if isinstance(output, Mapping) else None
+    if outcome == "expired":
+        return "expired"
+    from flowengine.engines.people.approvals import participle
+
+    return f"expired: {clean(participle(outcome))}" if via == "expiry" else ""
+
+
 def _then(wait: WaitInfo) -> str:
     """Return which choice is taken on expiry, if any."""
     from flowengine.engines.people.approvals import participle
