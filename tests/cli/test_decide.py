@@ -308,7 +308,7 @@ def test_all_about_an_approval_is_shown_with_ways_to_answer(
         "  since       TIME\n"
         "  amount      80  (may be edited)\n"
         "  account     travel\n"
-        "  form        cost_center: string, required, Cost centre\n"
+        '  form        cost_center: string, required, Cost centre, pattern "^[0-9]{4}$"\n'
         "  choice      approve: Approve\n"
         "  choice      reject: Reject  (needs a comment)\n"
         "  choice      later: Not now\n"
@@ -447,6 +447,31 @@ def test_what_time_will_do_to_an_approval_is_shown(flowengine: CommandLine) -> N
         told = flowengine(*view).out
         for timer in wait["timers"][:2]:
             assert re.search(f"{timer['what']} +{timer['due'][:19]}", told)
+
+
+def test_the_bounds_of_a_form_are_shown(flowengine: CommandLine) -> None:
+    fields = {
+        "code": {"type": "string", "minLength": 2, "maxLength": 8, "default": "none"},
+        "part": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
+        "days": {"type": "array", "minItems": 1, "maxItems": 5, "items": {"format": "date"}},
+        "on": {"type": "string", "format": "date", "description": "From when"},
+    }
+    form = json.dumps({"type": "object", "required": ["code", "on"], "properties": fields})
+    flow = flowengine.write(
+        "form.yaml",
+        f"flowengine: 1\nid: form\nsteps: [{{id: a, approval: {{title: A?, form: {form}}}}}]\n",
+    )
+    [wait] = flowengine("run", flow, code=4).ids
+
+    shown = flowengine("approvals", "show", wait).out
+
+    assert f"  approve     flowengine approve {wait} --form on=VALUE\n" in shown
+    assert [line[14:] for line in shown.split("\n") if line.startswith("  form ")] == [
+        "code: string, default none, minimum length 2, maximum length 8",
+        "part: number or null, greater than 0, at most 1",
+        "days: array, minimum length 1, maximum length 5",
+        "on: string, required, From when, format date",
+    ]
 
 
 def test_what_would_come_after_the_expiry_is_not_shown(flowengine: CommandLine) -> None:
