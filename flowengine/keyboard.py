@@ -15,7 +15,7 @@ import os
 import re
 import termios
 from codecs import getincrementaldecoder
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from select import select
 from time import monotonic
@@ -27,6 +27,8 @@ from flowengine.printable import printable
 QUIET = 0.1
 """Seconds without a key before a question is shown. The rest of a long paste arrives in pieces, and
 a terminal delivers each only after the previous one was read."""
+_GLANCE = 0.2
+"""Seconds between two looks whether the answer is still needed."""
 _PIECE = 65_536
 _PASTES = ("\x1b[?2004h", "\x1b[?2004l")
 """Enable and disable the marking of pastes by the terminal."""
@@ -46,14 +48,15 @@ class Withdrawn(Exception):
 
 @contextmanager
 def listening(
-    handle: int, *, seconds: float | None = None, withdrawn: int | None = None
+    handle: int, *, seconds: float | None = None, withdrawn: Callable[[], bool] | None = None
 ) -> Iterator[Keyboard]:
     """Discard pending input, and read keys instead of lines until the end of the block.
 
     Args:
         handle: File descriptor of the terminal.
         seconds: How long the whole block waits for keys. None means without a limit.
-        withdrawn: File descriptor that becomes readable when the answer is no longer needed.
+        withdrawn: Returns whether the answer is no longer needed. It is called several times per
+            second while a line is awaited.
 
     Yields:
         The keyboard. Keys pressed from now on answer a question that is shown now.
@@ -90,11 +93,15 @@ class Keyboard:
         handle: File descriptor of the terminal.
         control: Its control characters, as in `termios`.
         seconds: How long to wait for keys. None means without a limit.
-        withdrawn: File descriptor that becomes readable when the answer is no longer needed.
+        withdrawn: Returns whether the answer is no longer needed.
     """
 
     def __init__(
-        self, handle: int, control: Sequence[Any], seconds: float | None, withdrawn: int | None
+        self,
+        handle: int,
+        control: Sequence[Any],
+        seconds: float | None,
+        withdrawn: Callable[[], bool] | None,
     ) -> None:
         self._handle = handle
         self._control = control
@@ -117,7 +124,7 @@ class Keyboard:
         line = _Line(self, self._control)
         decoder = getincrementaldecoder("utf-8")("replace")
         while True:
-            chars = decoder.decode(self._read(None))
+            chars = decoder.decode(self._awaited())
             for at, char in enumerate(chars):
                 is_followed = at + 1 < len(chars) or self._has_more()
                 if line.take(char, is_followed=is_followed):
@@ -132,15 +139,26 @@ class Keyboard:
     def _has_more(self) -> bool:
         return bool(select([self._handle], [], [], 0)[0])
 
+    def _awaited(self) -> bytes:
+        """Return the next keys.
+
+        Raises:
+            EOFError: The terminal was closed.
+            TimeoutError: The time is up.
+            Withdrawn: The answer is no longer needed.
+        """
+        if self._withdrawn is None:
+            return self._read(None)
+        while not self._withdrawn():
+            if data := self._read(_GLANCE):
+                return data
+        raise Withdrawn
+
     def _read(self, seconds: float | None) -> bytes:
         """Return the pressed keys, empty if there were none within the given seconds."""
         left = None if self._end is None else max(0.0, self._end - monotonic())
         limits = [one for one in (seconds, left) if one is not None]
-        sources = [self._handle, *([] if self._withdrawn is None else [self._withdrawn])]
-        ready = select(sources, [], [], min(limits, default=None))[0]
-        if self._withdrawn in ready:
-            raise Withdrawn
-        if not ready:
+        if not select([self._handle], [], [], min(limits, default=None))[0]:
             if self._end is not None and monotonic() >= self._end:
                 raise TimeoutError
             return b""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import err, out_json, out_text
-from flowengine.errors import UsageError
+from flowengine.errors import NotFound, UsageError
 from flowengine.flow.cases.discovery import SUFFIX
-from flowengine.flow.cases.loading import cases_beside, parse_cases
+from flowengine.flow.cases.loading import cases_beside, flow_beside, parse_cases
 from flowengine.flow.source.yaml_source import read, read_text
 from flowengine.testing.recording import Recorded, record, text_of
 
@@ -30,6 +30,7 @@ def record_case(arguments: Namespace) -> int:
         The exit code: 1 if replaying the case does not yield the recorded history.
 
     Raises:
+        NotFound: The execution or the flow file does not exist.
         UsageError: Several files are named, or no case can be added to the file.
     """
     if len(arguments.files) > 1:
@@ -57,13 +58,21 @@ def record_case(arguments: Namespace) -> int:
 
 
 def _check_flow(path: str, flow: str, execution: str) -> None:
-    """Check that a file is for the flow of an execution, if it names the flow's id.
+    """Check that a file is for the flow of an execution; one with cases names its flow itself.
 
     Raises:
+        NotFound: There is no such flow file.
         UsageError: It is for another flow.
     """
-    if path.endswith(SUFFIX) or not os.path.isfile(path):
-        return
+    if path.endswith(SUFFIX):
+        if os.path.exists(path):
+            return
+        path = flow_beside(path)
+    if not os.path.isfile(path):
+        raise NotFound(
+            f"there is no flow file {path}",
+            hint=f"give the file of the flow '{flow}', or leave it out to print the case",
+        )
     data = read(path).data
     found = data.get("id") if isinstance(data, dict) else None
     if found != flow:

@@ -13,6 +13,7 @@ from flowengine.store_folder import find_store, remote_store
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
+    from flowengine.flow.building.flow import Flow
 
 NEWEST = "its id, or any unambiguous prefix (default: the newest execution)"
 """The help of an argument for `Session.execution`."""
@@ -22,8 +23,8 @@ class Session:
     """The engine of one command line, and its options.
 
     Args:
-        make: Path of the flow to run. A missing store is created once this flow has proved valid.
-            None: the store must exist.
+        make: The flow to run, or the path of its file. A missing store is created once this flow
+            has proved valid. None: the store must exist.
 
     Attributes:
         engine: The engine.
@@ -31,7 +32,7 @@ class Session:
         named: Executions that have been introduced to the user.
     """
 
-    def __init__(self, arguments: Namespace, *, make: str | None = None) -> None:
+    def __init__(self, arguments: Namespace, *, make: Flow | str | None = None) -> None:
         self.arguments = arguments
         self.named: set[str] = set()
         store, by_name = find_store(arguments.store or "")

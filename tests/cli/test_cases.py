@@ -472,6 +472,11 @@ def test_a_case_is_printed_where_no_file_is_named_and_refused_for_another_flow(
     printed = flowengine("test", "--from", id)
     data = flowengine("--json", "test", "--from", id).json()
     other = flowengine("test", "other.yaml", "--from", id, code=2)
+    for missing in ("none.yaml", "none.test.yaml", "."):
+        none = flowengine("test", missing, "--from", id, code=9).err
+        assert f"there is no flow file {missing.replace('.test', '')}\n" in none
+        assert "give the file of the flow 'greet'" in none
+    assert not [*flowengine.folder.glob("*.test.yaml")]
     flowengine.write("greet.test.yaml", "cases: [{name: flow style}]\n")
     refused = flowengine("test", "greet.yaml", "--from", id, code=2)
 

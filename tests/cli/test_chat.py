@@ -113,6 +113,33 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
     assert turns[-2:] == ["chat/other", "chat/other#2"]
 
 
+def test_the_commands_of_a_chat_are_listed_one_in_a_line(folder: Path) -> None:
+    helped = chat(folder, "/help\n", "talk.yaml").err.splitlines()
+    wrong = chat(folder, "/tols please\n/x\n", "talk.yaml").err
+
+    assert "/tools   the tools of the agents" in helped
+    assert "/quit    leave it open, to be resumed later (or press Ctrl-D)" in helped
+    assert "there is no command /tols: did you mean '/tools'?\n" in wrong
+    assert "there is no command /x\n" in wrong
+    assert wrong.splitlines().count("/help    show these commands") == 2
+
+
+def test_a_file_with_nothing_but_agents_can_be_chatted_with(folder: Path) -> None:
+    text = (folder / "talk.yaml").read_text().partition("steps:")[0]
+    (folder / "talk.yaml").write_text(text)
+
+    several = chat(folder, "", "talk.yaml")
+    begun = chat(folder, "I am Ana\n", "talk.yaml", "--agent", "helper")
+    (folder / "talk.yaml").write_text(text.replace("  other:", "  #").replace("[other]", "[]"))
+    only = chat(folder, "", "talk.yaml")
+
+    assert several.code == 3
+    assert "talk.yaml declares several agents: helper, other\n" in several.err
+    assert "choose one with --agent NAME" in several.err
+    assert begun.out == "What can I do for you?\nHello Ana.\nI can echo.\n"
+    assert only.code == 0, only.err
+
+
 def test_a_message_can_be_answered_from_the_inbox(folder: Path, flowengine: CommandLine) -> None:
     """A conversation is an execution: whoever may answer can, with the commands for approvals."""
     chat(folder, "", "talk.yaml")
@@ -337,7 +364,7 @@ def test_answers_arrive_on_a_terminal_and_ctrl_d_leaves(folder: Path) -> None:
         (["none.yaml"], "none.yaml", 9),
         (["plain.yaml"], "declares no agents", 3),
         (["two.yaml"], "declares several agents: a, b", 3),
-        (["other.yaml"], "other.yaml:5:24: error[E401]: there is no agent 'c'", 3),
+        (["other.yaml", "--agent", "a"], "error[E401]: there is no agent 'c'", 3),
     ],
 )
 def test_what_cannot_be_talked_to(folder: Path, words: list[str], message: str, code: int) -> None:
@@ -347,7 +374,7 @@ def test_what_cannot_be_talked_to(folder: Path, words: list[str], message: str, 
         "agents: {a: {instructions: A}, b: {instructions: B}}\nsteps: [{id: s, output: 1}]\n"
     )
     (folder / "other.yaml").write_text(
-        (folder / "two.yaml").read_text().replace("output: 1", "agent: c, with: {prompt: hi}")
+        (folder / "two.yaml").read_text().replace("A}", "A, handoffs: [c]}")
     )
 
     done = chat(folder, "", *words)
@@ -551,6 +578,18 @@ def test_without_a_browser_the_assistant_is_told_why_and_works_on(
     [told] = [line for line in done.err.splitlines() if "is not open" in line]
     assert told.startswith("warning: 'web_env' is not open, and is tried again when it is used: ")
     assert "apt-get install chromium" in told
+
+
+@pytest.mark.parametrize("command", ["chat", "run"])
+def test_the_name_of_a_model_is_checked_at_the_start(
+    folder: Path, flowengine: CommandLine, command: str
+) -> None:
+    refused = flowengine(command, "talk.yaml", "--model", "gpt", typed="", code=3)
+
+    assert refused.err == (
+        "error: expected a model such as openai/gpt-4o, not 'gpt'\n  write it as provider/model\n"
+    )
+    assert not (folder / ".flowengine").exists()
 
 
 @pytest.mark.parametrize(

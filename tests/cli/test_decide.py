@@ -308,7 +308,7 @@ def test_all_about_an_approval_is_shown_with_ways_to_answer(
         "  since       TIME\n"
         "  amount      80  (may be edited)\n"
         "  account     travel\n"
-        "  form        cost_center: string, required, Cost centre\n"
+        '  form        cost_center: string, required, Cost centre, pattern "^[0-9]{4}$"\n'
         "  choice      approve: Approve\n"
         "  choice      reject: Reject  (needs a comment)\n"
         "  choice      later: Not now\n"
@@ -334,6 +334,24 @@ def test_titles_cannot_control_the_terminal(flowengine: CommandLine) -> None:
     for text in (done.err, listed.out):
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
         assert "second line" not in text
+
+
+def test_a_refused_decision_is_kept_but_told_to_nobody_else(
+    refund: Path, flowengine: CommandLine
+) -> None:
+    run = flowengine("run", refund, "-i", "amount=80", code=4)
+    execution, [wait] = flowengine.newest(), run.ids
+    refused = flowengine("approve", wait, "--form", "covr=1", code=3)
+
+    why = flowengine("why", execution)
+    resumed = flowengine("resume", execution, code=4)
+    shown = flowengine("show", execution)
+
+    assert "covr" in refused.err
+    for told in (why, resumed, shown):
+        assert "tried to decide" not in told.out + told.err
+    assert "not processed yet" not in why.out
+    assert "'covr' is not valid" in flowengine("events", execution).out
 
 
 def test_a_question_after_a_crash_is_answered_with_the_result(flowengine: CommandLine) -> None:
@@ -429,6 +447,60 @@ def test_what_time_will_do_to_an_approval_is_shown(flowengine: CommandLine) -> N
         told = flowengine(*view).out
         for timer in wait["timers"][:2]:
             assert re.search(f"{timer['what']} +{timer['due'][:19]}", told)
+
+
+def test_the_bounds_of_a_form_are_shown(flowengine: CommandLine) -> None:
+    fields = {
+        "code": {"type": "string", "minLength": 2, "maxLength": 8, "default": "none"},
+        "part": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
+        "days": {"type": "array", "minItems": 1, "maxItems": 5, "items": {"format": "date"}},
+        "on": {"type": "string", "format": "date", "description": "From when"},
+    }
+    form = json.dumps({"type": "object", "required": ["code", "on"], "properties": fields})
+    flow = flowengine.write(
+        "form.yaml",
+        f"flowengine: 1\nid: form\nsteps: [{{id: a, approval: {{title: A?, form: {form}}}}}]\n",
+    )
+    [wait] = flowengine("run", flow, code=4).ids
+
+    shown = flowengine("approvals", "show", wait).out
+
+    assert f"  approve     flowengine approve {wait} --form on=VALUE\n" in shown
+    assert [line[14:] for line in shown.split("\n") if line.startswith("  form ")] == [
+        "code: string, default none, minimum length 2, maximum length 8",
+        "part: number or null, greater than 0, at most 1",
+        "days: array, minimum length 1, maximum length 5",
+        "on: string, required, From when, format date",
+    ]
+
+
+def test_what_would_come_after_the_expiry_is_not_shown(flowengine: CommandLine) -> None:
+    flowengine("run", flowengine.write("timed.yaml", TIMED.replace("EXPIRES", "36h")), code=4)
+    [wait] = flowengine("--json", "show", flowengine.newest()).json()["waits"]
+
+    assert [timer["what"] for timer in wait["timers"]] == ["reminder", "expiry"]
+
+
+@pytest.mark.parametrize(
+    ("on_expire", "outcome", "told"),
+    [("", "expired", "expired"), ("on_expire: reject", "reject", "expired: rejected")],
+)
+def test_an_expired_approval_is_shown_as_expired(
+    flowengine: CommandLine, on_expire: str, outcome: str, told: str
+) -> None:
+    text = TIMED.partition("      remind")[0].replace("on_expire: reject", on_expire)
+    flow = flowengine.write("timed.yaml", f"{text}    next: {{outcome: {{else: end}}}}\n")
+    flow.write_text(flow.read_text().replace("EXPIRES", "10ms"))
+
+    ran = flowengine("run", flow)
+    [step] = flowengine("--json", "show", flowengine.newest()).json()["steps"]
+    [shown] = [
+        line for line in flowengine("show", flowengine.newest()).out.split("\n") if "  ask " in line
+    ]
+
+    assert step["outcome"] == outcome
+    assert re.search(rf"\n  ask +succeeded +{told}\n", ran.err)
+    assert re.search(rf"  {told}$", shown)
 
 
 def test_an_overdue_approval_is_shown_as_overdue(

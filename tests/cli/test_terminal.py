@@ -291,6 +291,40 @@ def test_a_question_is_asked_while_other_steps_go_on_and_holds_back_their_progre
     assert "  both/ask" in after
 
 
+DECIDED = GATED.replace('"until [ -e go ]; do sleep 0.05; done"', "'true'").replace(
+    "output: went", 'run: {script: "until [ -e go ]; do sleep 0.05; done; echo went", cwd: .}'
+)
+
+
+@pytest.mark.parametrize("elsewhere", ["resumes", "only records", "still runs it", "at Enter"])
+def test_what_somebody_else_decides_takes_the_question_away_and_goes_on(
+    flowengine: CommandLine, terminals: list[Terminal], elsewhere: str
+) -> None:
+    """Whether the other process resumes the execution, has ended it or still drives it."""
+    flow = flowengine.write("decided.yaml", DECIDED)
+    if elsewhere != "still runs it":
+        (flowengine.folder / "go").touch()
+    terminals.append(Terminal(flowengine.folder, "run", flow.name, "--id", "l9"))
+    terminals[0].expect("leaves it open) ")
+    [wait] = flowengine("--json", "approvals", "list").json()
+    words = ["approve", wait["id"], "--as", "mia"]
+    words += ["--no-resume"] if elsewhere == "only records" else []
+    if elsewhere == "still runs it":
+        process = flowengine.spawn(*words)
+        terminals[0].expect("approved by user:mia")
+        (flowengine.folder / "go").touch()
+        process.communicate(timeout=60)
+    else:
+        terminals[0].type("reject" if elsewhere == "at Enter" else "")
+        assert flowengine(*words).code == 0
+        terminals[0].type("\n" if elsewhere == "at Enter" else "")
+    shown = terminals[0].end(0)
+
+    assert "approved by user:mia" in shown
+    assert "waiting for" not in shown.partition("leaves it open)")[2]
+    assert flowengine("--json", "show", "l9").json()["status"] == "succeeded"
+
+
 EXPIRES = """\
 flowengine: 1
 id: short

@@ -18,6 +18,7 @@ from flowengine.errors import UsageError
 
 if TYPE_CHECKING:
     from flowengine.engines.results import ExecutionResult
+    from flowengine.flow.building.flow import Flow
 
 ASSISTANT = os.path.join(os.path.dirname(flowengine.__file__), "agents", "assistant.yaml")
 """The flow file of the assistant."""
@@ -78,12 +79,12 @@ def run(arguments: Namespace) -> int:
     if arguments.file is None and arguments.resume is None:
         arguments.file = ASSISTANT
         model = model or os.environ.get(VARIABLE) or None  # its file names one, too
-    labels = read.model_labels(model)
-    with read.model_named(model), Session(arguments, make=arguments.file) as session:
+    flow = None if arguments.file is None else _conversation(arguments)
+    with read.model_named(model), Session(arguments, make=flow) as session:
         from flowengine.cli.driving.chat import Chat, Talk, cost
 
         talk = Talk(session)
-        call = _resumed(session) if arguments.file is None else _begun(session, labels)
+        call = _resumed(session) if flow is None else _begun(session, flow, model)
         end = session.engine.subscribe(talk.came)
         try:
             result = drive_and_ask(session, call, Chat(session, talk), talk)
@@ -99,18 +100,26 @@ def run(arguments: Namespace) -> int:
         return 0
 
 
-def _begun(session: Session, labels: dict[str, str]) -> Callable[[], ExecutionResult]:
-    """Return the function that begins a conversation."""
+def _conversation(arguments: Namespace) -> Flow:
+    """Return the flow of a new conversation."""
     from flowengine.flow.building.conversation import conversation
 
-    arguments, engine = session.arguments, session.engine
-    made = conversation(arguments.file, arguments.agent, lazy=arguments.lazy)
-    flow = engine.load(made)
-    tell_host_steps(session, flow)
-    [step] = made.every()
-    labels = {CHAT: step.spec["agent"]["name"], **labels}
-    inputs = read.inputs(flow.inputs, arguments.input)
-    return lambda: engine.run(flow, inputs, labels=labels)
+    return conversation(arguments.file, arguments.agent, lazy=arguments.lazy)
+
+
+def _begun(session: Session, flow: Flow, model: str | None) -> Callable[[], ExecutionResult]:
+    """Return the function that begins a conversation.
+
+    Args:
+        flow: The flow of the conversation.
+        model: The model of all agents. None: as the file says.
+    """
+    loaded = session.engine.load(flow)
+    tell_host_steps(session, loaded)
+    [step] = flow.every()
+    labels = {CHAT: step.spec["agent"]["name"], **read.model_labels(model)}
+    inputs = read.inputs(loaded.inputs, session.arguments.input)
+    return lambda: session.engine.run(loaded, inputs, labels=labels)
 
 
 def _resumed(session: Session) -> Callable[[], ExecutionResult]:

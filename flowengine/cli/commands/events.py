@@ -87,5 +87,7 @@ def line(entry: dict[str, Any]) -> str:
     shown = {key: entry[key] for key in SHOWN if entry.get(key) not in (None, "", {}, [])}
     if "error" in shown:
         shown["error"] = error_text(shown["error"])
+    if entry["type"] == "warning":
+        return f"{entry['seq']:>5}  {entry['at']:24}  {what}  {one_line(entry['message'], 500)}"
     told = "  ".join(f"{key}={one_line(inline(value), 100)}" for key, value in shown.items())
     return f"{entry['seq']:>5}  {entry['at']:24}  {what}  {told}".rstrip()

@@ -19,7 +19,7 @@ from flowengine.cli.terminal.output import (
     when,
 )
 from flowengine.cli.terminal.result_stream import results
-from flowengine.cli.views.approvals import standing
+from flowengine.cli.views.approvals import expiry, standing
 from flowengine.cli.views.evidence import again_lines, evidence_lines
 from flowengine.cli.views.waits import describe, undelivered
 from flowengine.cli.views.yaml_text import entry, inline
@@ -161,6 +161,8 @@ def _step(step: StepInfo, width: int) -> str:
     detail = ""
     if error is not None:
         detail = one_line(error_text(error))
+    elif said := expiry(step["kind"], step.get("outcome"), step.get("output")):
+        detail = said
     elif "decision" in step:
         wait: WaitInfo = {"decision": step["decision"]}
         detail = standing(wait)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import contextmanager
 from time import time
@@ -16,6 +17,7 @@ from flowengine.cli.terminal.output import (
     ask,
     clean,
     err,
+    err_text,
     error_text,
     flush,
     is_terminal,
@@ -27,6 +29,7 @@ from flowengine.cli.terminal.output import (
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel.graph.compiled import OPENING
 from flowengine.kernel.notation.times import format_time
+from flowengine.sdk.near_words import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,8 +45,10 @@ A \\ at the end of a line, or Alt-Enter, continues the message in the next line.
 /retry   ask again, after an error
 /tools   the tools of the agents
 /cost    tokens and costs of the models so far
+/help    show these commands
 /end     end the conversation
 /quit    leave it open, to be resumed later (or press Ctrl-D)"""
+_COMMANDS = re.findall(r"^/\w+", HELP, re.MULTILINE)
 
 
 class Talk(Progress):
@@ -257,7 +262,11 @@ class Chat(Dialogue):
         elif said == RETRY:
             err("the last message has an answer: type the next message")
         else:
-            err(HELP)
+            word = said.split(maxsplit=1)[0]
+            if word != "/help":
+                near = did_you_mean(word, _COMMANDS)
+                err(f"there is no command {one_line(word, 40)}{f': {near}' if near else ''}")
+            err_text(HELP)
 
     def _read(self, prompt: str) -> str:
         if self._at_terminal:

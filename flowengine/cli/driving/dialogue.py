@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import interrupted, watch
 from flowengine.cli.parsing.arguments import by_type, edited_field
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import ask, clean, err, one_line
-from flowengine.cli.views.approvals import KINDS, details
+from flowengine.cli.views.approvals import KINDS, details, standing
 from flowengine.cli.views.yaml_text import inline
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.keyboard import Withdrawn, listening
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PATIENCE = 1.0
 """Seconds for which other steps must run before a question interrupts their progress. If they end
 sooner, it is asked then."""
+_LOOK = 0.1
+"""Seconds between two looks whether another process still drives an execution."""
 
 
 class Left(Exception):
@@ -62,9 +64,32 @@ def drive_and_ask(
         except KeyboardInterrupt:
             err()
             raise interrupted(session, result.execution) from None
-        again = partial(session.engine.resume, result.execution)
+        again = partial(_resumed, session, result.execution)
         result, _ = watch(session, again, dialogue.beside, progress)
     return result
+
+
+def _resumed(session: Session, execution: str) -> ExecutionResult:
+    """Resume an execution, or wait until another process that drives it lets it rest.
+
+    Whoever decides on a question elsewhere usually resumes the execution there.
+
+    Raises:
+        Conflict: It cannot be resumed for another reason.
+    """
+    from flowengine.engines.running.driving import AT_REST
+
+    engine = session.engine
+    while True:
+        try:
+            return engine.resume(execution)
+        except Conflict as held:
+            if held.standing is None:
+                raise
+        found = engine.result(execution)
+        if (found.ended or found.status in AT_REST) and not engine.store.inbox(execution):
+            return found
+        sleep(_LOOK)
 
 
 class Dialogue:
@@ -75,8 +100,9 @@ class Dialogue:
         self._asked: set[str] = set()
         self._answered = False
         self._ended = False
-        self._ear: int | None = None
-        """Signals a thread that waits for the user that the answer is no longer needed."""
+        self._asking: WaitInfo | None = None
+        self._over = threading.Event()
+        """Tells a thread that waits for the user that the answer is no longer needed."""
 
     def has_answer(self, execution: str) -> bool:
         """Return whether a question was answered since it was driven. If not, ask now."""
@@ -93,47 +119,54 @@ class Dialogue:
             Once.
         """
         self._answered = False
-        over = threading.Event()
-        self._ear, mouth = os.pipe()
-        asker = threading.Thread(target=self._ask_meanwhile, args=(progress, over), daemon=True)
+        rests = threading.Event()
+        asker = threading.Thread(target=self._ask_meanwhile, args=(progress, rests), daemon=True)
         asker.start()
-        rests = False
         try:
             yield
-            rests = not self._has_ended(progress.execution)
-            over.set()
-            if rests:  # the question being asked may still be answered
-                asker.join()
+            if not self._has_ended(progress.execution):
+                rests.set()
+                asker.join()  # the question being asked may still be answered
         finally:
-            over.set()
-            os.write(mouth, b".")
+            self._over.set()
+            rests.set()
             asker.join()
-            os.close(mouth)
-            os.close(self._ear)
-            self._ear = None
+            self._over.clear()
 
-    def _ask_meanwhile(self, progress: Progress, over: threading.Event) -> None:
-        while not over.wait(PATIENCE):
+    def _ask_meanwhile(self, progress: Progress, rests: threading.Event) -> None:
+        while not rests.wait(PATIENCE):
             if progress.execution is not None and self._next(progress.execution) is not None:
                 with progress.held():
                     self._ask_next(progress.execution)
 
     def _ask_next(self, execution: str) -> bool:
-        """Ask until a question is answered or none is left, and return whether one was."""
+        """Ask until a question is answered or none is left.
+
+        Returns:
+            Whether one was answered, here or meanwhile by somebody else.
+        """
         while not self._ended and (wait := self._next(execution)) is not None:
             self._asked.add(wait["id"])
+            self._asking = wait
+            answered: bool | None = None
             try:
-                if self._ask(wait):
-                    self._answered = True
-                    return True
+                answered = self._ask(wait)
             except Left:
-                continue
+                pass
             except Withdrawn:
                 err()
-                return False
+                if self._over.is_set():
+                    return False
             except EOFError:
                 err()
                 self._ended = True
+                return False
+            if answered or not self._is_open(wait):
+                if answered is None:
+                    decided = self._session.engine.wait(wait["id"])
+                    err(f"{self._session.short_wait(wait['id'])} {standing(decided)}")
+                self._answered = True
+                return True
         return False
 
     def _next(self, execution: str) -> WaitInfo | None:
@@ -153,6 +186,12 @@ class Dialogue:
     def _may_ask(self, wait: WaitInfo) -> bool:
         """Return whether a question can be asked now. If not, this is called again."""
         return True
+
+    def _is_withdrawn(self) -> bool:
+        return self._over.is_set() or (self._asking is not None and not self._is_open(self._asking))
+
+    def _is_open(self, wait: WaitInfo) -> bool:
+        return self._session.engine.store.wait(wait["id"]).open
 
     def _has_ended(self, execution: str | None) -> bool:
         from flowengine.engines.results import ENDED
@@ -263,9 +302,9 @@ class Dialogue:
 
         Raises:
             EOFError: The user wants no further questions.
-            Withdrawn: The answer is no longer needed.
+            Withdrawn: The answer is no longer needed: somebody else decided, or the time is up.
         """
-        with listening(sys.stdin.fileno(), withdrawn=self._ear) as keyboard:
+        with listening(sys.stdin.fileno(), withdrawn=self._is_withdrawn) as keyboard:
             ask(prompt)
             return keyboard.line()
 

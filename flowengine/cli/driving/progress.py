@@ -18,10 +18,12 @@ from flowengine.cli.terminal.output import (
     paint,
     when,
 )
+from flowengine.cli.views.approvals import expiry
 from flowengine.cli.views.evidence import evidence_lines
 from flowengine.cli.views.waits import undelivered
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.inspection.call_endings import NOT_MADE, shown_status
+from flowengine.engines.running.warnings import concerns_others
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -157,7 +159,7 @@ class Progress:
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
         if self._events:
             out_json_line(entry)
-        if entry["type"] == "warning":
+        if entry["type"] == "warning" and concerns_others(entry):
             self.line(f"{paint('warning:', 'yellow')} {one_line(entry['message'], 500)}")
         if self._verbose and "traceback" in entry.get("evidence", ()):
             self._evidence[execution, entry.get("address", "")] = {
@@ -221,11 +223,12 @@ class Progress:
             if step.status == "retrying":
                 self._since[place] = step.at
             return one_line(error_text(step.error))
+        spec = self._flow(place[0]).compiled["steps"][step.step]
         decided = self._decided.pop(place, None)
+        decided = expiry(spec["kind"], step.outcome, step.output) or decided
         if step.status != "succeeded" or decided is not None:
             return clean(decided or "")
         took = "" if since is None else duration(step.at - since)
-        spec = self._flow(place[0]).compiled["steps"][step.step]
         if "teller" in spec and not self._verbose:
             from flowengine import registry
 

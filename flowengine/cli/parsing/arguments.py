@@ -84,11 +84,22 @@ def model_named(model: str | None) -> Iterator[None]:
 
     Args:
         model: As for `model_labels`.
+
+    Raises:
+        InputError: It is not the name of a model.
     """
     if model is None:
         yield
         return
     from flowengine.agents.first_messages import answered_by
+    from flowengine.flow.models.agent import is_model_name
+
+    if not is_model_name(model):
+        raise InputError(
+            f"expected a model such as openai/gpt-4o, not {model!r}",
+            field="model",
+            hint="write it as provider/model",
+        )
 
     with answered_by(model):
         yield

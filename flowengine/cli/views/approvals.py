@@ -21,6 +21,24 @@ LONGEST = 500
 LONGEST_BLOCK = 20_000
 """Characters of a value of several lines that are shown as such."""
 
+_BOUNDS = (
+    ("default", "default {}"),
+    ("const", "always {}"),
+    ("enum", "one of {}"),
+    ("minimum", "at least {}"),
+    ("exclusiveMinimum", "greater than {}"),
+    ("maximum", "at most {}"),
+    ("exclusiveMaximum", "less than {}"),
+    ("multipleOf", "a multiple of {}"),
+    ("minLength", "minimum length {}"),
+    ("maxLength", "maximum length {}"),
+    ("pattern", "pattern {}"),
+    ("format", "format {}"),
+    ("minItems", "minimum length {}"),
+    ("maxItems", "maximum length {}"),
+)
+"""Keywords of the schema of a form's field → what is shown of them."""
+
 
 def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
     """Return waits as a table.
@@ -69,6 +87,24 @@ def standing(wait: WaitInfo) -> str:
     choice = decision.get("choice")
     what = participle(choice) if choice else "expired"
     return clean(f"{what} by {decision['by']}")
+
+
+def expiry(kind: str, outcome: str | None, output: Any) -> str:
+    """Return that nobody decided on the approval of a step in time; empty: somebody did.
+
+    Args:
+        kind: Kind of the step.
+        outcome: Its outcome.
+        output: Its output, unless the step replaces that.
+    """
+    if kind != "approval" or outcome is None:
+        return ""
+    via = output.get("via") if isinstance(output, Mapping) else None
+    if outcome == "expired":
+        return "expired"
+    from flowengine.engines.people.approvals import participle
+
+    return f"expired: {clean(participle(outcome))}" if via == "expiry" else ""
 
 
 def _then(wait: WaitInfo) -> str:
@@ -256,11 +292,13 @@ def _shown(value: Any) -> str:
 
 def _form(schema: Mapping[str, Any]) -> Iterator[str]:
     required = schema.get("required", ())
-    for name, field in schema.get("properties", {}).items():
-        about = [str(field.get("type", "any"))] if isinstance(field, Mapping) else []
-        about += ["required"] if name in required else []
+    for name, given in schema.get("properties", {}).items():
+        field = given if isinstance(given, Mapping) else {}
+        types = field.get("type", "any")
+        about = [types if isinstance(types, str) else " or ".join(map(str, types))]
+        about += ["required"] if name in required and "default" not in field else []
         about += [str(field[key]) for key in ("title", "description") if key in field]
-        about += [f"one of {inline(field['enum'])}"] if "enum" in field else []
+        about += [words.format(inline(field[key])) for key, words in _BOUNDS if key in field]
         yield _fact("form", f"{name}: {', '.join(about)}")
 
 

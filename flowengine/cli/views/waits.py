@@ -159,8 +159,13 @@ def _filled(wait: WaitInfo, choice: dict[str, Any]) -> list[str]:
     """Return the required options of a choice."""
     words = []
     if choice.get("counts_as") == "approve" or wait["kind"] == "ask":
-        required: Sequence[str] = wait.get("form", {}).get("required", ())
-        words += [word for name in required for word in ("--form", f"{name}=VALUE")]
+        form = wait.get("form", {})
+        fields = form.get("properties", {})
+        filled = {
+            name for name, one in fields.items() if isinstance(one, dict) and "default" in one
+        }
+        for name in form.get("required", ()):
+            words += [] if name in filled else ["--form", f"{name}=VALUE"]
     if choice.get("comment") == "required":
         words += ["--comment", "TEXT"]
     gives = "result" if wait["kind"] == "question" else "respond" if "tool" in wait else None

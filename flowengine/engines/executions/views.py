@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.results import ENDED, ExecutionResult
@@ -91,14 +92,18 @@ def result_of(execution: Execution) -> ExecutionResult:
 
 
 def timers_of(state: State, wait: int) -> list[dict[str, str]]:
-    """Return the next timer of each kind for a wait, as `{what, due}`, soonest first."""
+    """Return the next timer of each kind for a wait, as `{what, due}`, soonest first.
+
+    Timers that would fire after the expiry are left out.
+    """
     found: dict[str, int] = {}
     for timer in state["timers"].values():
         if timer["ref"] == wait and timer["why"] in _OF_APPROVALS:
             what = _OF_APPROVALS[timer["why"]]
             found[what] = min(timer["due"], found.get(what, timer["due"]))
     ordered = sorted(found.items(), key=lambda pair: pair[1])
-    return [{"what": what, "due": format_time(due)} for what, due in ordered]
+    last = found.get("expiry", inf)
+    return [{"what": what, "due": format_time(due)} for what, due in ordered if due <= last]
 
 
 def execution_view(record: ExecutionRecord) -> ExecutionInfo:

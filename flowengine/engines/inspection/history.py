@@ -24,6 +24,7 @@ from flowengine.engines.inspection.unattended import standing_view
 from flowengine.engines.interventions.retrying import retry_command
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view
+from flowengine.engines.running.warnings import concerns_others
 from flowengine.errors import NotFound
 from flowengine.garbage import CollectedLater
 from flowengine.journal.records import WaitFilter
@@ -282,7 +283,7 @@ def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator
 
 
 def _warnings(events: Sequence[Event]) -> list[Warned]:
-    return [event for event in events if event["type"] == "warning"]
+    return [event for event in events if event["type"] == "warning" and concerns_others(event)]
 
 
 def _warning(event: Warned) -> dict[str, Any]:

@@ -47,11 +47,10 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
         return [_ended(host, execution)]
     holder = host.holder(execution.id)
     found = []
-    inbox = host.store.inbox(execution.id)
+    sent = [(one, unpack_message(one)) for one in host.store.inbox(execution.id)]
     if holder is None:
-        found += [_recorded(message, id) for message in inbox]
-    events = [unpack_message(message) for message in inbox]
-    decided = {event["wait"] for event in events if event["type"] == "decided"}
+        found += [_recorded(*one, id) for one in sent if one[1]["type"] != "warning"]
+    decided = {event["wait"] for _, event in sent if event["type"] == "decided"}
     view = View(execution.linked.graph, state)
     for unit in state["units"].values():
         if unit["phase"] == "run":
@@ -109,14 +108,12 @@ def _ended(host: Host, execution: Execution) -> Reason:
     return reason
 
 
-def _recorded(message: Message, id: str) -> Reason:
-    event = unpack_message(message)
+def _recorded(message: Message, event: Mapping[str, Any], id: str) -> Reason:
     what = {
         "started": "recorded, but not started yet",
         "decided": f"a decision by {event.get('by')} was recorded, but not processed yet",
         "message": f"a message '{event.get('signal')}' was recorded, but not processed yet",
         "cancel": f"{event.get('by')} asked to cancel it; not processed yet",
-        "warning": f"a warning was recorded, but not processed yet: {event.get('message')}",
         "granted": f"{_lock(event.get('lock', ''))} is free for it now; not resumed yet",
     }
     handed = f"{event.get('by')} reassigned an approval; this was recorded, but not processed yet"

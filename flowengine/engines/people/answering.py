@@ -69,7 +69,7 @@ def record_decision(
 
 
 def _note_refused(host: Host, wait: str, who: Actor, error: FlowEngineError) -> None:
-    """Record in the journal of an execution that a user's decision was refused."""
+    """Record in the journal of an execution, for audits, that a decision was refused."""
     at, by = host.clock.now(), who.fields()["by"]
     # Typed input may contain anything, including a secret, so only the field is recorded.
     why = f"'{error.field}' is not valid" if isinstance(error, InputError) else error.message

@@ -7,7 +7,7 @@ then the execution may run here, may be released, or may have ended.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict
 from flowengine.journal.encoding import pack
@@ -15,12 +15,23 @@ from flowengine.kernel.notation.addresses import steps_in
 from flowengine.kernel.view import View, budgets_around
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.execution_environment import NotReleased
     from flowengine.kernel.events import Event, Measured
+
+
+def concerns_others(warning: Mapping[str, Any]) -> bool:
+    """Return whether a warning is shown, and not only kept in the journal.
+
+    A refused decision is kept for an audit: who tried to decide was told of it.
+
+    Args:
+        warning: The event, or a view of it.
+    """
+    return bool(warning["about"] != "decision")
 
 
 def not_released(failed: Sequence[NotReleased], now: int) -> list[Event]:

@@ -93,6 +93,11 @@ def cases_beside(flow: str) -> str:
     return f"{os.path.splitext(flow)[0]}{SUFFIX}"
 
 
+def flow_beside(cases: str) -> str:
+    """Return the path of the flow file of a test case file that does not name one."""
+    return f"{cases.removesuffix(SUFFIX)}.yaml"
+
+
 def _model(source: Source, faults: Faults) -> CaseFile | None:
     """Return the model of the file, or None if nothing is left to check."""
     if source.root is None:
@@ -113,7 +118,7 @@ def _flow_path(path: str, model: CaseFile) -> str | None:
     """Return the path of the flow file, relative to the current directory."""
     if model.flow is not None:
         return os.path.normpath(os.path.join(os.path.dirname(path), model.flow))
-    return f"{path.removesuffix(SUFFIX)}.yaml" if path.endswith(SUFFIX) else None
+    return flow_beside(path) if path.endswith(SUFFIX) else None
 
 
 def _refuse(diagnostics: Diagnostics, source: Source) -> NoReturn:

@@ -85,6 +85,11 @@ ModelName = Annotated[
 ]
 
 
+def is_model_name(text: str) -> bool:
+    """Return whether a text can name a model."""
+    return re.fullmatch(_MODEL_NAME, text) is not None
+
+
 class Instructions(Part):
     """The instructions of an agent."""
 
