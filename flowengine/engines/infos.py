@@ -395,7 +395,8 @@ class Answering(TypedDict, total=False):
     """With the approval or rejection of a call: paths, bytes or `data:` URLs of images that the
     model which made the call is shown."""
     value: Any
-    """With the choice `result` of a question, or `respond` of a call: the output of the step."""
+    """The output of the step: required with the choice `result` of a question and `respond` of a
+    call, refused with others. Checked against what the step or tool returns; None is null."""
     grant: GrantGiven
     """With the approval of a call: it answers the questions about later calls like it, too."""
     by: str

@@ -488,6 +488,8 @@ def test_all_takes_questions_too(flowengine: CommandLine) -> None:
         "offers the choice 'later', nothing was decided\n  choices are: retry, result, fail"
         in wrong
     )
+    assert "'result' needs a value" in flowengine(*words, "result", code=3).err
+    assert "'retry' takes no value" in flowengine(*words, "retry", "--value", "4", code=3).err
     assert "failed" in flowengine(*words, "fail", code=1).err
     assert "nothing was decided" in flowengine(*words, "fail", code=9).err
 
