@@ -177,7 +177,19 @@ class BudgetInfo(TypedDict, total=False):
     """`{used, limit}`: durations."""
 
 
-class ExecutionInfo(TypedDict, total=False):
+class Again(TypedDict, total=False):
+    """How an execution is continued. Each key is absent if there is nothing to say."""
+
+    command: str
+    """The command line that continues or wakes it: `resume` if it was interrupted; if it failed
+    (only if one execution is shown) `retry`, or the `fork` that undoes what was not undone."""
+    not_undone: list[str]
+    """Addresses of steps whose compensation failed, in the order in which they are undone."""
+    undone_by: dict[str, str]
+    """Address of a step whose compensation failed → the fork that undid it, or is at work on it."""
+
+
+class ExecutionInfo(Again, total=False):
     """An execution as `show` prints it; `list` has only the first group of keys."""
 
     execution: str
@@ -192,13 +204,6 @@ class ExecutionInfo(TypedDict, total=False):
     forked_from: str | None
     due: str
     """When the next timer is due, while it waits and no process drives it."""
-    command: str
-    """The command line that continues it: `resume` if it was interrupted; if it failed (only if one
-    execution is shown) `retry`, or the `fork` that undoes what was not undone."""
-    not_undone: list[str]
-    """Addresses of steps whose compensation failed, in the order in which they are undone; absent
-    if there are none."""
-
     durability: str
     budgets: list[BudgetInfo]
     """Budgets of its flow and of running subflows; absent if there are none."""
@@ -214,7 +219,7 @@ class ExecutionInfo(TypedDict, total=False):
     error: ErrorData | None
 
 
-class Reason(TypedDict, total=False):
+class Reason(Again, total=False):
     """Why a live branch of an execution does not move."""
 
     address: str
@@ -224,8 +229,6 @@ class Reason(TypedDict, total=False):
     wakes: str
     """One sentence: what would wake it."""
     due: str
-    command: str
-    """The command line that wakes it, if there is one."""
     wait: str
     """Public id of the wait, if it is one."""
     timers: list[dict[str, str]]

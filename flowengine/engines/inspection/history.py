@@ -13,7 +13,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
-from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.executions.views import entry_view
@@ -21,7 +20,7 @@ from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.unattended import standing_view
-from flowengine.engines.interventions.retrying import retry_command
+from flowengine.engines.interventions.retrying import again
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view
 from flowengine.errors import NotFound
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import AttemptInfo, ExecutionInfo, StepInfo
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel import Graph
-    from flowengine.kernel.events import ErrorData, Event, Warned
+    from flowengine.kernel.events import Event, Warned
     from flowengine.kernel.state.records import State
 
 FOLLOW_SECONDS = 0.2
@@ -105,7 +104,7 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
     error = unpack_error(record.error, f"execution {record.id}")
     return {
         **standing,
-        **_again(host, record, error),
+        **(again(host, record, read(host.store, record.id)) if record.status == "failed" else {}),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
         "inputs": {} if last is None else last.state["inputs"],
@@ -147,18 +146,6 @@ def _stop(steps: list[StepInfo]) -> None:
         for each in (step, *step["tries"]):
             if each["status"] == "running":
                 each["status"] = "interrupted"
-
-
-def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> ExecutionInfo:
-    """Return how to try again what failed, and which steps were not undone."""
-    if record.status != "failed":
-        return {}
-    journal = read(host.store, record.id)
-    command = retry_command(host, record.id, record.hash, journal, error)
-    view: ExecutionInfo = {"command": command}
-    if left := not_undone(error):
-        view["not_undone"] = left
-    return view
 
 
 def _by_replay(host: Host, record: ExecutionRecord) -> _Shown:
