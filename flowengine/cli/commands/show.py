@@ -190,7 +190,8 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
         for attempt in step.get("tries", []):
             failure: Any = attempt.get("error")
             told = one_line(error_text(failure)) if failure else ""
-            span = f"{attempt['started_at']} to {attempt.get('ended_at', '')}"
+            ended = f" to {attempt['ended_at']}" if "ended_at" in attempt else ""
+            span = f"{attempt['started_at']}{ended}"
             yield f"attempt {attempt['attempt']:<3} {attempt['status']:11} {span}  {told}".rstrip()
             yield from evidence_lines(attempt.get("evidence", {}))
 

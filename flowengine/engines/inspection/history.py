@@ -326,6 +326,8 @@ class _StepLog:
         step["status"] = seen.status
         if seen.input is not None:
             step["input"] = seen.input
+        if seen.status in ("running", "uncertain"):
+            _interrupt_attempt(step, at)
         if seen.status == "running":
             step["tries"].append(_attempt(seen, at, len(step["tries"]) + 1))
         if seen.attempt:
@@ -391,6 +393,16 @@ def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:
         "started_at": at,
         "input": seen.input,
     }
+
+
+def _interrupt_attempt(step: StepInfo, at: str) -> None:
+    """Note that the process of an attempt is gone: another attempt begins, or an operator is asked.
+
+    Nobody knows when it ended. It was noticed at the time `at`.
+    """
+    for last in step["tries"][-1:]:
+        if "ended_at" not in last:
+            last["status"], last["ended_at"] = "interrupted", at
 
 
 def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
