@@ -152,6 +152,9 @@ class StepInfo(TypedDict, total=False):
     error: ErrorData | None
     tries: list[AttemptInfo]
     """Each attempt; only if one step was requested."""
+    subject: Any
+    """What was approved or rejected, before any edits; of a call its arguments. Only if one step
+    was requested."""
     decision: dict[str, Any]
     """Of an approval: what was decided, by whom, when and through which channel."""
     earlier_decisions: list[dict[str, Any]]

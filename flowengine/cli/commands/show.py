@@ -179,7 +179,7 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
         for name in ("outcome", "started_at", "ended_at"):
             if step.get(name):
                 yield f"{name.removesuffix('_at'):11} {clean(step[name])}"
-        for name in ("input", "output", "decision"):
+        for name in ("input", "output", "subject", "decision"):
             if step.get(name) is not None:
                 yield f"{name:11} {clean(inline(step[name]))}"  # type: ignore[literal-required]
         for earlier in step.get("earlier_decisions", ()):

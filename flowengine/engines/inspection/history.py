@@ -99,7 +99,7 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
     if standing["status"] == "interrupted":
         _stop(steps)
     for found in steps if step is None else ():
-        for key in ("input", "tries"):
+        for key in ("input", "tries", "subject"):
             found.pop(key, None)  # type: ignore[misc]
     error = unpack_error(record.error, f"execution {record.id}")
     return {
@@ -302,6 +302,8 @@ class _StepLog:
         if moment.event["type"] == "retry":
             _reopen(moment, self.steps)
         self.add(moment.address, moment.event)
+        if moment.subject is not None and moment.address in self.steps:
+            self.steps[moment.address]["subject"] = moment.subject
 
     def add(self, address: str | None, event: Event) -> None:
         """Note what an event says of a step beside what was observed."""
