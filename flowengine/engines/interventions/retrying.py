@@ -192,10 +192,20 @@ def _retry_command(
 def _comes_again(error: ErrorData | None) -> bool:
     """Return whether the same flow must fail with the same error again."""
     while error is not None:
-        if error["type"] in LASTING or is_over_call_limit(error):
+        if error["type"] in LASTING or is_over_call_limit(error) or _is_about_values(error):
             return True
         error = error.get("cause")  # those of Python's exceptions have none
     return False
+
+
+def _is_about_values(error: ErrorData) -> bool:
+    """Return whether a step was given a value that does not fit: a retry gives it the same.
+
+    A result that does not fit has no field: the step may return another one next time.
+    """
+    data = error.get("data")
+    is_named = isinstance(data, dict) and data.get("field") is not None
+    return is_named and error["type"] in ("ValidationError", "Refused")
 
 
 def fork_at(id: str, where: str | None) -> str:
