@@ -18,10 +18,13 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.configuration_folders import user_folder
 from flowengine.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
 """From the weakest guarantee to the strongest: none, a killed process, a power cut."""
@@ -58,9 +61,33 @@ class Settings(NamedTuple):
             for name in named
         )
 
+    def without_members(self, named: Iterable[str]) -> dict[str, str]:
+        """Return the groups in a list that have no members, each with a sentence that says why."""
+        found = {}
+        for name in named:
+            group = name.removeprefix("group:")
+            if group == name or self.groups.get(group):
+                continue
+            why = f"{name} has no members: {settings_file()} "
+            if group in self.groups:
+                why += "and the project's settings.yaml name no common ones"
+            elif os.path.exists(settings_file()):
+                why += "does not define it"
+            else:
+                why += "does not exist"
+            if group in self.excluded_groups and group not in self.groups:
+                why += " (the project's settings.yaml cannot add members)"
+            found[name] = why
+        return found
+
     def groups_of(self, user: str) -> list[str]:
         """Return the groups a user is in, as `group:NAME`, by name."""
         return [f"group:{name}" for name in sorted(self.groups) if user in self.groups[name]]
+
+
+def settings_file() -> str:
+    """Return the path of the user's settings file, which defines the members of groups."""
+    return os.path.join(user_folder(), _NAME)
 
 
 def load_settings(folder: str) -> Settings:
@@ -74,7 +101,7 @@ def load_settings(folder: str) -> Settings:
     Returns:
         The settings of the user's and the project's file.
     """
-    return _merge(_read(os.path.join(user_folder(), _NAME)), _read(os.path.join(folder, _NAME)))
+    return _merge(_read(settings_file()), _read(os.path.join(folder, _NAME)))
 
 
 def current_user() -> str:

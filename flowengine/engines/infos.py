@@ -154,7 +154,10 @@ class StepInfo(TypedDict, total=False):
     output: Any
     error: ErrorData | None
     tries: list[AttemptInfo]
-    """Each attempt. Present only if one step was requested."""
+    """Each attempt; only if one step was requested."""
+    subject: Any
+    """What was approved or rejected, before any edits; of a call its arguments. Only if one step
+    was requested."""
     decision: dict[str, Any]
     """For an approval: the decision, its user, its time and its channel."""
     earlier_decisions: list[dict[str, Any]]
@@ -181,8 +184,20 @@ class BudgetInfo(TypedDict, total=False):
     """`{used, limit}`: durations."""
 
 
-class ExecutionInfo(TypedDict, total=False):
-    """An execution as printed by `show`. `list` prints only the first group of keys."""
+class Again(TypedDict, total=False):
+    """How an execution is continued. Each key is absent if there is nothing to say."""
+
+    command: str
+    """The command line that continues or wakes it: `resume` if it was interrupted; if it failed
+    (only if one execution is shown) `retry`, or the `fork` that undoes what was not undone."""
+    not_undone: list[str]
+    """Addresses of steps whose compensation failed, in the order in which they are undone."""
+    undone_by: dict[str, str]
+    """Address of a step whose compensation failed → the fork that undid it, or is at work on it."""
+
+
+class ExecutionInfo(Again, total=False):
+    """An execution as `show` prints it; `list` has only the first group of keys."""
 
     execution: str
     flow: str
@@ -196,13 +211,6 @@ class ExecutionInfo(TypedDict, total=False):
     forked_from: str | None
     due: str
     """When the next timer is due, while it waits and no process drives it."""
-    command: str
-    """The command line that continues it. `resume` if it was interrupted. If it failed (only if a
-    single execution is shown), `retry`, or the `fork` that completes failed compensations."""
-    not_undone: list[str]
-    """Addresses of steps whose compensation failed, in the order of compensation. Absent if there
-    are none."""
-
     durability: str
     budgets: list[BudgetInfo]
     """Budgets of its flow and of running subflows. Absent if there are none."""
@@ -218,8 +226,8 @@ class ExecutionInfo(TypedDict, total=False):
     error: ErrorData | None
 
 
-class Reason(TypedDict, total=False):
-    """Why a live branch of an execution makes no progress."""
+class Reason(Again, total=False):
+    """Why a live branch of an execution does not move."""
 
     address: str
     what: str
@@ -228,8 +236,6 @@ class Reason(TypedDict, total=False):
     wakes: str
     """The event that would resume it, in one sentence."""
     due: str
-    command: str
-    """The command line that resumes it, if there is one."""
     wait: str
     """Public id, if it is a wait."""
     timers: list[dict[str, str]]
@@ -405,7 +411,8 @@ class Answering(TypedDict, total=False):
     """With the approval or rejection of a call: paths, bytes or `data:` URLs of images to show to
     the model that made the call."""
     value: Any
-    """With the choice `result` of a question, or `respond` of a call: the output of the step."""
+    """The output of the step: required with the choice `result` of a question and `respond` of a
+    call, refused with others. Checked against what the step or tool returns; None is null."""
     grant: GrantGiven
     """With the approval of a call: the later calls that it also covers."""
     by: str

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from flowengine.journal.store import Store
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.specs import StepSpec
+    from flowengine.settings import Settings
 
 
 class Reader:
@@ -44,6 +45,11 @@ class Reader:
     def store(self) -> Store:
         """The store, for operations that the engine does not offer."""
         return self._host.store
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the host, as read when the engine was opened."""
+        return self._host.settings
 
     def find(self, beginning: str) -> str:
         """Return the id of the only execution whose id has this prefix."""

@@ -23,6 +23,10 @@ def fits_execution(record: ExecutionRecord, filter: ExecutionFilter) -> bool:
         and filter.status in {None, record.status}
         and all(record.labels.get(name) == value for name, value in filter.labels.items())
         and (filter.since is None or record.created_at >= filter.since)
+        and (
+            filter.forked_from is None
+            or str(record.forked_from).partition(" ")[0] == filter.forked_from
+        )
         and (filter.due is None or (record.due is not None and record.due <= filter.due))
     )
 

@@ -383,6 +383,8 @@ class ExecutionFilter(NamedTuple):
     """Created at this time or later."""
     due: int | None = None
     """With an open timer due at this time or earlier."""
+    forked_from: str | None = None
+    """Forks of the execution with this full id."""
 
 
 class WaitFilter(NamedTuple):

@@ -55,6 +55,12 @@ class Below:
     def _outside(self, path: str, why: str) -> StepError:
         return self._outside_type(f"'{path}' {why}: {self._rule}", retryable=False)
 
+    def _never_inside(self, path: str, why: str) -> StepError:
+        """Return the error of a path that leads out whatever files there are."""
+        error = self._outside(path, why)
+        error.data = {"field": "path"}
+        return error
+
     def _own(self, path: str) -> StepError:
         return self._outside_type(
             f"'{path}' belongs to the engine: stores and its configuration are reached by its "
@@ -187,7 +193,7 @@ class Below:
             if part not in {"", "."} and not (part == "**" and parts[-1:] == ["**"]):
                 parts.append(part)
         if pattern.startswith("/") or ".." in parts:
-            raise self._outside(pattern, "is a pattern that leads out of its directory")
+            raise self._never_inside(pattern, "is a pattern that leads out of its directory")
         start = [part for part in path.split("/") if part not in {"", "."}]
         self._check_names(path)
         return sorted(set(self._matches(start, parts)))
@@ -250,14 +256,14 @@ class Below:
     def _check_names(self, path: str) -> None:
         """Refuse a path that obviously leads out, before anything is opened."""
         if path.startswith("/"):
-            raise self._outside(path, "is an absolute path")
+            raise self._never_inside(path, "is an absolute path")
         if "\0" in path:
             raise ValidationError(f"{path!r} contains a null character")
         depth = 0
         for name in path.split("/"):
             depth += {"": 0, ".": 0, "..": -1}.get(name, 1)
             if depth < 0:
-                raise self._outside(path, "leads out of it")
+                raise self._never_inside(path, "leads out of it")
 
     @contextmanager
     def _walk(self, path: str, *, make: bool = False, enter: bool = False) -> Iterator[_Place]:

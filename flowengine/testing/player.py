@@ -20,8 +20,8 @@ from flowengine.engines.executions.replay import is_held_at, unit_at
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host
 from flowengine.engines.messages.signals import send_signal
+from flowengine.engines.people.approvals import NOT_GIVEN, decide
 from flowengine.engines.people.approvals import GivenAnswer as Given
-from flowengine.engines.people.approvals import decide
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.seam import RandomIds
 from flowengine.engines.starting.beginning import Starting, begin
@@ -391,7 +391,8 @@ class Player(Driver):
             choice = choices[0]
         by = decided.by or self._assignee(record)
         attach = [os.path.join(self.folder, path) for path in decided.attach]
-        form, edits, value = map(as_data, (decided.form, decided.edit, decided.value))
+        form, edits = as_data(decided.form), as_data(decided.edit)
+        value = as_data(decided.value) if "value" in decided.model_fields_set else NOT_GIVEN
         return Given(choice, Actor(by, "test"), form, edits, decided.comment, attach, value)
 
     def _assignee(self, record: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from flowengine.kernel.notation.addresses import place
 from flowengine.kernel.notation.times import format_duration, format_time
 from flowengine.sdk import StepError
 from flowengine.sdk.rehearsals import Rehearsal
+from flowengine.sdk.untrusted import unmarked
 from flowengine.secrets import Secrets
 from flowengine.testing.differences import differences
 from flowengine.testing.expectations import path_of, problems
@@ -554,14 +555,14 @@ def _history(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> list[dic
 
 
 def _timeless(value: Any) -> Any:
-    """Return a value without the times in it, and without how a decision came in."""
+    """Return a value without times, the marks of untrusted text, and how a decision came in."""
     if isinstance(value, dict):
         return {
             key: _timeless(one) for key, one in value.items() if key not in {"via", "entered_by"}
         }
     if isinstance(value, list):
         return [_timeless(one) for one in value]
-    return TIME.sub("TIME", value) if isinstance(value, str) else value
+    return TIME.sub("TIME", unmarked(value)) if isinstance(value, str) else value
 
 
 def _first_apart(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Iterator[str]:

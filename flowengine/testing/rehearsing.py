@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flowengine import registry
 from flowengine.sdk.read_only import ReadOnlyDict
+from flowengine.sdk.untrusted import all_unmarked
 from flowengine.testing.scripts import without_secrets
 
 if TYPE_CHECKING:
@@ -58,20 +59,29 @@ def adapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
 
 
 def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
-    """Return the shortest result that leads to a step's output, for a case.
+    """Return the result of a call that leads to a step's output, for a case.
+
+    What the model was shown has more: a mark that is new each time, remarks of whoever approved.
 
     Args:
         flow: The flow.
         run: The kernel's command.
         value: The output.
     """
-    if "adapter" not in flow["steps"][run.step] or not isinstance(value, dict):
+    step = flow["steps"][run.step]
+    if "adapter" not in step or not isinstance(value, dict) or "envelope" not in value:
         return value
-    short = value.get("envelope", {}).get("content")
-    for one in (short, _data(short)):
-        if adapted(flow, run, one) == value:
-            return one
-    return value
+    shown = all_unmarked(value)
+    text = shown["envelope"]["content"]
+    remarks = adapted(flow, run, "")["envelope"]["content"]
+    if remarks:
+        text = text.removeprefix(f"{remarks}\n\n")
+    data = _data(text)
+    returns = step.get("task", {}).get("returns") or {}
+    is_text = returns.get("type") == "string" or not isinstance(data, dict | list)
+    made = [(one, adapted(flow, run, one)) for one in ((text, data) if is_text else (data, text))]
+    same = [one for one, output in made if output == value]  # numbers have no mark, texts have
+    return [*same, *(one for one, output in made if all_unmarked(output) == shown), value][0]
 
 
 def _data(text: Any) -> Any:

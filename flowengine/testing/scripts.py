@@ -12,6 +12,7 @@ from flowengine.flow.cases.loading import as_data
 from flowengine.flow.models.cases import Answer, Reply
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
 from flowengine.kernel.notation.addresses import without_repetition
+from flowengine.sdk.untrusted import all_unmarked
 
 if TYPE_CHECKING:
     from flowengine.flow.models import Loc
@@ -42,7 +43,7 @@ class Asked:
         self._last: dict[str, Mapping[str, Any]] = {}
 
     def new(self, run: Run, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the new part of a request.
+        """Return the new part of a request, without the marks of untrusted text, which are random.
 
         Args:
             run: The attempt.
@@ -50,7 +51,7 @@ class Asked:
         """
         place = without_repetition(run.address)
         before = self._last.get(place, {})
-        self._last[place] = asked
+        self._last[place] = asked = all_unmarked(asked)
         return {name: _new(before.get(name), one) for name, one in asked.items()
                 if name not in before or before[name] != one}  # fmt: skip
 

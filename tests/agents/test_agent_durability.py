@@ -122,6 +122,7 @@ def test_an_edit_is_known_after_a_crash_during_the_call(tmp_path: Path, choice: 
     )
     [earlier] = step["earlier_decisions"]
     assert (earlier["choice"], earlier["edits"]) == ("approve", {"a": 10})
+    assert step["subject"] == {"a": 1, "b": 2}
     assert step["decision"]["choice"] == choice
 
 

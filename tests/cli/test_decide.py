@@ -157,16 +157,24 @@ def test_a_project_puts_nobody_into_a_group(
     flowengine: CommandLine, refund: Path, groups: Callable[..., None]
 ) -> None:
     """Whoever writes in the project's folder would decide who approves."""
-    [wait] = flowengine(
-        "run", refund, "-i", "amount=80", "-i", 'assignees=["group:it"]', code=4
-    ).ids
+    ran = flowengine("run", refund, "-i", "amount=80", "-i", 'assignees=["group:it"]', code=4)
+    [wait] = ran.ids
+    file = flowengine.folder / "config" / "flowengine" / "settings.yaml"
+    assert f"      nobody     group:it has no members: {file} does not exist\n" in ran.err
     (flowengine.folder / ".flowengine" / "settings.yaml").write_text("groups: {it: [ana, ben]}")
 
     refused = flowengine("approve", wait, *APPROVE, code=8)
-    assert "(who is in group:it is said by " in refused.err
-    assert "config/flowengine/settings.yaml)" in refused.err
+    nobody = f"group:it has no members: {file} does not exist (the project's settings.yaml cannot"
+    assert f"are group:it\n  {nobody} add members)\n" in refused.err
+    assert nobody in flowengine("approvals", "show", wait).out
+    groups(finance=["ben"])
+    assert "does not define it (" in flowengine("approve", wait, *APPROVE, code=8).err
+    groups(it=["cleo"])
+    assert "and the project's settings.yaml name no common ones\n" in flowengine("show").out
     groups(it=["ben", "cleo"])
-    flowengine("approve", wait, *APPROVE, code=8)
+    assert "nobody" not in flowengine("show").out
+    told = f"  user:ana is not in group:it, see {file}; --as USER acts on behalf of another user\n"
+    assert told in flowengine("approve", wait, *APPROVE, code=8).err
     flowengine("approve", wait, *APPROVE, "--as", "cleo", code=8)
     assert flowengine("approve", wait, *APPROVE, "--as", "ben").out == "paid: 80\n"
 
@@ -560,6 +568,8 @@ def test_all_takes_questions_too(flowengine: CommandLine) -> None:
         "offers the choice 'later', nothing was decided\n  choices are: retry, result, fail"
         in wrong
     )
+    assert "'result' needs a value" in flowengine(*words, "result", code=3).err
+    assert "'retry' takes no value" in flowengine(*words, "retry", "--value", "4", code=3).err
     assert "failed" in flowengine(*words, "fail", code=1).err
     assert "nothing was decided" in flowengine(*words, "fail", code=9).err
 

@@ -79,6 +79,56 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     assert [s["address"] for s in events if s["status"] == "failed"] == ["refused"]
 
 
+def test_what_a_fork_has_undone_is_not_undone_again(
+    flowengine: CommandLine, tmp_path: Path
+) -> None:
+    flowengine.write(
+        "bank.py", BANK.replace('not Path("open").exists()', "not Path(name).exists()")
+    )
+    flowengine("run", flowengine.write("saga.yaml", SAGA), "--id", "first", code=1)
+    (tmp_path / "three").touch()
+    flowengine("fork", "first", "--at", "three/compensate", "--id", "second", code=1)
+
+    half = "undone      three, by the fork second\ntry again   flowengine fork second --at two/comp"
+    assert f"not undone  two\n{half}" in flowengine("show", "first").out
+    again = flowengine("fork", "first", "--at", "three/compensate", code=7).err
+    assert "'three' was undone by execution second, a fork of this one" in again
+    assert "undo what is left: flowengine fork second --at two/compensate\n" in again
+
+    (tmp_path / "two").touch()
+    flowengine("fork", "second", "--at", "two/compensate", "--id", "third", code=1)
+
+    shown = flowengine("show", "first").out
+    assert shown.endswith(
+        "undone      three, by the fork second\nundone      two, by the fork third\n"
+    )
+    assert flowengine("show", "second").out.endswith("undone      two, by the fork third\n")
+    why = flowengine("why", "first").out
+    assert "nothing: what it did not undo was undone in second, third" in why
+    assert "fork first" not in why + shown
+    found = flowengine("--json", "show", "first").json()
+    assert found["undone_by"] == {"three": "second", "two": "third"}
+    assert not found.keys() & {"command", "not_undone"}
+    assert (
+        "flowengine show third\n"
+        in flowengine("fork", "first", "--at", "two/compensate", code=7).err
+    )
+    assert "fork first" not in flowengine("retry", "first", code=7).err
+    assert (tmp_path / "undone").read_text() == "four one three two "
+
+
+def test_a_fork_warns_of_what_would_be_undone_twice(flowengine: CommandLine) -> None:
+    flowengine.write("bank.py", BANK.replace("raise ValueError", "pass  # "))
+    flowengine("run", flowengine.write("saga.yaml", SAGA), "--id", "first", code=1)
+
+    forked = flowengine("fork", "first", "--at", "three", "--id", "second", code=1).err
+
+    assert "the fork keeps results that execution first has undone: one, two; if it comp" in forked
+    [warning] = flowengine("--json", "show", "second").json()["warnings"]
+    assert warning["about"] == "fork"
+    assert "undone" not in flowengine("fork", "first", "--at", "one", code=1).err
+
+
 def test_what_was_undone_is_tried_again_in_a_fork(flowengine: CommandLine) -> None:
     """It cannot be retried; the command that is proposed starts at the first that was undone."""
     flowengine.write("bank.py", BANK.replace("raise", "if not Path('open').exists(): raise"))

@@ -113,7 +113,12 @@ def test_an_edit_runs_and_both_versions_are_in_the_history() -> None:
         assert wait["edit"] == ["amount", "to", "note"]
         result = engine.approve(wait["id"], edit={"amount": 20, "note": "less"}).result
         closed = engine.wait(wait["id"])
+        [step] = engine.show(wait["execution"], step="pay")["steps"]
+        [listed] = engine.show(wait["execution"])["steps"]
 
+    assert step["subject"]["amount"] == 500
+    assert step["input"]["args"]["amount"] == 20
+    assert "subject" not in listed
     assert result is not None
     assert result.outputs == {"o": {"sent": 20}}
     assert sent() == [[20, "ana", "less", "c4n4ry", "main"]]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.engines.engine import Engine
+from flowengine.engines.infos import StepInfo
 from tests.engines import child, world
 from tests.engines.test_leases import SLOW, until_at_work
 
@@ -21,6 +22,12 @@ ASKING = "steps: [{id: ask, approval: {title: Go?}}, {id: b, output: 1}]\n"
 
 def statuses(engine: Engine, status: str | None = None) -> dict[str, str]:
     return {one["execution"]: one["status"] for one in engine.executions(status=status).items}
+
+
+def steps_of(engine: Engine) -> list[StepInfo]:
+    """Return the steps of the execution, with their attempts."""
+    addresses = [step["address"] for step in engine.show("it")["steps"]]
+    return [engine.show("it", step=address)["steps"][0] for address in addresses]
 
 
 @pytest.fixture
@@ -57,6 +64,9 @@ def test_an_execution_whose_process_died_is_interrupted_wherever_it_is_shown(
 
         (tmp_path / "go").touch()
         assert engine.resume("it").status == "succeeded"
+        tries = [step["tries"] for step in steps_of(engine) if len(step["tries"]) > 1]
+        assert [[one["status"] for one in each] for each in tries] == [["interrupted", "succeeded"]]
+        assert tries[0][0]["ended_at"] == tries[0][1]["started_at"]
         assert statuses(engine, "interrupted") == {}
         assert "command" not in engine.show("it")
 
@@ -68,6 +78,9 @@ def test_a_decision_that_nobody_has_taken_is_told_and_not_offered_again(
     with Engine(tmp_path / "store") as engine:
         [question] = engine.resume("it").waits
         assert engine.show("it")["status"] == "stalled"
+        [asked] = steps_of(engine)[0]["tries"]
+        assert asked["status"] == "interrupted"
+        assert "ended_at" in asked
         engine.decide(question["id"], "retry", resume=False)
 
     with Engine(tmp_path / "store") as engine:

@@ -9,6 +9,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.results import ExecutionResult
+from flowengine.errors import InputError
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from tests.execution_environment.toy import Toy
 
@@ -291,14 +292,42 @@ def test_what_must_not_be_repeated_is_a_question(
     assert wait["title"] == "a lost its environment. Did it take effect?"
     assert resume().status == "stalled"
     assert done().count("try") == 1
+    given: Any = {"value": value} if choice == "result" else {}
     with Engine("store") as engine:
-        ended = engine.decide(wait["id"], choice, value=value).result
+        ended = engine.decide(wait["id"], choice, **given).result
     assert ended is not None
     if choice == "fail":
         assert ended.error is not None
         assert ended.error["type"] == "Uncertain"
     else:
         assert ended.outputs == {"a": expected}
+
+
+TYPED = LOST.replace('python: "things:work"', "call: work").replace(
+    "steps:", 'tools: {work: {python: "things:work", returns: {type: integer}}}\nsteps:', 1
+)
+
+
+def test_a_result_must_be_given_and_be_one_that_the_step_returns(toy: Toy) -> None:
+    [wait] = begin(TYPED, "effect: once").waits
+
+    with Engine("store") as engine:
+        refused: list[tuple[str, dict[str, Any], str]] = [
+            ("result", {}, "'result' needs a value: the output to record instead of the attempt's"),
+            ("result", {"value": None}, "the result of 'a': must be a whole number, not null"),
+            ("result", {"value": "4"}, "the result of 'a': must be a whole number, not \"4\""),
+            ("retry", {"value": 4}, "'retry' takes no value"),
+            ("fail", {"value": 4}, "'fail' takes no value"),
+        ]
+        for choice, given, message in refused:
+            with pytest.raises(InputError, match=message) as error:
+                engine.decide(wait["id"], choice, **given)
+            assert error.value.hint == (
+                "give what the step returns: --value 'INTEGER'" if choice == "result" else None
+            )
+        ended = engine.decide(wait["id"], "result", value=4).result
+    assert ended is not None
+    assert ended.outputs == {"a": 4}
 
 
 def test_on_crash_answers_beforehand(toy: Toy) -> None:

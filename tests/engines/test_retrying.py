@@ -30,6 +30,33 @@ def calls(folder: Path) -> list[str]:
     return [address for address, _, _ in world.effects(folder)]
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        'approval: {title: Go?, expires: "${{ inputs.value }}"}',
+        'wait: {until: "${{ inputs.value }}"}',
+        'call: std.read_file, with: {path: "/${{ inputs.value }}"}',
+        'call: std.read_file, with: {path: "../${{ inputs.value }}"}',
+        'call: std.read_file, with: {path: a, lines: "${{ int(inputs.value.size()) - 4 }}"}',
+    ],
+)
+def test_what_must_fail_again_with_the_same_values_needs_another_flow(
+    engine: Engine, tmp_path: Path, step: str
+) -> None:
+    flow = f"inputs: {{value: {{type: string}}}}\nsteps: [{{id: a, {step}}}]\n"
+    engine.run(world.make(tmp_path, flow), {"value": "soon"}, id="it")
+
+    assert engine.show("it").get("command") == "flowengine retry it --file FILE"
+
+
+def test_a_file_that_is_missing_may_be_there_next_time(engine: Engine, tmp_path: Path) -> None:
+    engine.run(
+        world.make(tmp_path, "steps: [{id: a, call: std.read_file, with: {path: a}}]\n"), id="it"
+    )
+
+    assert engine.show("it").get("command") == "flowengine retry it"
+
+
 WAYS: dict[str, tuple[str, str]] = {
     "fail": (", next: no", "- {id: no, fail: {type: Nope, message: no}}"),
     "when": (", next: no", '- {id: no, when: "${{ [1][steps.two.output] == 1 }}"}'),

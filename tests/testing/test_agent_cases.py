@@ -169,6 +169,30 @@ def test_a_run_becomes_a_case_that_needs_no_model(tmp_path: Path) -> None:
     assert len(one.model.requests) == 3  # nobody asked it again
 
 
+@pytest.mark.parametrize("edit", [{}, {"a": 5}])
+def test_a_case_has_what_a_tool_returned_not_what_the_model_was_shown(
+    tmp_path: Path, edit: dict[str, int]
+) -> None:
+    """Each run shows a text to the model between two lines with a new mark."""
+    text = 'Paid.\n\nReceipt: {"id": "T1"}'
+    (tmp_path / "tools.py").write_text(
+        f"def add(a: int, b: int) -> str:\n    'Add.'\n    return {text!r}\ndef boom(): 'No.'\n"
+    )
+    head = HEAD.replace('"tools:add"}', '"tools:add", approval: {edit: true}}') if edit else HEAD
+    script = [{"calls": [call("add", "c1", a=1, b=2)]}, {"text": "so"}]
+    one = Case(tmp_path, flow(ADDER, head=head), script)
+    waits = one.run().waits
+    for wait in waits:
+        with one.engine_open() as engine:
+            engine.approve(wait["id"], edit=edit)
+
+    found = recorded(one)
+
+    assert [answer["return"] for answer in found["tools"]["add"]] == [text]
+    assert "<content" not in str(found)
+    assert played(tmp_path, f"cases:\n{text_of(found)}") == []
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [

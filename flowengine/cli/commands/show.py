@@ -181,7 +181,7 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
         for name in ("outcome", "started_at", "ended_at"):
             if step.get(name):
                 yield f"{name.removesuffix('_at'):11} {clean(step[name])}"
-        for name in ("input", "output", "decision"):
+        for name in ("input", "output", "subject", "decision"):
             if step.get(name) is not None:
                 yield f"{name:11} {clean(inline(step[name]))}"  # type: ignore[literal-required]
         for earlier in step.get("earlier_decisions", ()):
@@ -192,7 +192,8 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
         for attempt in step.get("tries", []):
             failure: Any = attempt.get("error")
             told = one_line(error_text(failure)) if failure else ""
-            span = f"{attempt['started_at']} to {attempt.get('ended_at', '')}"
+            ended = f" to {attempt['ended_at']}" if "ended_at" in attempt else ""
+            span = f"{attempt['started_at']}{ended}"
             yield f"attempt {attempt['attempt']:<3} {attempt['status']:11} {span}  {told}".rstrip()
             yield from evidence_lines(attempt.get("evidence", {}))
 

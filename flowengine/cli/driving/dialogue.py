@@ -252,7 +252,7 @@ class Dialogue:
             answer["form"] = self._form(wait["form"])
         if wait["kind"] == "question" and choice["id"] == "result":
             said = self._read("output of the step (JSON or text): ")
-            answer["value"] = by_type({}, said, "output", "")
+            answer["value"] = by_type(wait.get("returns", {}), said, "output", "")
         if choice["id"] == "respond" and "tool" in wait:
             said = self._read("result instead of the call (JSON or text): ")
             answer["value"] = by_type(wait.get("returns", {}), said, "result", "")

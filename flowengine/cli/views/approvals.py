@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import clean, one_line, paint, table, when
-from flowengine.cli.views.waits import answering, arguments, is_overdue, times
+from flowengine.cli.views.waits import answering, arguments, is_overdue, no_members, times
 from flowengine.cli.views.yaml_text import inline
 
 if TYPE_CHECKING:
@@ -132,9 +132,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
     is_open = wait.get("status") != "closed"
     for name, text in times(wait) if is_open else ():
         yield _fact(name, text + (_then(wait) if name in ("expires", "overdue") else ""))
-    for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
-        if users:
-            yield _fact(name, ", ".join(users))
+    yield from _deciders(session, wait)
     if "claimed_by" in wait:
         yield _fact("claimed by", wait["claimed_by"])
     elif wait.get("claim") and wait.get("status") != "closed":
@@ -156,6 +154,15 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         yield _fact("file", f"{file.get('name', '')}  {file.get('path', '')}" if named else file)
     if is_open:
         yield from _choices(wait)
+
+
+def _deciders(session: Session, wait: WaitInfo) -> Iterator[str]:
+    """Yield who may decide, who may not, and why nobody may."""
+    for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
+        if users:
+            yield _fact(name, ", ".join(users))
+    for why in no_members(session, wait) if wait.get("status") != "closed" else ():
+        yield _fact("nobody", why)
 
 
 def edits(wait: WaitInfo, short: str) -> Iterator[list[str]]:

@@ -67,14 +67,17 @@ def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
     """Yield the steps that were not undone, and the command that tries again.
 
     Args:
-        failed: The failed execution, with `command` and `not_undone`.
+        failed: The failed execution, with the keys of `Again`.
 
     Yields:
         Lines.
     """
     for address in failed.get("not_undone", ()):
         yield f"not undone  {clean(address)}"
-    yield f"try again   {failed['command']}"
+    for address, fork in failed.get("undone_by", {}).items():
+        yield f"undone      {clean(address)}, by the fork {clean(fork)}"
+    if "command" in failed:
+        yield f"try again   {failed['command']}"
 
 
 def _addresses(error: Mapping[str, Any] | None) -> Iterator[str]:

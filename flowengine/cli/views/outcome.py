@@ -52,12 +52,10 @@ def as_object(session: Session, result: ExecutionResult) -> dict[str, Any]:
     """Return a result as the documented JSON object."""
     found = {key: value for key, value in result._asdict().items() if key != "due"}
     if result.status == "failed":
-        from flowengine.engines.attempts.failures import not_undone
-
         [reason] = session.engine.why(result.execution)
-        found["command"] = session.pasted(reason["command"])
-        if left := not_undone(result.error):
-            found["not_undone"] = left
+        found |= {key: reason[key] for key in ("not_undone", "undone_by") if key in reason}
+        if "command" in reason:
+            found["command"] = session.pasted(reason["command"])
     return found
 
 

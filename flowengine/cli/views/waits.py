@@ -90,6 +90,8 @@ def describe(session: Session, wait: WaitInfo) -> Iterator[str]:
     indent = " " * (len(short) + 4)
     if "title" in wait:
         yield from (f"{indent}{name:10} {text}" for name, text in _facts(wait))
+        for why in no_members(session, wait):
+            yield f"{indent}{'nobody':10} {why}"
     for name, words in answers(session, wait, short):
         yield f"{indent}{clean(name):10} {session.command(*words)}"
 
@@ -203,6 +205,13 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     if wait.get("need", 1) > 1:
         yield "votes", f"{len(wait.get('votes', []))} of {wait['need']}"
     yield from times(wait)
+
+
+def no_members(session: Session, wait: WaitInfo) -> list[str]:
+    """Return why nobody may decide on a wait: each assignee is a group without members."""
+    assignees = wait.get("assignees") or []
+    empty = session.engine.settings.without_members(assignees)
+    return [clean(why) for why in empty.values()] if len(empty) == len(assignees) else []
 
 
 def arguments(wait: WaitInfo) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 4000
 _CAUSES = 3
-_COMPENSATION = "/compensate"
+COMPENSATION = "/compensate"
+"""Ends the address of the compensation of a step."""
 
 
 def failure_of(error: BaseException, mask: Mask) -> ErrorData:
@@ -38,8 +39,8 @@ def failure_of(error: BaseException, mask: Mask) -> ErrorData:
 
 
 def not_undone(error: ErrorData | None) -> list[str]:
-    """Return the addresses of steps whose compensation failed, if the error reports that."""
-    return [address.removesuffix(_COMPENSATION) for address in failed_compensations(error)]
+    """Return the addresses of the steps whose compensation failed, if the error is about that."""
+    return [address.removesuffix(COMPENSATION) for address in failed_compensations(error)]
 
 
 def is_over_call_limit(error: ErrorData) -> bool:

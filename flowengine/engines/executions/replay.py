@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.subjects import address_of, unit_of, why_of
+from flowengine.engines.executions.subjects import address_of, subject_of, unit_of, why_of
 from flowengine.journal.shapes import Sound, unpack_event
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.causes import added
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
+    from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.state.records import State
 
 
@@ -42,7 +43,9 @@ class Moment(NamedTuple):
     graph: Graph
     """The form of the flow that the state is in."""
     why: str | None = None
-    """The reason of the timer that has fired."""
+    """Why the timer was set that has fired."""
+    subject: Plain = None
+    """What was decided on, as it was before its edits."""
 
 
 def read(store: HistoryPort, execution: str) -> list[Event]:
@@ -137,8 +140,9 @@ def _moment(
     unit = unit_of(state, event)
     address = address_of(graph, state, event)
     why = why_of(state, event)
+    subject = subject_of(state, event)
     graph = apply(flows, graph, state, event, observe)
-    return Moment(number, event, address, unit, state, graph, why)
+    return Moment(number, event, address, unit, state, graph, why, subject)
 
 
 def state_at(

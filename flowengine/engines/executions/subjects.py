@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 _SIGNS = re.compile(r"[\[@]")
 
 
+def subject_of(state: State, event: Any) -> Any:
+    """Return what an event decides on, as it was shown; None: it decides nothing."""
+    wait = state["waits"].get(event["wait"]) if event["type"] == "decided" else None
+    return None if wait is None else wait["record"].get("subject")
+
+
 def why_of(state: State, event: Any) -> str | None:
     """Return the reason of an event's timer, given the state before the event."""
     timer = state["timers"].get(event["timer"]) if event["type"] == "timer" else None

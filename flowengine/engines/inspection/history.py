@@ -13,7 +13,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
-from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
 from flowengine.engines.executions.subjects import wholes
 from flowengine.engines.executions.views import entry_view
@@ -21,7 +20,7 @@ from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.indexed import Indexed, read_index
 from flowengine.engines.inspection.unattended import standing_view
-from flowengine.engines.interventions.retrying import retry_command
+from flowengine.engines.interventions.retrying import again
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import decision_view, stored_wait_view
 from flowengine.engines.running.warnings import concerns_others
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import AttemptInfo, ExecutionInfo, StepInfo
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel import Graph
-    from flowengine.kernel.events import ErrorData, Event, Warned
+    from flowengine.kernel.events import Event, Warned
     from flowengine.kernel.state.records import State
 
 FOLLOW_SECONDS = 0.2
@@ -102,12 +101,12 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
     if standing["status"] == "interrupted":
         _stop(steps)
     for found in steps if step is None else ():
-        for key in ("input", "tries"):
+        for key in ("input", "tries", "subject"):
             found.pop(key, None)  # type: ignore[misc]
     error = unpack_error(record.error, f"execution {record.id}")
     return {
         **standing,
-        **_again(host, record, error),
+        **(again(host, record, read(host.store, record.id)) if record.status == "failed" else {}),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
         "inputs": {} if last is None else last.state["inputs"],
@@ -149,18 +148,6 @@ def _stop(steps: list[StepInfo]) -> None:
         for each in (step, *step["tries"]):
             if each["status"] == "running":
                 each["status"] = "interrupted"
-
-
-def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> ExecutionInfo:
-    """Return the command to try again, and the steps that were not undone."""
-    if record.status != "failed":
-        return {}
-    journal = read(host.store, record.id)
-    command = retry_command(host, record.id, record.hash, journal, error)
-    view: ExecutionInfo = {"command": command}
-    if left := not_undone(error):
-        view["not_undone"] = left
-    return view
 
 
 def _by_replay(host: Host, record: ExecutionRecord) -> _Shown:
@@ -318,6 +305,8 @@ class _StepLog:
         if moment.event["type"] == "retry":
             _reopen(moment, self.steps)
         self.add(moment.address, moment.event)
+        if moment.subject is not None and moment.address in self.steps:
+            self.steps[moment.address]["subject"] = moment.subject
 
     def add(self, address: str | None, event: Event) -> None:
         """Record an event's information on a step that was not observed by the kernel."""
@@ -342,6 +331,8 @@ class _StepLog:
         step["status"] = seen.status
         if seen.input is not None:
             step["input"] = seen.input
+        if seen.status in ("running", "uncertain"):
+            _interrupt_attempt(step, at)
         if seen.status == "running":
             step["tries"].append(_attempt(seen, at, len(step["tries"]) + 1))
         if seen.attempt:
@@ -407,6 +398,16 @@ def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:
         "started_at": at,
         "input": seen.input,
     }
+
+
+def _interrupt_attempt(step: StepInfo, at: str) -> None:
+    """Note that the process of an attempt is gone: another attempt begins, or an operator is asked.
+
+    Nobody knows when it ended. It was noticed at the time `at`.
+    """
+    for last in step["tries"][-1:]:
+        if "ended_at" not in last:
+            last["status"], last["ended_at"] = "interrupted", at
 
 
 def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.failures import not_undone
 from flowengine.engines.executions.replay import read
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
 from flowengine.engines.inspection.deadlocks import circle
-from flowengine.engines.interventions.retrying import retry_command
+from flowengine.engines.interventions.retrying import again
 from flowengine.engines.people.approvals import DECIDABLE
 from flowengine.engines.results import ENDED
 from flowengine.journal.shapes import unpack_message
@@ -100,12 +99,14 @@ def _ended(host: Host, execution: Execution) -> Reason:
         reason["address"] = error.get("step", "")
         reason["what"] += f" with {error['type']}: {message}"
     reason["wakes"] = "an operator who tries it again"
-    if not_undone(error):
+    record = host.store.execution(execution.id)
+    how = again(host, record, read(host.store, execution.id))
+    if "not_undone" in how:
         reason["wakes"] = "an operator who tries again to undo it, in a new execution"
-    journal = read(host.store, execution.id)
-    hash = execution.linked.hash
-    reason["command"] = retry_command(host, execution.id, hash, journal, error)
-    return reason
+    elif "undone_by" in how:
+        forks = ", ".join(dict.fromkeys(map(host.store.short_execution, how["undone_by"].values())))
+        reason["wakes"] = f"nothing: what it did not undo was undone in {forks}"
+    return {**reason, **how}
 
 
 def _recorded(message: Message, event: Mapping[str, Any], id: str) -> Reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.attempts.failures import COMPENSATION
 from flowengine.engines.attempts.runtime_resources import check_names
 from flowengine.engines.executions.replay import (
     first_form,
@@ -18,6 +19,8 @@ from flowengine.engines.executions.replay import (
 )
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.interventions.retracing import within
+from flowengine.engines.interventions.retrying import fork_at
+from flowengine.engines.interventions.undoing import compensated, undoing
 from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.shapes import Sound
@@ -34,13 +37,12 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.flow.building import Flow
+    from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
 
     Results = dict[tuple[str, int], Any]
     """Address and attempt → the event with its result."""
-
-COMPENSATION = "/compensate"
 
 
 def fork(
@@ -78,6 +80,7 @@ def fork(
     changed = None if flow is None else as_loaded(host.store, flow)
     values, old = values or {}, host.store.find_execution(old)
     record = host.store.execution(old)
+    _check_not_undone(host, record, at)
     journal = read(host.store, old)
     with Sound(f"what is stored of execution {old}"):
         past, results = _past(host.flows, record.hash, journal, old, at)
@@ -109,7 +112,9 @@ def fork(
     written: Any = {"type": "state", "at": state["now"], "values": dict(values), "by": user}
     again, *late = _again(View(graph, state), at, results, now, user)
     if at.endswith(COMPENSATION):
-        again["undone"] = _undone(host.flows, record.hash, journal)
+        again["undone"] = compensated(host.flows, record.hash, journal)
+    else:
+        late += _warnings(host.flows, record, journal, past, now)
     execution.queue += [written, again, *late]
     return execution
 
@@ -167,22 +172,56 @@ def _results(moment: Moment, journal: Sequence[Event]) -> Results:
     return found
 
 
+def _check_not_undone(host: Host, record: ExecutionRecord, at: str) -> None:
+    """Check that no fork has done already what a fork at a compensation does.
+
+    Raises:
+        Conflict: One has undone the step, or is at work on it.
+    """
+    if not at.endswith(COMPENSATION):
+        return
+    found = undoing(host, record)
+    step = at.removesuffix(COMPENSATION)
+    if step not in found.by:
+        return
+    short = host.store.short_execution
+    hint = f"see it: flowengine show {short(found.by[step])}"
+    if found.left:
+        hint = "undo what is left: " + fork_at(short(found.last), found.left[0] + COMPENSATION)
+    raise Conflict(
+        f"'{step}' was undone by execution {found.by[step]}, a fork of this one", hint=hint
+    )
+
+
+def _warnings(
+    flows: LinkedFlows,
+    record: ExecutionRecord,
+    journal: Sequence[Event],
+    past: Sequence[Event],
+    now: int,
+) -> list[Any]:
+    """Return a warning if steps that had succeeded before a fork begins were undone later."""
+    if not any("compensate" in step for step in flows.by_hash(record.hash).compiled["steps"]):
+        return []
+    undone = compensated(flows, record.hash, journal)
+    seen: list[Observation] = []
+    for _ in walk(flows, record.hash, past, seen) if undone else ():
+        pass
+    kept = {observation.address for observation in seen if observation.status == "succeeded"}
+    twice = [address.removesuffix(COMPENSATION) for address in undone if address not in kept]
+    steps = ", ".join(sorted(step for step in twice if step in kept))
+    message = (
+        f"the fork keeps results that execution {record.id} has undone: {steps}; if it "
+        "compensates, they are undone again"
+    )
+    return [{"type": "warning", "at": now, "about": "fork", "message": message}] if steps else []
+
+
 def _whole(view: View) -> list[int]:
     """Return the timer of the whole execution's limit, which starts anew in a fork."""
     root = view.root()["id"]
     timers = view.state["timers"].items()
     return [n for n, timer in timers if timer["why"] == "duration" and timer["ref"] == root]
-
-
-def _undone(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str]:
-    """Return the addresses of the compensations that have succeeded, here or before a fork."""
-    seen: list[Observation] = []
-    before: list[str] = []
-    for moment in walk(flows, hash, journal, seen):
-        if moment.event["type"] == "retry":
-            before += moment.event.get("undone", ())
-    ended = [observation.address for observation in seen if observation.status == "succeeded"]
-    return before + [address for address in ended if address.endswith(COMPENSATION)]
 
 
 def _past(

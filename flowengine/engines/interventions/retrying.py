@@ -5,10 +5,16 @@ from __future__ import annotations
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.attempts.failures import failed_compensations, is_over_call_limit
+from flowengine.engines.attempts.failures import (
+    COMPENSATION,
+    failed_compensations,
+    is_over_call_limit,
+)
 from flowengine.engines.executions.replay import read
 from flowengine.engines.interventions.retracing import Held, event_of, retrace
+from flowengine.engines.interventions.undoing import undoing
 from flowengine.errors import Conflict, NotFound
+from flowengine.journal.shapes import unpack_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,8 +25,10 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
+    from flowengine.engines.infos import Again
     from flowengine.engines.running.driving import Driving
     from flowengine.flow.building import Flow
+    from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.events import ErrorData, Event
 
 
@@ -90,8 +98,11 @@ def retry(
         held = retrace(host.flows, execution.linked.hash, journal, step)
     except Conflict as refused:
         message = f"execution {execution.id} cannot be retried: {refused.message}"
-        error = execution.state["error"]
-        hint = f"start a new execution from there: {fork_command(short, refused.hint, error)}"
+        how = again(host, host.store.execution(execution.id), journal)
+        command = how.get("command") if how.keys() & _UNDOING else fork_at(short, refused.hint)
+        hint = f"flowengine show {short}"
+        if command is not None:
+            hint = f"start a new execution from there: {command}"
         raise Conflict(message, hint=hint) from None
     except NotFound as refused:
         hint = f"see its steps: flowengine show {short}"
@@ -141,29 +152,43 @@ LASTING = frozenset({"BudgetExceeded", "ExpressionError"})
 number of a tool's calls is also kept."""
 
 
-def retry_command(
-    host: Host, execution: str, hash: str, journal: Sequence[Event], error: ErrorData | None
+_UNDOING = {"not_undone", "undone_by"}
+
+
+def again(host: Host, record: ExecutionRecord, journal: Sequence[Event]) -> Again:
+    """Return how to try again what failed in an execution, and which steps were not undone.
+
+    Args:
+        record: Of a failed execution.
+        journal: All its events.
+    """
+    error = unpack_error(record.error, f"execution {record.id}")
+    if not failed_compensations(error):
+        return {"command": _retry_command(host, record, journal, error)}
+    found = undoing(host, record)
+    view: Again = {}
+    if found.by:
+        view["undone_by"] = found.by
+    if found.left:
+        view["not_undone"] = found.left
+        id = host.store.short_execution(found.last)
+        view["command"] = fork_at(id, found.left[0] + COMPENSATION)
+    return view
+
+
+def _retry_command(
+    host: Host, record: ExecutionRecord, journal: Sequence[Event], error: ErrorData | None
 ) -> str:
     """Return the command line that retries the failures of an execution.
 
-    If compensations failed, a fork completes them. An execution that was compensated cannot be
-    retried, so a fork starts at the first step that was undone. Anything else is retried, with a
-    changed flow if the same one would fail again.
-
-    Args:
-        host: Provides the store.
-        execution: Full id of a failed execution.
-        hash: Hash of the flow that it runs.
-        journal: All its events.
-        error: Its error.
+    An execution that was compensated cannot be retried, so a fork starts at the first step that was
+    undone. Anything else is retried, with a changed flow if the same one would fail again.
     """
-    id = host.store.short_execution(execution)
-    if failed_compensations(error):
-        return fork_command(id, None, error)
+    id = host.store.short_execution(record.id)
     try:
-        retrace(host.flows, hash, journal)
+        retrace(host.flows, record.hash, journal)
     except Conflict as refused:
-        return fork_command(id, refused.hint, error)
+        return fork_at(id, refused.hint)
     fixed = " --file FILE" if _comes_again(error) else ""
     return f"flowengine retry {id}{fixed}"
 
@@ -171,20 +196,22 @@ def retry_command(
 def _comes_again(error: ErrorData | None) -> bool:
     """Return whether the same flow must fail with the same error again."""
     while error is not None:
-        if error["type"] in LASTING or is_over_call_limit(error):
+        if error["type"] in LASTING or is_over_call_limit(error) or _is_about_values(error):
             return True
         error = error.get("cause")  # Python's exceptions have none
     return False
 
 
-def fork_command(id: str, where: str | None, error: ErrorData | None) -> str:
-    """Return the command line that repeats a failed step in a fork, if it cannot be retried.
+def _is_about_values(error: ErrorData) -> bool:
+    """Return whether a step was given a value that does not fit: a retry gives it the same.
 
-    Args:
-        id: Id of the failed execution, shortened for display.
-        where: The step to begin with, if known.
-        error: The error of the execution. Failed compensations are completed first, because a fork
-            at the step itself would repeat its side effect.
+    A result that does not fit has no field: the step may return another one next time.
     """
-    where = next(iter(failed_compensations(error)), where)
+    data = error.get("data")
+    is_named = isinstance(data, dict) and data.get("field") is not None
+    return is_named and error["type"] in ("ValidationError", "Refused")
+
+
+def fork_at(id: str, where: str | None) -> str:
+    """Return the command line of a fork."""
     return f"flowengine fork {id} --at {quote(where) if where else 'STEP'}"

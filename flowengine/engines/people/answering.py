@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.people.approval_ownership import hand
-from flowengine.engines.people.approvals import GivenAnswer, check_decidable, decide
+from flowengine.engines.people.approvals import NOT_GIVEN, GivenAnswer, check_decidable, decide
 from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.engines.running.flow_grants import answer_open
 from flowengine.errors import Conflict, InputError, NotAllowed, UsageError
@@ -49,7 +49,7 @@ def record_decision(
         answer.get("edit"),
         answer.get("comment"),
         answer.get("attach", ()),
-        answer.get("value"),
+        answer.get("value", NOT_GIVEN),
         answer.get("grant"),
         answer.get("images", ()),
     )

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.configuration_folders import user_folder
 from flowengine.engines.actors import excluded, is_assignee
 from flowengine.errors import Conflict, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event, unpack_message
 from flowengine.kernel.waiting.approval_ownership import EVENTS, change, gave_away
+from flowengine.settings import settings_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,16 +124,23 @@ def check_assignee(
         reason = f"{user} has delegated it"
     else:
         reason = f"assignees are {', '.join(wait['assignees'])}"
-    mine = ", ".join(settings.groups_of(user)) or "no group"
-    of_project = settings.excluded_groups.keys() - settings.groups.keys()
-    if unknown := [name for name in wait["assignees"] if name.removeprefix("group:") in of_project]:
-        mine += f" (who is in {unknown[0]} is said by {user_folder()}/settings.yaml)"
     raise NotAllowed(
         f"{user} may not {what} '{wait.get('title') or wait['address']}': {reason}",
-        hint=None
-        if gave or barred is not None
-        else f"{user} is in {mine}, by settings.yaml; --as USER acts on behalf of somebody else",
+        hint=None if gave or barred is not None else _who_may(wait["assignees"], user, settings),
     )
+
+
+def _who_may(assignees: Sequence[str], user: str, settings: Settings) -> str | None:
+    """Return why a user is in none of the groups that are assigned, and who else may decide."""
+    empty = settings.without_members(assignees)
+    parts = list(empty.values())
+    others = [name for name in assignees if name not in empty]
+    groups = ", ".join(name for name in others if name.startswith("group:"))
+    if groups:
+        parts.append(f"{user} is not in {groups}, see {settings_file()}")
+    if others and settings.act_for_others:
+        parts.append("--as USER acts on behalf of another user")
+    return "; ".join(parts) or None
 
 
 def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:

@@ -54,6 +54,10 @@ _SIGNATURES = {
 """The first bytes of files of each type. Files with other content are refused."""
 
 
+NOT_GIVEN: Any = object()
+"""Stands for a value that an answer does not have; null is a value."""
+
+
 class GivenAnswer(NamedTuple):
     """The decision of a user, as submitted."""
 
@@ -63,7 +67,7 @@ class GivenAnswer(NamedTuple):
     edits: Mapping[str, Any] | None = None
     comment: str | None = None
     attach: Sequence[str | os.PathLike[str]] = ()
-    value: Any = None
+    value: Any = NOT_GIVEN
     grant: GrantGiven | None = None
     images: Sequence[str | os.PathLike[str] | bytes] = ()
 
@@ -160,13 +164,12 @@ def check_answer(
     choice = _choice(wait, answer.choice)
     decision: dict[str, Any] = {"choice": answer.choice, **answer.who.fields()}
     decision["comment"] = _comment(choice, answer.comment)
-    if wait["kind"] == "question":
-        if answer.choice == "result":
-            check_numbers(answer.value, "the result")
-            decision["value"] = answer.value
+    if _takes_value(wait, answer.choice):
+        decision["value"] = _value(wait, answer)
         return decision
-    if answer.choice == RESPOND and "tool" in wait:
-        decision["value"] = _response(wait, answer.value)
+    if answer.value not in (NOT_GIVEN, None):
+        raise InputError(f"'{answer.choice}' takes no value", field="value")
+    if wait["kind"] == "question":
         return decision
     decision["form"] = _form(wait, choice, answer.form)
     decision["edits"] = _edits(wait, answer.edits) if answer.edits else None
@@ -230,7 +233,7 @@ def differences(
     with suppress(InputError):
         if "form" in wait and wait["kind"] != "question":
             mine["form"] = _form(wait, _choice(wait, answer.choice), answer.form)
-    if answer.choice in ("result", RESPOND):
+    if answer.value is not NOT_GIVEN:
         mine["value"] = answer.value
     if answer.grant is not None:
         mine["grant"] = checked_grant(wait, answer.choice, answer.grant, standing["at"])
@@ -375,20 +378,32 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
     return validate({"type": "object", **schema}, form, "form")
 
 
-def _response(wait: Mapping[str, Any], value: Any) -> Any:
-    """Return the result that a user supplies instead of a call.
+def _takes_value(wait: Mapping[str, Any], choice: str) -> bool:
+    """Return whether a choice supplies the output of a step."""
+    return (
+        choice == "result" if wait["kind"] == "question" else choice == RESPOND and "tool" in wait
+    )
+
+
+def _value(wait: Mapping[str, Any], answer: GivenAnswer) -> Any:
+    """Return the output that somebody supplies, in place of a call or of an interrupted attempt.
 
     Raises:
-        InputError: It does not match the declared result of the tool.
+        InputError: It is missing, or not what the tool or step returns.
     """
-    what, schema = f"the result of '{wait['tool']}'", wait.get("returns")
-    check_numbers(value, what)
-    if schema is None:
-        return value
+    is_question = wait["kind"] == "question"
+    about, what = ("step", "attempt") if is_question else ("tool", "call")
+    schema = wait.get("returns", {})
+    hint = f"give what the {about} returns: --value '{_outline(schema)}'"
+    if answer.value is NOT_GIVEN:
+        message = f"'{answer.choice}' needs a value: the output to record instead of the {what}'s"
+        raise InputError(message, field="value", hint=hint)
+    named = f"the result of '{wait['address' if is_question else 'tool']}'"
+    check_numbers(answer.value, named)
     try:
-        return validate(schema, value, what)
+        return validate(schema, answer.value, named)
     except InputError as error:
-        error.hint = error.hint or f"give what the tool returns: --value '{_outline(schema)}'"
+        error.hint = error.hint or hint
         raise
 
 

@@ -63,6 +63,10 @@ def executions(
         ("executions.status = ?", filter.status),
         ("executions.due <= ?", filter.due),
         (f"{lead.age} >= ?", filter.since),
+        (
+            "substr(executions.forked_from, 1, instr(executions.forked_from, ' ') - 1) = ?",
+            filter.forked_from,
+        ),
         *(
             (
                 "EXISTS (SELECT 1 FROM labels AS more WHERE more.execution = executions.number "

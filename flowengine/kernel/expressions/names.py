@@ -269,11 +269,12 @@ def _arguments(names: Names, given: Value, fixed: Value, refused: Value) -> dict
     found = evaluate(names, given)
     if not isinstance(found, dict):
         what = "a list" if isinstance(found, list) else repr(found)
-        raise StepFailure("ValidationError", f"'with' has to give a map, but this is {what}")
+        message = f"'with' has to give a map, but this is {what}"
+        raise StepFailure("ValidationError", message, {"field": "with"})
     for name in evaluate(names, refused):
         if name in found:
             message = f"'with' gives the argument {name!r}, which the flow fixes by 'bind'"
-            raise StepFailure("ValidationError", message)
+            raise StepFailure("ValidationError", message, {"field": name})
     return {**found, **evaluate(names, fixed)}
 
 

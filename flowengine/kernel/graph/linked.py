@@ -84,6 +84,7 @@ class Node:
     body = -1
     action = "none"
     kind: str
+    task: dict[str, Plain] = {}  # noqa: RUF012 - nothing changes it
     args: Value | None = None
     tool = ""
     counts = ""

@@ -126,16 +126,15 @@ def forget_claim(tx: Transition, number: int) -> None:
 
 def _key(value: Plain, step: str) -> str:
     text = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
-    require(
-        text, "ValidationError", f"the key of the lock of {step!r} is {value!r}, which is not text"
-    )
+    message = f"the key of the lock of {step!r} is {value!r}, which is not text"
+    require(text, "ValidationError", message, {"field": "key"})
     return str(value)
 
 
 def _shares(value: Plain, step: str) -> bool:
     is_bool = isinstance(value, bool)
     message = f"'shared' of the lock of {step!r} is {value!r}, which is neither true nor false"
-    require(is_bool, "ValidationError", message)
+    require(is_bool, "ValidationError", message, {"field": "shared"})
     return bool(value)
 
 

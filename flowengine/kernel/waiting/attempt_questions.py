@@ -19,6 +19,7 @@ from flowengine.kernel.waiting.waits import add_wait, new_wait, show
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.graph.linked import Node
     from flowengine.kernel.state.records import Cut, Unit
 
 
@@ -29,17 +30,18 @@ def ask_about_attempt(tx: Transition, unit: Unit, error: ErrorData | None = None
         error: The error of its environment. None: its process ended.
     """
     wait = new_wait(tx, unit, "question", "ask")
-    wait["record"].update(_uncertain(tx.address(unit), unit["attempt"], error))
+    node = tx.node(tx.act_of(unit))
+    wait["record"].update(_uncertain(tx.address(unit), unit["attempt"], node, error))
     show(tx, wait)
 
 
 def ask_about_cut(tx: Transition, number: int, cut: Cut, error: ErrorData | None = None) -> None:
-    """Ask about the outcome of an attempt that a scope needs before it compensates."""
-    step = tx.graph.node(cut["step"]).id
-    wait = add_wait(tx, "cut", 0, "question", cut["address"], step)
+    """Ask what became of an attempt that a scope has to know before it compensates."""
+    node = tx.graph.node(cut["step"])
+    wait = add_wait(tx, "cut", 0, "question", cut["address"], node.id)
     wait["cut"] = number
     cut["wait"] = wait["id"]
-    wait["record"].update(_uncertain(cut["address"], cut["attempt"], error))
+    wait["record"].update(_uncertain(cut["address"], cut["attempt"], node, error))
     show(tx, wait)
 
 
@@ -54,12 +56,12 @@ def ask_for_environment(tx: Transition, unit: Unit, error: ErrorData) -> None:
             ("Try it again now", "Continue with this result instead", "Fail with this error"),
         )
     )
-    wait["record"].update({"ran": "no", "error": error})
+    wait["record"].update({"ran": "no", "error": error, **_returns(tx.node(tx.act_of(unit)))})
     show(tx, wait)
 
 
-def _uncertain(address: str, attempt: int, error: ErrorData | None = None) -> dict[str, Plain]:
-    """Return the question about a cut-off attempt."""
+def _uncertain(address: str, attempt: int, node: Node, error: ErrorData | None) -> dict[str, Plain]:
+    """Return what is asked about an attempt that was cut off."""
     what, when = "was interrupted", "its process ended"
     if error is not None:
         what, when = "lost its environment", f"that ended: {error['message']}"
@@ -68,7 +70,18 @@ def _uncertain(address: str, attempt: int, error: ErrorData | None = None) -> di
         f"Attempt {attempt} was running when {when}. Whether it took effect is unknown.",
         ("Run it again", "It took effect: use this result", "It failed"),
     )
-    return {**asked, "ran": "maybe"} if error is None else {**asked, "ran": "maybe", "error": error}
+    asked |= {"ran": "maybe", **_returns(node)}
+    return asked if error is None else {**asked, "error": error}
+
+
+def _returns(node: Node) -> dict[str, Plain]:
+    """Return the schema of the results of an attempt, as part of its question.
+
+    What an adapter makes of a result has a form of its own.
+    """
+    if node.adapter is not None or "returns" not in node.task:
+        return {}
+    return {"returns": node.task["returns"]}
 
 
 def _question(title: str, body: str, labels: tuple[str, str, str]) -> dict[str, Plain]:

@@ -126,7 +126,8 @@ def _new_alternative(tx: Transition, names: Names, spec: Any) -> dict[str, Plain
         begun["key"] = key
         count = evaluate(names, spec["count"]) if "count" in spec else 1
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise StepFailure("ValidationError", f"'count' is {count!r}, not 1 or more")
+            message = f"'count' is {count!r}, not 1 or more"
+            raise StepFailure("ValidationError", message, {"field": "count"})
         begun["left"] = count
     return begun
 
@@ -147,19 +148,16 @@ def duration_of(value: Plain, what: str) -> int:
     try:
         return parse_duration(value)
     except (TypeError, ValueError, AttributeError):
-        raise StepFailure(
-            "ValidationError", f"{what!r} is {value!r}, not a valid duration such as 1h30m"
-        ) from None
+        message = f"{what!r} is {value!r}, not a valid duration such as 1h30m"
+        raise StepFailure("ValidationError", message, {"field": what}) from None
 
 
 def _time_of(value: Plain) -> int:
     try:
         return parse_time(value)
     except (TypeError, ValueError, AttributeError):
-        raise StepFailure(
-            "ValidationError",
-            f"'until' is {value!r}, not a valid time such as 2026-11-25T09:14:02Z",
-        ) from None
+        message = f"'until' is {value!r}, not a valid time such as 2026-11-25T09:14:02Z"
+        raise StepFailure("ValidationError", message, {"field": "until"}) from None
 
 
 def _specs(tx: Transition, wait: Wait) -> Any:

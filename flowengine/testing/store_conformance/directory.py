@@ -82,7 +82,9 @@ def check_executions_are_listed_newest_first(store: JournalStore) -> None:
     for n in range(12):
         labels = {"team": "ab"[n % 2], "n": str(n % 3)}
         # Times are those of a clock that jumps; what is of one time goes by order of creation.
-        new_execution(store, f"e{n}", flow=f"flow{n % 2}", labels=labels, created_at=100 - n // 4)
+        forked = f"e{n % 2} at a step" if n in (7, 11) else None
+        more: Any = {"flow": f"flow{n % 2}", "labels": labels, "created_at": 100 - n // 4}
+        new_execution(store, f"e{n}", forked_from=forked, **more)
         head = Head(("waiting", "failed")[n // 6], 200, due=None if n % 4 else 300 + n)
         append_event(store, f"e{n}", 1, head=head)
     order = [f"e{n}" for n in (3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8)]
@@ -103,6 +105,8 @@ def check_executions_are_listed_newest_first(store: JournalStore) -> None:
         (ExecutionFilter(due=304), lambda n: n in {0, 4}),
         (ExecutionFilter(due=399, flow="flow1"), lambda n: False),
         (ExecutionFilter(flow="none"), lambda n: False),
+        (ExecutionFilter(forked_from="e1"), lambda n: n in {7, 11}),
+        (ExecutionFilter(forked_from="e"), lambda n: False),
     ):
         for limit in (1, 3, 50):
             same(listed_ids(store, filter, limit), expected(fits), f"{filter} by {limit}")
