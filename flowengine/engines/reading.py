@@ -275,7 +275,8 @@ class Reader:
     ) -> Subscription:
         """Call a function with every update of executions driven here.
 
-        It is called after the update is on disk. Its exceptions are dropped.
+        It is called after the update is on disk. Its exceptions are logged as warnings of
+        `flowengine.engines`.
 
         Args:
             callback: Called with an `Update`. Without `output` it is called where the update comes

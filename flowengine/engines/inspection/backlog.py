@@ -11,9 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
-from flowengine.engines.results import Update
+from flowengine.engines.results import Update, deliver
 
 TEXT = 1024 * 1024
 """Characters of replies that may wait for a subscriber. The beginning and the end of a reply always
@@ -165,7 +164,7 @@ class Post:
     """Hands updates to a function, on a thread of its own.
 
     Args:
-        callback: What it raises is dropped.
+        callback: What it raises is logged.
         gather: Seconds for which pieces of a text are put together after one was handed over; 0:
             each comes by itself.
     """
@@ -195,7 +194,6 @@ class Post:
 
     def _deliver(self) -> None:
         while (update := self._backlog.take(wait=True, together=self._gather > 0)) is not None:
-            with suppress(Exception):  # as of every subscriber
-                self._callback(update)
+            deliver(self._callback, update)
             if self._gather and _is_piece(update):
                 time.sleep(self._gather)
