@@ -156,7 +156,8 @@ class Engine(Operator):
 
     def _begin_traces(self) -> Callable[[], None]:
         """Export traces if environment variables name a destination, and return what ends it."""
-        if any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+        names = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_EXPORTER")
+        if any(name.startswith(names) for name in os.environ):
             from flowengine.telemetry.export import export_if_wanted
 
             return export_if_wanted(self)
