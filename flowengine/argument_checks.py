@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from flowengine.errors import UsageError
+from flowengine.errors import InputError, UsageError
+
+
+def check_input_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Check the names of the inputs that a caller gives.
+
+    Raises:
+        InputError: The flow does not declare one of them.
+    """
+    names = list(known)
+    for name in given:
+        if name not in names:
+            from flowengine.sdk.near_words import did_you_mean
+
+            hint = did_you_mean(name, names) or f"inputs: {', '.join(names) or 'none'}"
+            raise InputError(f"there is no input '{name}'", field=name, hint=hint)
 
 
 def check_keywords(what: str, given: Mapping[str, object], known: Iterable[str]) -> None:

@@ -141,8 +141,11 @@ def _read(path: str) -> Settings:
         raise UsageError(f"{path} must be a mapping", hint="durability: power")
     unknown = [key for key in data if key not in _KEYS]
     if unknown:
-        # A file without any setting may be a different file, behind a link, so it is not quoted.
-        quoted = len(unknown) < len(data)
+        from flowengine.sdk.near_words import nearest
+
+        # A file without any setting may be a different file, behind a link, so it is not quoted,
+        # unless its key resembles a setting.
+        quoted = len(unknown) < len(data) or nearest(str(unknown[0]), _KEYS) is not None
         what = f"there is no setting '{unknown[0]}'" if quoted else "its keys are not settings"
         raise UsageError(f"{path}: {what}", hint=f"known: {', '.join(_KEYS)}")
     return Settings(
@@ -176,7 +179,10 @@ def _data(path: str) -> Any:
         raise UsageError(error.message) from None
     if source.problems:
         first = source.problems[0]
-        raise UsageError(f"{path}:{first.line}:{first.column}: this cannot be read as YAML")
+        what = first.message.partition(":")[0]
+        if not what.startswith("the file "):  # other messages may quote it
+            what = "this cannot be read as YAML"
+        raise UsageError(f"{path}:{first.line}:{first.column}: {what}")
     return source.data
 
 

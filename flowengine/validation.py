@@ -55,6 +55,23 @@ _WORDS = {
     "object": "a map",
     "array": "a list",
 }
+_MUST = {
+    "minimum": "be at least {limit}",
+    "maximum": "be at most {limit}",
+    "exclusiveMinimum": "be greater than {limit}",
+    "exclusiveMaximum": "be less than {limit}",
+    "multipleOf": "be a multiple of {multiple_of}",
+    "format": "be of the format {format}",
+    "pattern": "match {pattern}",
+}
+_SIZES = {
+    "minLength": ("at least", "character"),
+    "maxLength": ("at most", "character"),
+    "minItems": ("at least", "item"),
+    "maxItems": ("at most", "item"),
+    "minProperties": ("at least", "key"),
+    "maxProperties": ("at most", "key"),
+}
 
 
 class SchemaError(InputError):
@@ -113,7 +130,8 @@ class Validator:
             errors = list(validator.iter_errors(value))
         if errors:
             message, field, hint = self._misfit(errors)
-            raise InputError(f"{what}: {message}", field=field, hint=hint)
+            gap = " " if message.startswith("must ") else ": "
+            raise InputError(f"{what}{gap}{message}", field=field, hint=hint)
         return value
 
     def _misfit(self, errors: list[jsonschema_rs.ValidationError]) -> tuple[str, str, str | None]:
@@ -327,30 +345,77 @@ _PROOFS: dict[str, Callable[[Any, Any], _Proof | None]] = {
 
 def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, str | None]:
     """Return the error in a value, and how to fix it if that can be guessed."""
-    kind = error.kind.as_dict()
-    match error.kind.name:
+    kind, name = error.kind.as_dict(), error.kind.name
+    if name in {"additionalProperties", "unevaluatedProperties"}:
+        return _unexpected(kind["unexpected"], error, schema)
+    if name in {"anyOf", "oneOf"}:
+        return _no_form(error, kind["context"], schema), None
+    return _reason(name, kind, error), None
+
+
+def _reason(name: str, kind: dict[str, Any], error: jsonschema_rs.ValidationError) -> str:
+    shown = _shown(error.instance)
+    if name == "format" and kind["format"] == "path":
+        return f"names {shown}, but there is no such file or folder"
+    if name in _MUST:
+        return f"must {_MUST[name].format(**kind)}, not {shown}"
+    if name in _SIZES:
+        bound, noun = _SIZES[name]
+        nouns = noun if kind["limit"] == 1 else f"{noun}s"
+        size = error.instance
+        assert isinstance(size, str | list | dict)
+        return f"must have {bound} {kind['limit']} {nouns}, not {len(size)}"
+    match name:
         case "type":
-            types = sorted(kind["types"], key=lambda name: name == "null")
-            words = " or ".join(_WORDS.get(name, name) for name in types)
-            return f"must be {words}, not {_shown(error.instance)}", None
+            return _of_type(kind["types"], error.instance)
         case "required":
-            return f"is missing '{kind['property']}'", None
-        case "additionalProperties" | "unevaluatedProperties":
-            return _unexpected(kind["unexpected"], error, schema)
+            return f"is missing '{kind['property']}'"
         case "enum":
-            options = ", ".join(map(_shown, kind["options"]))
-            return f"must be one of {options}, not {_shown(error.instance)}", None
-        case "format" if kind["format"] == "path":
-            return f"names {_shown(error.instance)}, but there is no such file or folder", None
-        case "format":
-            return f"must be of the format {kind['format']}, not {_shown(error.instance)}", None
-        case "pattern":
-            return f"must match {kind['pattern']}, not {_shown(error.instance)}", None
+            return f"must be one of {', '.join(map(_shown, kind['options']))}, not {shown}"
         case "const":
-            return f"must be {_shown(kind['expected_value'])}, not {_shown(error.instance)}", None
+            return f"must be {_shown(kind['expected_value'])}, not {shown}"
+        case "propertyNames":
+            key = kind["error"]
+            rule = _explain(key, {})[0].partition(", not ")[0]
+            return f"has the key {_shown(key.instance)}, which {rule}"
+        case "uniqueItems":
+            return f"must not contain an item twice, as {shown} does"
+        case "not":
+            return f"must not be {shown}"
+        case "falseSchema":
+            return "is not allowed"
     message = error.message
     short = message if len(message) <= 2 * _SHOWN else f"{message[: 2 * _SHOWN]}…"
-    return f"is wrong: {short}", None
+    return f"is wrong: {short}"
+
+
+def _no_form(
+    error: jsonschema_rs.ValidationError,
+    context: list[list[jsonschema_rs.ValidationError]],
+    schema: Any,
+) -> str:
+    """Return why a value has none of several forms, or more than the one allowed."""
+    if not all(context):
+        return f"must have exactly one of its forms, but {_shown(error.instance)} has several"
+    depth = len(error.instance_path)
+    # forms of the same type as the value tell more than those of others
+    firsts = [form[0] for form in context]
+    alike = [one for one in firsts if one.kind.name != "type" or one.instance_path[depth:]]
+    if not alike:
+        types = [name for one in firsts for name in one.kind.as_dict()["types"]]
+        return _of_type(types, error.instance)
+    reasons = []
+    for one in alike:
+        field = ".".join(map(str, one.instance_path[depth:]))
+        text = _explain(one, schema)[0]
+        reasons.append(f"'{field}' in it {text}" if field else text)
+    return ", or ".join(list(dict.fromkeys(reasons))[:_TOLD])
+
+
+def _of_type(types: list[str], value: Any) -> str:
+    ordered = sorted(dict.fromkeys(types), key=lambda name: name == "null")
+    words = " or ".join(_WORDS.get(name, name) for name in ordered)
+    return f"must be {words}, not {_shown(value)}"
 
 
 def _unexpected(

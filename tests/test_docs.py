@@ -119,8 +119,9 @@ def test_the_step_kind_of_the_docs_works_once_it_is_installed(tmp_path: Path) ->
 
 def test_the_programs_of_the_python_page_print_what_it_says(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    [flow] = re.findall(r"^```yaml\n# refund.yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    (tmp_path / "refund.yaml").write_text(flow)
+    flows = re.findall(r"^```yaml\n# (\w+.yaml)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for name, flow in flows:
+        (tmp_path / name).write_text(flow)
     told = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
     programs = told.findall(page)
 

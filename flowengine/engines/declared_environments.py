@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowengine.argument_checks import check_input_names
 from flowengine.errors import InputError, NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -134,10 +135,7 @@ class DeclaredEnvironments:
     def _given(self, flow: Any, inputs: Mapping[str, Plain]) -> dict[str, Plain]:
         """Return the inputs, completed with constant defaults."""
         schemas = flow.get("inputs", {})
-        unknown = next((name for name in inputs if name not in schemas), None)
-        if unknown is not None:
-            hint = f"inputs: {', '.join(schemas) or 'none'}"
-            raise InputError(f"there is no input '{unknown}'", field=unknown, hint=hint)
+        check_input_names(inputs, schemas)
         computed = {name for name, _ in flow["defaults"]}
         constant = {
             name: schema["default"]

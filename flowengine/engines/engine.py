@@ -157,8 +157,9 @@ class Engine(Operator):
         self._end_traces()
 
     def _begin_traces(self) -> Callable[[], None]:
-        """Export traces if environment variables name a destination. Return a stop function."""
-        if any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+        """Export traces if environment variables name a destination, and return what ends it."""
+        names = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_EXPORTER")
+        if any(name.startswith(names) for name in os.environ):
             from flowengine.telemetry.export import export_if_wanted
 
             return export_if_wanted(self)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from _thread import allocate_lock
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +13,7 @@ from flowengine.engines.executions.execution import ENDED, Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.leases import Keeper
 from flowengine.engines.policy_files import PolicyFiles
-from flowengine.engines.results import Update
+from flowengine.engines.results import Update, deliver
 from flowengine.errors import NotFound, StoreError
 from flowengine.journal.lease_holders import steady_now
 from flowengine.sdk import ExecutionContext
@@ -242,8 +241,7 @@ class Host:
         """Notify subscribers. A failing subscriber affects no other subscriber and no execution."""
         with unheard():
             for subscriber in list(self.subscribers):
-                with suppress(Exception):
-                    subscriber(update)
+                deliver(subscriber, update)
 
     def follower(self, execution: str, address: str) -> Follower | None:
         """Return the receiver of an attempt's output and reply parts, if a subscriber wants it."""
@@ -252,8 +250,7 @@ class Host:
 
         def tell(kind: Literal["output", "part"], data: Mapping[str, Any]) -> None:
             for follower in list(self.followers):
-                with suppress(Exception):
-                    follower(Update(execution, kind, {"address": address, **data}))
+                deliver(follower, Update(execution, kind, {"address": address, **data}))
 
         return Follower(
             lambda stream, text: tell("output", {"stream": stream, "text": text}),

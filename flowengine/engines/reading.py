@@ -282,7 +282,8 @@ class Reader:
     ) -> Subscription:
         """Call a function with every update of the executions driven here.
 
-        It is called after the update is on disk. Its exceptions are ignored.
+        It is called after the update is on disk. Its exceptions are logged as warnings of
+        `flowengine.engines`.
 
         Args:
             callback: Called with an `Update`. Without `output` it is called on the thread that

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flowengine.engines.infos import ExecutionInfo, Status, WaitInfo
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData
@@ -107,3 +109,14 @@ class Update(NamedTuple):
     """
     step: Observation | None = None
     """`step`: what happened to an activation."""
+
+
+def deliver(callback: Callable[[Update], None], update: Update) -> None:
+    """Call a subscriber. Its exceptions are logged: they stop no other one and no execution."""
+    try:
+        callback(update)
+    except Exception:
+        import logging
+
+        message = "a subscriber failed at an update of kind '%s'"
+        logging.getLogger("flowengine.engines").warning(message, update.kind, exc_info=True)

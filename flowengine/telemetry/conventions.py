@@ -41,5 +41,6 @@ OUTPUT = "flowengine.output"
 
 ERROR = "error.type"
 
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """Environment variable that includes messages, arguments and results in spans."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import UsageError
-from flowengine.telemetry.conventions import CAPTURE_CONTENT
+from flowengine.telemetry.conventions import CAPTURE_CONTENT, ENDPOINTS
 from flowengine.telemetry.spans import Span, Tracer
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import StepSpec
     from flowengine.telemetry.source import Traced
 
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-
 
 def export_if_wanted(engine: Traced) -> Callable[[], None]:
     """Export traces if environment variables name a destination and the SDK is installed.
@@ -27,13 +26,18 @@ def export_if_wanted(engine: Traced) -> Callable[[], None]:
     Returns:
         A function that exports what is left and ends the export.
     """
-    is_on = (
-        any(os.environ.get(name) for name in ENDPOINTS)
-        and os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp"
-        and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
-    )
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return _nothing
+    chosen = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    if chosen not in {"otlp", "none"}:
+        logging.getLogger("flowengine.telemetry").warning(
+            "no traces are exported, because OTEL_TRACES_EXPORTER is %r: "
+            "supported are 'otlp' and 'none'",
+            chosen,
+        )
+    is_on = chosen == "otlp" and any(os.environ.get(name) for name in ENDPOINTS)
     if not is_on or find_spec("opentelemetry.sdk") is None:
-        return lambda: None
+        return _nothing
     return export_traces(engine)
 
 
@@ -72,6 +76,10 @@ def export_traces(
         pipeline.close()
 
     return close
+
+
+def _nothing() -> None:
+    """End no export."""
 
 
 class _Live:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
     from flowengine.telemetry.spans import Span
 
 KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
-TIMEOUTS = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
-PATIENCE = 3.0
-"""Seconds for a batch, unless a variable sets them: a command ends only when its last batch was
-exported or has failed, and the default of the SDK is ten."""
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
@@ -44,10 +39,9 @@ class Pipeline:
 
     def __init__(self, exporter: SpanExporter | None) -> None:
         if exporter is None:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from flowengine.telemetry.collector import CollectorExporter
 
-            limited = any(name in os.environ for name in TIMEOUTS)
-            exporter = OTLPSpanExporter(timeout=None if limited else PATIENCE)
+            exporter = CollectorExporter()
         self._ids = _GivenIds()
         resource = Resource.create({"service.name": "flowengine"})
         self._provider = TracerProvider(

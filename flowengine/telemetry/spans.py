@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,12 +19,26 @@ if TYPE_CHECKING:
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 WAITING = frozenset({"waiting", "uncertain"})
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
 """Header of W3C Trace Context: the ids of the trace and of the parent span."""
 LABEL = "traceparent"
 """Label of an execution that continues the trace of its caller."""
 
 Value = str | int | float | bool
+
+
+def check_label(labels: Mapping[str, str]) -> None:
+    """Log a warning if the label that continues a trace is not a W3C header.
+
+    A trace must not stop an execution: the header may come from any client.
+    """
+    if LABEL in labels and not TRACEPARENT.fullmatch(labels[LABEL]):
+        logging.getLogger("flowengine.telemetry").warning(
+            "the label %s is not a W3C header such as 00-TRACE-PARENT-01, with 32 and 16 "
+            "hexadecimal digits, so the execution begins a new trace: %.80r",
+            LABEL,
+            labels[LABEL],
+        )
 
 
 class Span(NamedTuple):
@@ -74,11 +89,10 @@ class Tracer:
         self.record = record
         self._content = content
         self._open: dict[str, _Open] = {}
-        given = TRACEPARENT.fullmatch(record.labels.get(LABEL, ""))
-        self._parent = given[2] if given else None
         self.trace, self.root = _ids_of(record.id)
-        if given:
-            self.trace = given[1]
+        self._parent: str | None = None
+        if given := TRACEPARENT.fullmatch(record.labels.get(LABEL, "")):
+            self.trace, self._parent = given.groups()
 
     def take(self, seen: Observation, spec: StepSpec) -> Iterator[Span]:
         """Note what happened to an activation, and yield the spans that end with it.

@@ -72,7 +72,7 @@ def test_executions_are_listed_newest_first_and_filtered(
     assert [line.split()[1] for line in listed[1:]] == ["hello", "ready"]
     assert listed[2].endswith("team=it")
     assert [one["execution"] for one in labelled] == [failed]
-    assert flowengine("list", "-n", "1").err == "there are more: -n 2\n"
+    assert flowengine("list", "-n", "1").err == "there are more: -n 50 lists up to 50\n"
     assert flowengine("list", "--status", "stalled").err.startswith("no matching executions in ")
 
 
@@ -204,7 +204,7 @@ def test_a_signal_moves_the_execution_that_has_its_key(flowengine: CommandLine, 
     done = flowengine("signal", "--key", "B7", "paid", "--data", "@paid.json")
 
     assert bare.err == (
-        "error: signal 'paid': must be a map, not null\n  give its data: --data JSON\n"
+        "error: signal 'paid' must be a map, not null\n  give its data: --data JSON\n"
     )
     assert "--data" not in wrong.err
     assert "signal 'paid': 'amount' must be a number" in wrong.err

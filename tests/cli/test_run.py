@@ -141,6 +141,7 @@ def test_inputs_come_from_a_file_or_standard_input_and_single_ones_win(
     ("words", "code", "said"),
     [
         (["-i", "nmae=Ada"], 3, "error: there is no input 'nmae'\n  inputs: amount, assignees\n"),
+        (["-i", "amuont=3"], 3, "error: there is no input 'amuont'\n  did you mean 'amount'?\n"),
         (["-i", "amount=much"], 3, "error: input 'amount' must be a number, not 'much'\n"),
         (["-i", "amount=NaN"], 3, "error: input 'amount' must be a number, not 'NaN'\n"),
         ([], 3, "error: input 'amount' is missing\n  give it: -i amount=VALUE\n"),

@@ -352,7 +352,7 @@ def meet(toy):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("{size: x}", "toy.size: must be a whole number"),
+        ("{size: x}", "toy.size must be a whole number"),
         ("{colour: red}", "takes no argument 'colour'"),
         ("{}", "needs 'size'"),
     ],

@@ -139,7 +139,9 @@ def test_a_slow_subscriber_misses_parts_and_is_told_how_many(tmp_path: Path) -> 
     assert [one.step.status for one in told if one.step] == ["running", "succeeded"]
 
 
-def test_one_that_blocks_or_raises_holds_up_nobody(tmp_path: Path) -> None:
+def test_one_that_blocks_or_raises_holds_up_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     told: list[Update] = []
     never = threading.Event()
 
@@ -159,6 +161,7 @@ def test_one_that_blocks_or_raises_holds_up_nobody(tmp_path: Path) -> None:
         never.set()
 
     assert parts(told) == [("start", None), ("text", "so"), ("end", None)]
+    assert "a subscriber failed at an update of kind 'part'" in caplog.messages
 
 
 def test_a_subscription_may_end_in_its_callback(tmp_path: Path) -> None:

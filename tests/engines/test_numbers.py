@@ -169,5 +169,5 @@ outputs:
 
 def test_a_fraction_is_no_integer(engine: Engine, tmp_path: Path) -> None:
     flow = world.make(tmp_path, "inputs: {n: {type: integer}}\nsteps: [{id: a, output: 1}]\n")
-    with pytest.raises(InputError, match=r"'n': must be a whole number, not 1\.5"):
+    with pytest.raises(InputError, match=r"'n' must be a whole number, not 1\.5"):
         engine.run(flow, {"n": 1.5})

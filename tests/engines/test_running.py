@@ -406,12 +406,19 @@ def test_subscribers_are_told_what_is_on_disk(engine: Engine, tmp_path: Path) ->
     assert told[-1].data.outputs == {"sum": 16, "last": 17}
 
 
-def test_subscriber_that_fails_stops_nothing(engine: Engine, tmp_path: Path) -> None:
+def test_subscriber_that_fails_stops_nothing_and_is_logged(
+    engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(_: Update) -> None:
-        raise ValueError
+        raise ValueError("unreadable")
 
     engine.subscribe(fail)
     assert engine.run(world.make(tmp_path, HELLO), {"name": "Ada"}).status == "succeeded"
+    assert {(one.name, one.levelname) for one in caplog.records} == {
+        ("flowengine.engines", "WARNING")
+    }
+    assert caplog.messages[-1] == "a subscriber failed at an update of kind 'end'"
+    assert "ValueError: unreadable" in caplog.text
 
 
 def test_printed_text_goes_to_standard_output_or_to_subscribers(

@@ -115,3 +115,24 @@ def test_acting_for_others_is_forbidden_if_one_file_forbids_it(
     write(folders[0], "act_for_others: false")
     write(folders[1], "act_for_others: true")
     assert not load_settings(str(folders[1])).act_for_others
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\x89PNG", "the file is not UTF-8"),
+        (b"durablity: power", "there is no setting 'durablity'"),
+        (b"root: hunter2", "its keys are not settings"),
+        (b"a: [hunter2", "this cannot be read as YAML"),
+    ],
+)
+def test_an_unusable_file_is_reported_without_its_content(
+    folders: tuple[Path, Path], content: bytes, reason: str
+) -> None:
+    (folders[1] / "settings.yaml").write_bytes(content)
+
+    with pytest.raises(UsageError) as refused:
+        load_settings(str(folders[1]))
+
+    assert reason in str(refused.value)
+    assert "hunter2" not in str(refused.value)

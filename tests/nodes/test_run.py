@@ -142,11 +142,11 @@ def test_program_that_cannot_be_started_says_so(
 @pytest.mark.parametrize(
     ("task", "input", "complaint"),
     [
-        ({}, {"argv": []}, "'argv' is wrong: [] has less than 1 item"),
+        ({}, {"argv": []}, "'argv' must have at least 1 item, not 0"),
         ({}, {"argv": "rm -rf /"}, "'argv' must be a list"),
         ({}, {"argv": ["a", None]}, "item 1 of 'argv' is null"),
         ({}, {"argv": ["echo", "a\0b"]}, "null character"),
-        ({"script": "true"}, {"env": {"A=B": 1}}, "'env' is wrong: \"A=B\" does not match"),
+        ({"script": "true"}, {"env": {"A=B": 1}}, "'env' has the key \"A=B\", which must match"),
         ({"script": "echo '{' > $FLOW_OUTPUT"}, {}, "$FLOW_OUTPUT is not JSON"),
         ({"script": "true", "files": {"r": "r.csv"}}, {}, "no file 'r.csv' to be kept as 'r'"),
     ],

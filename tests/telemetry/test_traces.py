@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import socket
 import subprocess
 import sys
 import threading
@@ -210,6 +212,7 @@ class Collector(BaseHTTPRequestHandler):
     """Receives spans as a collector does: protobuf over HTTP."""
 
     received: list[ExportTraceServiceRequest]
+    status = 200
 
     def do_POST(self) -> None:
         """Note a request."""
@@ -217,7 +220,7 @@ class Collector(BaseHTTPRequestHandler):
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         self.received.append(ExportTraceServiceRequest.FromString(body))
-        self.send_response(200)
+        self.send_response(self.status)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -272,6 +275,57 @@ def test_execution_continues_the_trace_that_its_label_names() -> None:
         *_, root = recorded_spans(engine, done.execution)
 
     assert (root.trace, root.parent) == (trace, parent)
+
+
+@pytest.mark.parametrize("label", ["00-1-2-01", f"00-{'0' * 32}-b7ad6b7169203331-01"])
+def test_label_that_is_no_header_is_reported(label: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Engine(None) as engine:
+        done = engine.run("parts.yaml", labels={"traceparent": label})
+        *_, root = recorded_spans(engine, done.execution)
+
+    assert root.parent is None
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    assert "traceparent is not a W3C header" in caplog.text
+
+
+def test_exporter_that_is_not_supported_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for chosen in ("", "none", "console"):
+        monkeypatch.setenv("OTEL_TRACES_EXPORTER", chosen)
+        Engine(None).close()
+
+    assert caplog.messages == [
+        "no traces are exported, because OTEL_TRACES_EXPORTER is 'console': "
+        "supported are 'otlp' and 'none'"
+    ]
+
+
+def test_collector_that_does_not_accept_is_reported_in_one_line(
+    collector: list[ExportTraceServiceRequest],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
+    monkeypatch.setattr(Collector, "status", 401)
+    with Engine(None) as engine:
+        engine.run("parts.yaml")
+
+    assert caplog.messages == [f"traces were not exported: the collector answered 401 at {url}"]
+
+
+def test_collector_that_is_down_is_reported_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://ana:hunter2@127.0.0.1:{port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    with Engine(None) as engine:
+        engine.run("parts.yaml")
+
+    told = f"traces were not exported: no collector answers at http://127.0.0.1:{port}"
+    assert caplog.messages == [told]
 
 
 def test_without_a_destination_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,8 +102,8 @@ class Scripted(_Data):
     """Whether the entry replies to every matching request, not only to the first one."""
 
 
-Answer = Mapping[str, Any] | BaseException
-"""An entry as data, or an exception to raise."""
+Answer = str | Mapping[str, Any] | BaseException
+"""The text of a reply, an entry as data, or an exception that is raised."""
 Answering = Callable[[ModelRequest], Answer | Awaitable[Answer]]
 """Creates an entry for a request."""
 
@@ -123,10 +123,10 @@ class ScriptedModel:
     finds its own place in the script.
 
     Args:
-        script: Entries as data, exceptions, or functions that receive the request.
-        name: Name of the model: `scripted/NAME`.
-        by_turn: Whether the place in the conversation determines the entry.
-        facts: Facts to report about the model.
+        script: Texts, entries as data, exceptions, or functions that get the request.
+        name: What it is called: `scripted/NAME`.
+        by_turn: Whether the place in the script is that in the conversation.
+        facts: What it says of itself.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class ScriptedModel:
         self._turn = 0
 
     def _add(self, entry: Answer | Answering, place: int) -> None:
-        if not isinstance(entry, Mapping):
+        if callable(entry) or isinstance(entry, BaseException):
             self._turns[-1].append(entry)
             raises = isinstance(entry, BaseException)
         else:
@@ -277,14 +277,28 @@ def replied(data: Mapping[str, Any], request: ModelRequest) -> ModelReply:
     return read_sent(sent, request, calling, events=notes, scripted=bool(script))
 
 
-def _entry(data: Mapping[str, Any], place: str) -> Scripted:
+def _entry(data: str | Mapping[str, Any], place: str) -> Scripted:
     try:
-        return Scripted.model_validate(data)
+        return Scripted.model_validate({"text": data} if isinstance(data, str) else data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, (place, *first["loc"])))
-        what = "there is no such key" if first["type"] == "extra_forbidden" else predicate(first)
+        if first["type"] == "extra_forbidden":
+            what = f"there is no such key; known are {', '.join(_known(first['loc']))}"
+        else:
+            what = predicate(first)
         raise InputError(f"{where}: {what}", field=where) from None
+
+
+def _known(loc: tuple[int | str, ...]) -> list[str]:
+    """Return the keys that are known where an unknown one is."""
+    inner: dict[str, type[BaseModel]] = {
+        "calls": ScriptedCall,
+        "usage": ScriptedUsage,
+        "when": When,
+    }
+    fields = inner[str(loc[0])].model_fields if len(loc) > 1 else Scripted.model_fields
+    return [field.alias or name for name, field in fields.items()]
 
 
 def _sent(entry: Scripted, name: str) -> SentReply:

@@ -114,7 +114,8 @@ def _fitting(arguments: dict[str, Any], tool: ToolOffer, repairs: list[str]) -> 
             check_numbers(value, f"'{name}'")
         fitting: dict[str, Any] = shared(schema).check(found, "they")
     except InputError as error:
-        raise Misfit(error.message.removeprefix("they: ").rstrip(".")) from None
+        fault = error.message.removeprefix("they").lstrip(": ")
+        raise Misfit(fault.rstrip(".")) from None
     return fitting
 
 

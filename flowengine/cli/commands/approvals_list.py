@@ -23,9 +23,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--status", choices=["pending", "closed", "all"], default="pending", help="default: pending"
     )
-    parser.add_argument(
-        "-n", dest="limit", metavar="N", type=read.count, default=50, help="at most N (default: 50)"
-    )
+    read.add_limit(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -68,5 +66,5 @@ def run(arguments: Namespace) -> int:
         for line in rows(session, page.items):
             out(line)
         if page.next is not None:
-            err(f"there are more: -n {2 * arguments.limit}")
+            err(read.more(arguments.limit))
     return 0

@@ -49,9 +49,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--since", metavar="TIME", type=read.moment, help="only those started since: 1d, or a time"
     )
-    parser.add_argument(
-        "-n", dest="limit", metavar="N", type=read.count, default=50, help="at most N (default: 50)"
-    )
+    read.add_limit(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -106,7 +104,7 @@ def run(arguments: Namespace) -> int:
             more = session.command("list", "--status", left[MOST]["status"])
             err(f"and {len(left) - MOST} more: {more}")
         if page.next is not None:
-            err(f"there are more: -n {2 * arguments.limit}")
+            err(read.more(arguments.limit))
     return 0
 
 

@@ -22,6 +22,8 @@ _JSON_TYPES: dict[type, tuple[str, ...]] = {
 }
 LARGEST = 64 * 2**20
 """Maximum number of characters of a file that the command line names."""
+_LISTED = 50
+"""Entries of a list, unless `-n` says otherwise."""
 
 _WORDS = {
     "integer": "a whole number",
@@ -180,6 +182,18 @@ def moment(text: str) -> int:
 def user(text: str) -> str:
     """Read a user: `ben` and `user:ben` are the same."""
     return text if text.startswith("user:") else f"user:{text}"
+
+
+def add_limit(parser: ArgumentParser) -> None:
+    """Add `-n`, the most entries of a list."""
+    help = f"at most N (default: {_LISTED})"
+    parser.add_argument("-n", dest="limit", metavar="N", type=count, default=_LISTED, help=help)
+
+
+def more(limit: int) -> str:
+    """Return the line below a list that was cut off at `-n`."""
+    most = max(2 * limit, _LISTED)
+    return f"there are more: -n {most} lists up to {most}"
 
 
 def count(text: str) -> int:

@@ -11,9 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
-from flowengine.engines.results import Update
+from flowengine.engines.results import Update, deliver
 
 TEXT = 1024 * 1024
 """Characters of replies to queue for a subscriber. The beginning and the end of a reply are always
@@ -166,9 +165,9 @@ class Post:
     """Delivers updates to a function on a separate thread.
 
     Args:
-        callback: Receives the updates. Its exceptions are ignored.
-        gather: Seconds for which pieces of a text are merged after one was delivered. 0: each piece
-            is delivered separately.
+        callback: What it raises is logged.
+        gather: Seconds for which pieces of a text are put together after one was handed over; 0:
+            each comes by itself.
     """
 
     def __init__(self, callback: Callable[[Update], None], gather: float = 0) -> None:
@@ -196,7 +195,6 @@ class Post:
 
     def _deliver(self) -> None:
         while (update := self._backlog.take(wait=True, together=self._gather > 0)) is not None:
-            with suppress(Exception):  # as for every subscriber
-                self._callback(update)
+            deliver(self._callback, update)
             if self._gather and _is_piece(update):
                 time.sleep(self._gather)

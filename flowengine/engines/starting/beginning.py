@@ -221,6 +221,10 @@ def execution_data(
             f"{id!r} is not a valid execution id",
             hint="up to 128 letters, digits and . _ -, starting with a letter or digit",
         )
+    if "traceparent" in labels:
+        from flowengine.telemetry.spans import check_label
+
+        check_label(labels)
     return {
         "id": id or host.ids.execution(now),
         "flow": compiled["id"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flowengine.argument_checks import check_input_names
 from flowengine.errors import InputError
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import EvaluationError
@@ -30,10 +31,7 @@ def check_inputs(
         InputError: An input is unknown, missing, or does not match its schema.
     """
     schemas = graph.flow.get("inputs", {})
-    for name in given:
-        if name not in schemas:
-            known = ", ".join(schemas) or "none"
-            raise InputError(f"there is no input '{name}'", field=name, hint=f"inputs: {known}")
+    check_input_names(given, schemas)
     for name, schema in schemas.items():
         if name not in given and "default" not in schema:
             text = schema.get("description") or schema.get("title")

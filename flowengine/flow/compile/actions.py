@@ -70,7 +70,8 @@ class Actions:
             view: The names that its expressions see.
 
         Returns:
-            The type of the raw result. For a group, it is unknown until its steps are compiled.
+            The type of the raw result. It is unknown for a group, until its steps are compiled, and
+            for a step whose action may be among the omitted parts.
         """
         self._check_keys(info)
         spec, given = info.spec, info.given
@@ -78,7 +79,8 @@ class Actions:
             spec["action"] = "none" if info.action == "none" else "group"
             spec["kind"] = info.action
             self._step_modifiers(info, view)
-            return NOTHING if info.action == "none" else UNKNOWN
+            empty = info.action == "none" and not self.model.left_out(info.loc)
+            return NOTHING if empty else UNKNOWN
         if info.action == "call" and given == ASK:
             result = self._ask(info, view)
         elif isinstance(given, Wait | Approval | Fail | Cancel):

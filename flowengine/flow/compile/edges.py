@@ -214,7 +214,8 @@ class Edges:
         if missing and "else" not in given.outcome:
             self.gaps.bodies.add(info.spec["body"])
             names = " and ".join(repr(name) for name in missing)
-            message = f"'next' of {info.id!r} does not cover the outcome {names}"
+            noun = "outcome" if len(missing) == 1 else "outcomes"
+            message = f"'next' of {info.id!r} does not cover the {noun} {names}"
             hint = f"add {missing[0]}, or 'else'"
             self.report.at("E209", message, (*given.loc, "outcome"), hint, key=True)
 

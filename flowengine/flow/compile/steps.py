@@ -140,6 +140,8 @@ class Steps:
         kept = model.loop is not None and model.loop.keep is not None
         once = list_of(result) if kept else result
         whole = list_of(once) if over and not info.each else once
+        if self._may_differ(info):
+            whole = UNKNOWN
         self.scopes.outputs[info.number] = whole
         doubts = of_items(doubts) if whole is not result else doubts
         self.scopes.doubts[info.number] = doubts
@@ -398,7 +400,7 @@ class Steps:
         """Write the `output` of a step. Return its type, and which parts of it may be null."""
         model = info.model
         if not model.has("output"):
-            return raw, doubts
+            return (UNKNOWN, NONE) if self._misspelt(info) else (raw, doubts)
         roots = {"result": raw}
         if "adapter" in info.spec:
             roots["approval"] = UNKNOWN
@@ -407,6 +409,21 @@ class Steps:
         info.spec["output"] = typed.value
         own = {} if typed.doubt is None or typed.doubt.always else {"": typed.doubt}
         return typed.schema, passed_on(own, f"steps.{info.id}.output")
+
+    def _misspelt(self, info: Info) -> bool:
+        """Return whether an unknown key of a step was omitted, which may stand for `output`."""
+        keys = info.model.fields_by_key()
+        unread = self.plan.model.unread
+        return any(one[:-1] == info.loc and one[-1] not in keys for one in unread if one)
+
+    def _may_differ(self, info: Info) -> bool:
+        """Return whether an omitted `map`, `loop` or handler would alter the type of the output."""
+        model, left_out = info.model, self.plan.model.left_out
+        return (
+            (model.map is None and left_out((*info.loc, "map")))
+            or (model.loop is None and left_out((*info.loc, "loop")))
+            or left_out((*info.loc, "on_error"))
+        )
 
     def _doubts_of_flow(self, info: Info) -> Doubts:
         """Return which outputs of the flow that a step runs may be null."""

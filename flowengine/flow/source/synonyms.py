@@ -70,6 +70,8 @@ _STEP = {
     **_words("environment sandbox container image runs_on runs-on", "write 'in: ENVIRONMENT'",
              "in"),
     **_words("always ensure cleanup", "write 'finally: [steps]' on a group or the flow", "finally"),
+    **_words("url method headers body query", "'http' contains it: 'http: {url: …, method: …}'",
+             "http"),
     **_words("request rest api", "write 'http: {url: …}'", "http"),
     **_words("search websearch google_search tavily_search", "write 'web_search: {provider: …}'",
              "web_search"),

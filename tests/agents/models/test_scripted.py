@@ -128,12 +128,14 @@ def test_a_script_that_has_ended_says_who_asked_what() -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"txt": "a"}, r"s\[0\]\.txt: there is no such key"),
+        ({"txt": "a"}, r"s\[0\]\.txt: there is no such key; known are text, .*, raise, "),
+        ({"when": {"turns": 1}}, r"s\[0\]\.when\.turns: .*known are agent, model, contains, turn$"),
+        (3, r"s\[0\]: must be a mapping"),
         ({"text": 1}, r"s\[0\]\.text: must be text"),
         ({"calls": [{"arguments": {}}]}, r"s\[0\]\.calls\.0\.name: field required"),
     ],
 )
-def test_a_wrong_entry_is_told_by_its_place(entry: dict[str, Any], message: str) -> None:
+def test_a_wrong_entry_is_told_by_its_place(entry: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         ScriptedModel([entry], name="s")
 
@@ -186,9 +188,7 @@ def test_a_file_answers_by_the_turn_of_the_conversation_in_every_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "replies.yaml").write_text(
-        "- {text: first}\n- {raise: RateLimited}\n- {text: second}\n"
-    )
+    (tmp_path / "replies.yaml").write_text("- first\n- {raise: RateLimited}\n- {text: second}\n")
     later = [
         {"role": "user", "content": "?"},
         {"role": "assistant", "content": "first"},
