@@ -82,17 +82,14 @@ def result_of(execution: Execution) -> ExecutionResult:
 
 
 def timers_of(state: State, wait: int) -> list[dict[str, str]]:
-    """Return what time will do to a wait: `{what, due}`, the next of each kind, soonest first.
-
-    What would come after the expiry never does.
-    """
+    """Return what time will do to a wait: `{what, due}`, the next of each kind, soonest first."""
     found: dict[str, int] = {}
     for timer in state["timers"].values():
         if timer["ref"] == wait and timer["why"] in _OF_APPROVALS:
             what = _OF_APPROVALS[timer["why"]]
             found[what] = min(timer["due"], found.get(what, timer["due"]))
     ordered = sorted(found.items(), key=lambda pair: pair[1])
-    last = found.get("expiry", inf)
+    last = found.get("expiry", inf)  # what would come later never does
     return [{"what": what, "due": format_time(due)} for what, due in ordered if due <= last]
 
 

@@ -68,7 +68,7 @@ def record_decision(
 
 
 def _note_refused(host: Host, wait: str, who: Actor, error: FlowEngineError) -> None:
-    """Keep in the journal of an execution, for audits, that somebody could not decide."""
+    """Have the journal of an execution say that somebody tried to decide and could not."""
     at, by = host.clock.now(), who.fields()["by"]
     # What somebody typed may be anything, a secret too: the field is enough.
     why = f"'{error.field}' is not valid" if isinstance(error, InputError) else error.message
