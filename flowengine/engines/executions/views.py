@@ -102,7 +102,7 @@ def timers_of(state: State, wait: int) -> list[dict[str, str]]:
             what = _OF_APPROVALS[timer["why"]]
             found[what] = min(timer["due"], found.get(what, timer["due"]))
     ordered = sorted(found.items(), key=lambda pair: pair[1])
-    last = found.get("expiry", inf)
+    last = found.get("expiry", inf)  # what would come later never does
     return [{"what": what, "due": format_time(due)} for what, due in ordered if due <= last]
 
 
