@@ -94,6 +94,8 @@ def test_what_a_fork_has_undone_is_not_undone_again(
     again = flowengine("fork", "first", "--at", "three/compensate", code=7).err
     assert "'three' was undone by execution second, a fork of this one" in again
     assert "undo what is left: flowengine fork second --at two/compensate\n" in again
+    again = flowengine("fork", "first", "--at", "two/compensate", code=7).err
+    assert "'three' was undone by execution second" in again
 
     (tmp_path / "two").touch()
     flowengine("fork", "second", "--at", "two/compensate", "--id", "third", code=1)
