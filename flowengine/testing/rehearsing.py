@@ -61,7 +61,7 @@ def adapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
 def unadapted(flow: CompiledFlow, run: Run, value: Any) -> Any:
     """Return the result of a call that leads to a step's output, for a case.
 
-    What the model was shown has more: a mark that is new each time, remarks of whoever approved.
+    The text for the model contains more: a mark that is new each time, and the approver's remarks.
 
     Args:
         flow: The flow.

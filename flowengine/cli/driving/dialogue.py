@@ -143,7 +143,7 @@ class Dialogue:
         """Ask until a question is answered or none is left.
 
         Returns:
-            Whether one was answered, here or meanwhile by somebody else.
+            Whether one was answered, here or by another user.
         """
         while not self._ended and (wait := self._next(execution)) is not None:
             self._asked.add(wait["id"])
@@ -302,7 +302,7 @@ class Dialogue:
 
         Raises:
             EOFError: The user wants no further questions.
-            Withdrawn: The answer is no longer needed: somebody else decided, or the time is up.
+            Withdrawn: The answer is no longer needed: another user decided, or the time is up.
         """
         with listening(sys.stdin.fileno(), withdrawn=self._is_withdrawn) as keyboard:
             ask(prompt)

@@ -90,7 +90,7 @@ def standing(wait: WaitInfo) -> str:
 
 
 def expiry(kind: str, outcome: str | None, output: Any) -> str:
-    """Return that nobody decided on the approval of a step in time; empty: somebody did.
+    """Return that the approval of a step expired, or an empty text if it was decided.
 
     Args:
         kind: Kind of the step.
@@ -157,7 +157,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
 
 
 def _deciders(session: Session, wait: WaitInfo) -> Iterator[str]:
-    """Yield who may decide, who may not, and why nobody may."""
+    """Yield the users who may decide, those who may not, and why none may."""
     for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
         if users:
             yield _fact(name, ", ".join(users))

@@ -208,7 +208,7 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
 
 
 def no_members(session: Session, wait: WaitInfo) -> list[str]:
-    """Return why nobody may decide on a wait: each assignee is a group without members."""
+    """Return why no user may decide on a wait: each assignee is a group without members."""
     assignees = wait.get("assignees") or []
     empty = session.engine.settings.without_members(assignees)
     return [clean(why) for why in empty.values()] if len(empty) == len(assignees) else []
