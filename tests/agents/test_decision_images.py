@@ -100,10 +100,11 @@ def test_what_no_model_can_be_shown_is_refused_and_the_question_stays_open(
     tmp_path: Path, choice: str, given: list[Any], message: str
 ) -> None:
     one = case(tmp_path)
+    value: Any = {"value": 3} if choice == "respond" else {}
     with one.engine_open() as engine:
         [wait, _] = engine.run(one.path).waits
         with pytest.raises(InputError, match=message):
-            engine.decide(wait["id"], choice, images=given, value=3)
+            engine.decide(wait["id"], choice, images=given, **value)
         assert engine.wait(wait["id"])["status"] == "pending"
 
 

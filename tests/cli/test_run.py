@@ -29,7 +29,7 @@ def test_outputs_are_on_standard_output_and_progress_is_not(
 def test_an_execution_that_waits_says_for_what_and_how_to_answer(
     flowengine: CommandLine, refund: Path
 ) -> None:
-    done = flowengine("run", refund, "-i", "amount=80", "-i", 'assignees=["group:it"]', code=4)
+    done = flowengine("run", refund, "-i", "amount=80", "-i", 'assignees=["user:ben"]', code=4)
 
     assert done.out == ""
     assert steady(done.err) == (
@@ -37,7 +37,7 @@ def test_an_execution_that_waits_says_for_what_and_how_to_answer(
         "  ask            waiting     approval WAIT1\n"
         "waiting for 1 approval\n"
         "  WAIT1  Refund 80 EUR?\n"
-        "        assignees  group:it\n"
+        "        assignees  user:ben\n"
         "        show       flowengine approvals show WAIT1\n"
         "        approve    flowengine approve WAIT1 --form cost_center=VALUE\n"
         "        reject     flowengine reject WAIT1 --comment TEXT\n"
