@@ -90,6 +90,7 @@ class _Folder:
 
     taken_out = (sys.maxsize, "")
     """No limit is set on programs that run as the user."""
+    network = "any"
 
     def __init__(self, cwd: Path, own: Path, workdir: str) -> None:
         self.cwd = cwd

@@ -81,6 +81,14 @@ class InWorkspace(Resource):
         raise NotImplementedError
 
     @property
+    def network(self) -> str | list[str]:
+        """What programs may reach: `any`, `none`, `public`, or a list."""
+        sandbox = self.request.sandbox
+        if sandbox is not None and "network" not in sandbox.capabilities().holds:
+            return "any"
+        return self.request.policy.network or "none"
+
+    @property
     def own(self) -> str:
         """The folder for what is kept beside the user's files, as programs see it."""
         return f"{self.home}/{OWN}"
