@@ -106,7 +106,7 @@ def test_a_flow_that_test_cases_name() -> None:
 def test_test_cases_of_a_folder() -> None:
     said = told("test", ".")
 
-    assert "foreign.test.yaml is not a file of test cases" in said
+    assert "foreign.test.yaml is not a test case file" in said
     keeps_quiet(said)
 
 
