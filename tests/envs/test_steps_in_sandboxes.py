@@ -18,6 +18,7 @@ from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.kinds.node import NodeProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.kinds.shell.provider import ShellProvider
+from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.enough import enough
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
@@ -230,6 +231,35 @@ def test_a_command_that_takes_longer_than_it_asked_for_is_stopped(
     assert late["stdout"].strip() == "a"
     assert f"it took longer than {seconds:g} s (its timeout) and was stopped" in late["stderr"]
     assert (after["exit_code"], after["stdout"], after["stderr"]) == (0, "on\n", "")
+
+
+def test_a_program_without_a_network_learns_why(
+    sandbox: type[Sandbox], tmp_path: Path, context: Context
+) -> None:
+    python = "python3 -c 'import socket; socket.getaddrinfo(\"nowhere.invalid\", 80)'"
+    told: dict[str, str] = {}
+    policies: list[dict[str, Any]] = [{}, {"network": ["api.invalid:443"]}]
+    if sandbox is Host:
+        policies = [{"network": "any"}]
+    for policy in policies:
+        work = tmp_path / f"work{len(told)}"
+        work.mkdir()
+        with opened(BashProvider(), sandbox, work, policy=policy) as resource:
+            failed = run(BashProvider(), resource, context, script=python)
+            other = run(BashProvider(), resource, context, script="echo no >&2; exit 3")
+        told[str(policy.get("network"))] = failed["stderr"].splitlines()[-1]
+        assert "socket.gaierror" in failed["stderr"]
+        assert other["stderr"] == "no\n"
+
+    if sandbox is Host:
+        assert "gaierror" in told["any"]
+        return
+    assert told == {
+        "None": "programs in this environment reach no network; allow hosts in policy.network",
+        "['api.invalid:443']": (
+            "programs in this environment reach only api.invalid:443; allow hosts in policy.network"
+        ),
+    }
 
 
 def test_limits_that_a_step_in_a_shell_meets_are_named(

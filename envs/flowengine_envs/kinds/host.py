@@ -89,7 +89,8 @@ class _Folder:
     """
 
     taken_out = (sys.maxsize, "")
-    """Programs that run as the user have no limit."""
+    """No limit is set on programs that run as the user."""
+    network = "any"
 
     def __init__(self, cwd: Path, own: Path, workdir: str) -> None:
         self.cwd = cwd

@@ -8,6 +8,7 @@ import fnmatch
 import json
 import os
 import posixpath
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,14 @@ from flowengine_envs.kinds.results import CodeResult, CommandResult, ContainerRe
 from flowengine_envs.kinds.workspace import Entry
 from flowengine_envs.workspaces.kept_files import is_kept_file, place_of, source_of
 
+_CUT_OFF = re.compile(
+    "name resolution|could ?n[o']t resolve|name or service not known|network is unreachable"
+    "|unable to resolve|getaddrinfo|no address associated",
+    re.IGNORECASE,
+)
+"""What programs print if they cannot find or reach a host."""
+_LAST = 4096
+"""Characters at the end of an output in which that is looked for."""
 LARGEST_VALUE = 16 * 1024 * 1024
 """Maximum bytes that a command may write to `$FLOW_OUTPUT`."""
 
@@ -39,6 +48,9 @@ class StepFolder(Protocol):
 
     @property
     def own(self) -> str: ...
+
+    @property
+    def network(self) -> str | list[str]: ...
 
     @property
     def workdir(self) -> str: ...
@@ -250,10 +262,31 @@ async def add_outputs(
     """
     if result.limit is not None:
         told["limit"] = result.limit
+    explain_network(files.resource, told)
     for name, path in (("stdout", result.stdout_file), ("stderr", result.stderr_file)):
         if path is not None:
             kept = await files.kept(path, files.resource.taken_out[0])
             told[f"{name}_file"] = dict(kept)
+
+
+def explain_network(resource: StepFolder, told: dict[str, Any]) -> None:
+    """Add to the errors of a failed program that its environment cuts it off from the network.
+
+    Args:
+        resource: Where it ran.
+        told: The step's output.
+    """
+    printed = f"{told['stdout'][-_LAST:]}{told['stderr'][-_LAST:]}"
+    if told["exit_code"] == 0 or not _CUT_OFF.search(printed):
+        return
+    network = resource.network
+    if network in ("any", "public"):
+        return
+    reached = f"only {', '.join(network)}" if isinstance(network, list) else "no network"
+    before = told["stderr"] and told["stderr"].rstrip("\n") + "\n"
+    told["stderr"] = (
+        f"{before}programs in this environment reach {reached}; allow hosts in policy.network\n"
+    )
 
 
 async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict[str, str]]:

@@ -82,6 +82,14 @@ class InWorkspace(Resource):
         raise NotImplementedError
 
     @property
+    def network(self) -> str | list[str]:
+        """What programs may reach: `any`, `none`, `public`, or a list."""
+        sandbox = self.request.sandbox
+        if sandbox is not None and "network" not in sandbox.capabilities().holds:
+            return "any"
+        return self.request.policy.network or "none"
+
+    @property
     def own(self) -> str:
         """The directory, as programs see it, for files kept apart from the user's."""
         return f"{self.home}/{OWN}"

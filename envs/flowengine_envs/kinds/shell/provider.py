@@ -10,7 +10,7 @@ from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, 
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.kinds.shell.result import ShellResult, step_code
 from flowengine_envs.kinds.shell.session import Shell
-from flowengine_envs.kinds.steps import StepFiles, place_for_value, step_value
+from flowengine_envs.kinds.steps import StepFiles, explain_network, place_for_value, step_value
 from flowengine_envs.kinds.supervised import SupervisedProvider
 from flowengine_envs.link.call_limits import asked
 from flowengine_envs.sandboxes.processes import has
@@ -82,6 +82,7 @@ class ShellProvider(SupervisedProvider[Shell]):
         }
         if result.limit is not None:
             told["limit"] = result.limit
+        explain_network(resource, told)
         told["files"] = await files.keep(command, ".", failed=failed)
         return told
 
