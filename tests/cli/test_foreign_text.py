@@ -263,7 +263,7 @@ def updates(text: str) -> list[results.Update]:
     seen = Observation(0, text, 0, "failed", None, 1, None, error(text), {text: text})
     ended = seen._replace(status="succeeded", output={text: text}, error=None)
     wait = made(infos.WaitInfo, text) | {"kind": "signal"}
-    warned = {"seq": 1, "at": TIME, "type": "warning", "message": text}
+    warned = {"seq": 1, "at": TIME, "type": "warning", "about": text, "message": text}
     decided = entry(text) | {"type": "decided", "via": text}
     failed = entry(text) | {"evidence": {"traceback": [text]}}
     return [

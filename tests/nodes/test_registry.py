@@ -99,7 +99,7 @@ def test_kind_of_another_package_is_an_action_key_like_the_others(tmp_path: Path
     assert done.outputs == {"said": "Hello, Ada!"}
     assert failed.error is not None
     assert failed.error["type"] == "ValidationError"
-    assert failed.error["message"].startswith("greet: 'name' is wrong")
+    assert failed.error["message"].startswith("greet: 'name' must have at most 5 characters")
 
 
 @pytest.mark.usefixtures("third_party")

@@ -91,14 +91,12 @@ def fork(
     if linked is not before:
         _check_same_past(host.flows, before, linked, past, at)
     values = _checked_state(linked, values)
-
     now = host.clock.now()
     data = execution_data(host, linked.compiled, now, id, labels or record.labels, user)
     if "environments" in past[0]["execution"]:
         data["environments"] = past[0]["execution"]["environments"]
     check_names(linked.compiled, resources or {}, data.get("environments", {}))
-    brought = {*past[0]["execution"].get("resources", ()), *(resources or ())}
-    if brought:
+    if brought := {*past[0]["execution"].get("resources", ()), *(resources or ())}:
         data["resources"] = sorted(brought)
     host.bring(data["id"], resources or {})
     past[0] = {**past[0], "execution": data}
