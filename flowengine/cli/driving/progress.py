@@ -225,7 +225,7 @@ class Progress:
             return one_line(error_text(step.error))
         spec = self._flow(place[0]).compiled["steps"][step.step]
         decided = self._decided.pop(place, None)
-        decided = expiry(spec["kind"], step.outcome, step.output) or decided
+        decided = expiry(spec.get("kind", spec["action"]), step.outcome, step.output) or decided
         if step.status != "succeeded" or decided is not None:
             return clean(decided or "")
         took = "" if since is None else duration(step.at - since)
