@@ -314,8 +314,8 @@ def test_a_result_must_be_given_and_be_one_that_the_step_returns(toy: Toy) -> No
     with Engine("store") as engine:
         refused: list[tuple[str, dict[str, Any], str]] = [
             ("result", {}, "'result' needs a value: the output to record instead of the attempt's"),
-            ("result", {"value": None}, "the result of 'a': must be a whole number, not null"),
-            ("result", {"value": "4"}, "the result of 'a': must be a whole number, not \"4\""),
+            ("result", {"value": None}, "the result of 'a' must be a whole number, not null"),
+            ("result", {"value": "4"}, "the result of 'a' must be a whole number, not \"4\""),
             ("retry", {"value": 4}, "'retry' takes no value"),
             ("fail", {"value": 4}, "'fail' takes no value"),
         ]
