@@ -89,30 +89,29 @@ class _Live:
         self._engine = engine
         self._export = export
         self._content = content
-        self._tracers: dict[str, Tracer] = {}
-        self._steps: dict[str, list[StepSpec]] = {}
-        """The steps of their flows; a flow changes only while no process drives the execution."""
+        self._traced: dict[str, tuple[Tracer, list[StepSpec]]] = {}
+        """The tracer of each execution driven here, and the steps of its flow. A flow changes only
+        while no process drives the execution."""
 
     def __call__(self, update: Any) -> None:
         if update.kind == "event":
             self._begin(update.execution, update.data["seq"])
         elif update.kind == "step" and update.step is not None:
-            spec = self._steps[update.execution][update.step.step]
-            for span in self._tracers[update.execution].take(update.step, spec):
+            tracer, steps = self._traced[update.execution]
+            for span in tracer.take(update.step, steps[update.step.step]):
                 self._export(span)
-        elif update.kind == "end":
-            tracer = self._tracers.pop(update.execution, None)
+        elif update.kind == "end" and update.execution in self._traced:
+            tracer, _ = self._traced.pop(update.execution)
             record = self._engine.store.execution(update.execution)
-            if tracer is not None and record.ended_at is not None:
+            if record.ended_at is not None:
                 self._export(tracer.end(record))
 
     def _begin(self, execution: str, seq: int) -> None:
         """Begin to trace an execution; another process may have driven its first steps."""
-        if execution in self._tracers:
+        if execution in self._traced:
             return
-        self._steps[execution] = self._engine.flow_of(execution).compiled["steps"]
         tracer = Tracer(self._engine.store.execution(execution), content=self._content)
-        self._tracers[execution] = tracer
+        self._traced[execution] = tracer, self._engine.flow_of(execution).compiled["steps"]
         for seen, spec in self._engine.observations(execution, until=seq) if seq else ():
             for _ in tracer.take(seen, spec):
                 pass  # exported by the process that drove it

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import (
+    INVALID_SPAN,
     Link,
     NonRecordingSpan,
     SpanContext,
@@ -85,9 +86,10 @@ class _GivenIds(IdGenerator):
 
 
 def _context(span: Span) -> Context:
-    if span.parent is None:
-        return set_span_in_context(NonRecordingSpan(SpanContext(0, 0, is_remote=False)))
-    return set_span_in_context(NonRecordingSpan(_place(span.trace, span.parent)))
+    parent = span.parent
+    return set_span_in_context(
+        INVALID_SPAN if parent is None else NonRecordingSpan(_place(span.trace, parent))
+    )
 
 
 def _place(trace: str, span: str) -> SpanContext:

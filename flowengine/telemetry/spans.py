@@ -117,7 +117,10 @@ class Tracer:
             if step.attempt is None and spec["action"] == "task":
                 step.attempt = seen.attempt, seen.at, seen.input
             if spec.get("kind") == "agent_turn":
-                self._name_agent(seen.address, spec["id"])
+                around = self._around(seen.address)
+                agent = next((one for one in around if one.spec.get("kind") == "agent"), None)
+                if agent is not None:
+                    agent.agent = agent.agent or spec["id"]
         elif seen.status in WAITING and step.wait is None:
             step.wait = seen.at
         if (seen.status in OVER or seen.status == "retrying") and step.attempt is not None:
@@ -154,21 +157,15 @@ class Tracer:
         step = self._open.get(address)
         if step is None:
             span = self._id("step", address, at)
-            step = self._open[address] = _Open(at, spec, span, self._span_around(address))
+            parent = next((around.span for around in self._around(address)), self.root)
+            step = self._open[address] = _Open(at, spec, span, parent)
         return step
 
-    def _span_around(self, address: str) -> str:
-        """Return the span of the innermost open activation that contains an address."""
-        cuts = [sign.start() for sign in re.finditer(r"[/\[@]", address)]
-        around = (self._open.get(address[:cut]) for cut in reversed(cuts))
-        return next((step.span for step in around if step is not None), self.root)
-
-    def _name_agent(self, address: str, agent: str) -> None:
-        for cut in [sign.start() for sign in re.finditer("/", address)][::-1]:
-            around = self._open.get(address[:cut])
-            if around is not None and around.spec.get("kind") == "agent":
-                around.agent = around.agent or agent
-                return
+    def _around(self, address: str) -> Iterator[_Open]:
+        """Yield the open activations that contain an address, the innermost first."""
+        for sign in reversed([*re.finditer(r"[/\[@]", address)]):
+            if around := self._open.get(address[: sign.start()]):
+                yield around
 
     def _step(self, seen: Observation, step: _Open) -> Span:
         spec = step.spec
