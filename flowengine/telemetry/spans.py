@@ -131,7 +131,8 @@ class Tracer:
 
     def end(self, record: ExecutionRecord) -> Span:
         """Return the span of the whole execution, once it has ended."""
-        links = (_ids_of(other) for other in (record.parent, record.forked_from) if other)
+        origin = (record.forked_from or "").partition(" ")[0]  # ID at STEP
+        links = (_ids_of(other) for other in (record.parent, origin) if other)
         attributes: dict[str, Value] = {
             names.OPERATION: "invoke_workflow",
             names.WORKFLOW: record.flow,

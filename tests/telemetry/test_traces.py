@@ -267,6 +267,16 @@ def test_collector_that_the_environment_names_receives_the_trace_of_a_command(
     assert sorted(received) == sorted(printed)
 
 
+def test_fork_links_to_the_span_of_its_origin() -> None:
+    with Engine(None) as engine:
+        first = engine.run("parts.yaml").execution
+        fork = engine.fork(first, at="try").execution
+        *_, origin = recorded_spans(engine, first)
+        *_, root = recorded_spans(engine, fork)
+
+    assert root.links == ((origin.trace, origin.id),)
+
+
 def test_execution_continues_the_trace_that_its_label_names() -> None:
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     with Engine(None) as engine:
