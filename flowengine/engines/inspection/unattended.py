@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flowengine.engines.executions.views import execution_view
 from flowengine.engines.results import ENDED, ExecutionPage
+from flowengine.journal.ports.directory import every_execution
 from flowengine.journal.records import ExecutionFilter
 from flowengine.journal.shapes import unpack_message
 
@@ -138,12 +139,5 @@ def due(host: Host) -> list[str]:
 
 
 def _oldest_first(host: Host, wanted: ExecutionFilter) -> Iterator[str]:
-    """Yield the executions that a filter matches, oldest first."""
-    ids: list[str] = []
-    after = None
-    while True:
-        page = host.store.executions(wanted, after, _PAGE)
-        ids += [record.id for record in page.items]
-        after = page.next
-        if after is None:
-            return (yield from reversed(ids))
+    """Return the ids of the executions that a filter matches, oldest first."""
+    return reversed([record.id for record in every_execution(host.store, wanted)])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from flowengine.engines.attempts.failures import COMPENSATION, not_undone
 from flowengine.engines.executions.replay import read, walk
 from flowengine.engines.results import ENDED
+from flowengine.journal.ports.directory import every_execution
 from flowengine.journal.records import ExecutionFilter
 from flowengine.journal.shapes import Sound, unpack_error
 
@@ -59,16 +60,9 @@ def _followed(host: Host, record: ExecutionRecord, left: list[str]) -> Undoing:
 
 
 def _forks_at_compensations(host: Host, execution: str) -> Iterator[ExecutionRecord]:
-    """Yield the forks of an execution that began at a compensation, newest first."""
-    after = None
-    while True:
-        page = host.store.executions(ExecutionFilter(forked_from=execution), after, 200)
-        for record in page.items:
-            if str(record.forked_from).endswith(COMPENSATION):
-                yield record
-        after = page.next
-        if after is None:
-            return
+    """Return the forks of an execution that began at a compensation, newest first."""
+    forks = every_execution(host.store, ExecutionFilter(forked_from=execution))
+    return (record for record in forks if str(record.forked_from).endswith(COMPENSATION))
 
 
 def compensated(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str]:

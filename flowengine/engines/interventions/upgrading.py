@@ -14,6 +14,7 @@ from flowengine.engines.executions.replay import read, walk
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.running.recovery import recover
 from flowengine.errors import Conflict, UsageError
+from flowengine.journal.ports.directory import every_execution
 from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.kernel.moving.obstacles import Obstacle, obstacles
 
@@ -161,13 +162,8 @@ def of_flow(host: Host, flow: LoadedFlow, ids: Sequence[str]) -> list[ExecutionR
 
 
 def _open(host: Host, flow: str) -> Iterator[ExecutionRecord]:
-    after = None
-    while True:
-        page = host.store.executions(ExecutionFilter(flow), after, 200)
-        yield from (record for record in page.items if record.status not in ENDED)
-        after = page.next
-        if after is None:
-            return
+    records = every_execution(host.store, ExecutionFilter(flow))
+    return (record for record in records if record.status not in ENDED)
 
 
 def check_mapping(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from flowengine.journal.records import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from flowengine.journal.records import (
         ExecutionFilter,
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
         WaitFilter,
         WaitPage,
     )
+
+_PAGE = 200
+"""Executions to read at once."""
 
 
 class DirectoryPort(Protocol):
@@ -97,3 +100,14 @@ class DirectoryPort(Protocol):
         Raises:
             UsageError: A status is that of an open execution.
         """
+
+
+def every_execution(directory: DirectoryPort, wanted: ExecutionFilter) -> Iterator[ExecutionRecord]:
+    """Yield all executions that a filter matches, newest first, page by page."""
+    after = None
+    while True:
+        page = directory.executions(wanted, after, _PAGE)
+        yield from page.items
+        after = page.next
+        if after is None:
+            return
