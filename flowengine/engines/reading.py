@@ -100,10 +100,9 @@ class Reader:
             execution: Its id, or an unambiguous prefix of it.
         """
         from flowengine.engines.flows import LoadedFlow
-        from flowengine.journal.shapes import unpack_flow
 
         hash = self.store.execution(self.find(execution)).hash
-        return LoadedFlow(unpack_flow(self.store.get_flow(hash), hash), hash)
+        return LoadedFlow(self._host.flows.by_hash(hash).compiled, hash)
 
     def observations(
         self, execution: str, *, until: int | None = None
