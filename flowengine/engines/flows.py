@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.errors import StoreError
 from flowengine.flow.compiler import compiler
 from flowengine.flow.source_digest import source_digest
 from flowengine.journal.encoding import pack, unpack
@@ -218,9 +220,10 @@ def load_cached(store: FlowPort, path: str) -> LoadedFlow:
     if found is not None:
         form, sources, warnings = found
         if all(source_digest(source) == digest for source, digest in sources):
-            compiled = unpack_flow(store.get_flow(form), form)
-            with Sound(f"flow {form}"):
-                return LoadedFlow(compiled, form, unpack(warnings))
+            with suppress(StoreError):  # a damaged one is compiled again, and replaced
+                compiled = unpack_flow(store.get_flow(form), form)
+                with Sound(f"flow {form}"):
+                    return LoadedFlow(compiled, form, unpack(warnings))
     flow, sources = _compile(path)
     store.put_flow(flow.form, pack(flow.compiled))
     sources = [(os.path.abspath(source), digest) for source, digest in sources]

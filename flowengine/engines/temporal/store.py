@@ -122,7 +122,7 @@ class TemporalStore:
     # -- flows
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
-        self._flows.setdefault(hash, compiled)
+        self._flows[hash] = compiled
 
     def get_flow(self, hash: str) -> bytes:
         if hash not in self._flows:

@@ -113,7 +113,7 @@ class MemoryStore(JournalStore):
     # -- flows
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
-        self._flows.setdefault(hash, compiled)
+        self._flows[hash] = compiled
 
     def get_flow(self, hash: str) -> bytes:
         try:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 # -- flows
 
-PUT_FLOW = "INSERT INTO flows (hash, compiled) VALUES (?, ?) ON CONFLICT DO NOTHING"
-"""Insert a compiled flow. The same hash is the same flow."""
+PUT_FLOW = (
+    "INSERT INTO flows (hash, compiled) VALUES (?, ?) ON CONFLICT DO UPDATE"
+    " SET compiled = excluded.compiled WHERE compiled IS NOT excluded.compiled"
+)
+"""Insert a compiled flow. The same hash is the same flow, so only a damaged one is replaced."""
 
 GET_FLOW = "SELECT compiled FROM flows WHERE hash = ?"
 """Select a compiled flow."""
