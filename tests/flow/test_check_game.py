@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from flowengine.flow.check import concurrent_tokens, join_deadlocks, net, termination, token_game
 from flowengine.flow.check.graph import check_graph
+from flowengine.flow.compile import compile_text
 from tests.flow.graphs import ACTIVE, ALL, Drawn, counting, flow_of, net_of
 from tests.sliced_examples import sliced
 
@@ -87,6 +88,22 @@ def test_tokens_that_meet_beside_a_gap_are_an_error_however_it_is_filled(
 
     if list(check_graph(flow_of(without), gaps={0})):
         assert any(one.code.startswith("E") for one in check_graph(flow_of(drawn)))
+
+
+def test_a_held_token_may_wait_for_what_a_message_brings() -> None:
+    flow = compile_text(
+        "flowengine: 1\nid: f\nsignals: {sent: {}, paid: {}}\nsteps:\n"
+        "  - {id: a, output: 1, next: end}\n"
+        "  - {id: goods, trigger: sent, next: both}\n"
+        "  - {id: money, trigger: paid, next: both}\n"
+        "  - {id: both, join: all}\n"
+    ).flow
+    assert flow is not None
+
+    verdict = token_game.play(net.build(flow, 0, net.cancellations(flow)))
+
+    assert verdict.complete
+    assert not verdict.stalls
 
 
 def _steps(of: net.Net, places: Any) -> set[int]:
