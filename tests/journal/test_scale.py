@@ -75,6 +75,7 @@ EXECUTION_FILTERS = [
     ExecutionFilter(since=100),
     ExecutionFilter(status="failed"),
     ExecutionFilter(due=20),
+    ExecutionFilter(forked_from="e7"),
 ]
 
 

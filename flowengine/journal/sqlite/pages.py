@@ -63,10 +63,7 @@ def executions(
         ("executions.status = ?", filter.status),
         ("executions.due <= ?", filter.due),
         (f"{lead.age} >= ?", filter.since),
-        (
-            "substr(executions.forked_from, 1, instr(executions.forked_from, ' ') - 1) = ?",
-            filter.forked_from,
-        ),
+        ("executions.forked_from BETWEEN ? AND ?", _forks_of(filter.forked_from)),
         *(
             (
                 "EXISTS (SELECT 1 FROM labels AS more WHERE more.execution = executions.number "
@@ -91,6 +88,8 @@ def _lead_of_executions(filter: ExecutionFilter) -> _Lead:
     """Return the best index."""
     if filter.due is not None:
         index = "executions_by_due"  # few are due at a time, and these are sorted
+    elif filter.forked_from is not None:
+        index = "executions_by_fork"  # few are forks of the same execution
     elif filter.labels:
         label = next(iter(filter.labels.items()))
         return _Lead(
@@ -109,6 +108,11 @@ def _lead_of_executions(filter: ExecutionFilter) -> _Lead:
         index = "executions_by_age"
     table = f"executions INDEXED BY {index}"
     return _Lead(table, "executions.created_at", "executions.number")
+
+
+def _forks_of(execution: str | None) -> tuple[str, str] | None:
+    """Return the bounds of `forked_from` for the forks of an execution: `ID at STEP`."""
+    return None if execution is None else (f"{execution} ", f"{execution}!")
 
 
 # -- waits

@@ -28,6 +28,7 @@ _VERSION_1 = (
     "CREATE INDEX executions_by_status ON executions (status, created_at)",
     "CREATE INDEX executions_by_flow_and_status ON executions (flow, status, created_at)",
     "CREATE INDEX executions_by_due ON executions (due) WHERE due IS NOT NULL",
+    "CREATE INDEX executions_by_fork ON executions (forked_from) WHERE forked_from IS NOT NULL",
     """CREATE TABLE labels (
         name TEXT, value TEXT, created_at INTEGER, execution INTEGER,
         PRIMARY KEY (name, value, created_at, execution)) WITHOUT ROWID""",
