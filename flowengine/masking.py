@@ -13,14 +13,12 @@ replaced as well: see `LEFT_OUT`.
 from __future__ import annotations
 
 import base64
-import html
 import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import IO, NamedTuple
-from urllib.parse import quote, quote_plus
 
 from flowengine.kernel.graph.compiled import Plain
 
@@ -382,6 +380,9 @@ def _texts(secret: str) -> list[str]:
 
 def _written(text: str) -> Iterator[str]:
     """Yield the written forms of a text."""
+    import html
+    from urllib.parse import quote, quote_plus
+
     yield text
     yield json.dumps(text)[1:-1]
     yield json.dumps(text, ensure_ascii=False)[1:-1]

@@ -1,34 +1,64 @@
-"""Lookup of step kinds, environments and sandboxes by their entry points, imported on use.
+"""Lookup of step kinds, environments and sandboxes, imported on use.
 
-Listing names imports none of them. An entry point's name is the word in flow files, and its value
-is the class. Third-party packages are found in the same way as the built-in ones.
+Listing names imports none of them. The built-in ones are in a table, and those of other packages
+have entry points: the name is the word in flow files, and the value is the class. A package cannot
+replace what is built in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from flowengine.built_in_kinds import BUILT_IN, ENVIRONMENTS, NODES, SANDBOXES
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Environment, StepKind
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import Distribution, EntryPoint
 
     from flowengine.sdk import StepContext
     from flowengine.sdk.environments import Provider, Sandbox
-
-NODES = "flowengine.nodes"
-ENVIRONMENTS = "flowengine.envs"
-SANDBOXES = "flowengine.sandboxes"
 
 _Plugin = TypeVar("_Plugin")
 
 _WHAT = {NODES: "step kind", ENVIRONMENTS: "kind of environment", SANDBOXES: "sandbox"}
 
+
+class _BuiltIn(NamedTuple):
+    """A built-in class, with the attributes of an entry point."""
+
+    name: str
+    value: str
+
+    @property
+    def module(self) -> str:
+        return self.value.partition(":")[0]
+
+    @property
+    def dist(self) -> Distribution | None:
+        """The distribution of flowengine. None: it is imported from a directory of sources."""
+        from importlib.metadata import PackageNotFoundError, distribution
+
+        try:
+            return distribution("flowengine")
+        except PackageNotFoundError:
+            return None
+
+    def load(self) -> Any:
+        """Import the class."""
+        from importlib import import_module
+
+        return getattr(import_module(self.module), self.value.partition(":")[2])
+
+
+_built_in = {
+    group: {name: _BuiltIn(name, value) for name, value in classes.items()}
+    for group, classes in BUILT_IN.items()
+}
 _points: dict[str, dict[str, EntryPoint]] = {}
-_classes: dict[tuple[str, str], tuple[EntryPoint, type[Any]]] = {}
+_classes: dict[tuple[str, str], tuple[EntryPoint | _BuiltIn, type[Any]]] = {}
 """Group and name → the entry point and what it has loaded: loading looks the module up again."""
 _kinds: dict[str, StepKind] = {}
 _environments: dict[str, Environment] = {}
@@ -45,12 +75,12 @@ class UnknownKind(FlowEngineError):
 
 def kind_names() -> list[str]:
     """Return the names of all installed step kinds, sorted, without importing them."""
-    return sorted(_entry_points(NODES))
+    return sorted(_all(NODES))
 
 
 def has_kind(name: str) -> bool:
     """Return whether a step kind of this name is installed, without importing it."""
-    return name in _entry_points(NODES)
+    return _find(NODES, name) is not None
 
 
 def label(name: str, task: Mapping[str, Any]) -> str:
@@ -115,7 +145,7 @@ def adapted(
 
 def environment_names() -> list[str]:
     """Return the names of all installed kinds of environment, sorted."""
-    return sorted({*registered_providers, *_entry_points(ENVIRONMENTS)})
+    return sorted({*registered_providers, *_all(ENVIRONMENTS)})
 
 
 def kinds_from(module: str) -> list[str]:
@@ -126,7 +156,7 @@ def kinds_from(module: str) -> list[str]:
     Args:
         module: A module, or a package. Kinds in its own directories come before others.
     """
-    modules = {point.name: point.module for point in _entry_points(ENVIRONMENTS).values()}
+    modules = {point.name: point.module for point in _all(ENVIRONMENTS).values()}
     modules |= {kind: type(one).__module__ for kind, one in registered_providers.items()}
     shared = {kind: _shared_packages(module, one) for kind, one in modules.items()}
     brought = [kind for kind, depth in shared.items() if depth and kind != "host"]
@@ -162,7 +192,7 @@ def environment(name: str) -> Environment:
 
 def sandbox_names() -> list[str]:
     """Return the names of all installed sandboxes, sorted."""
-    return sorted(_entry_points(SANDBOXES))
+    return sorted(_all(SANDBOXES))
 
 
 def provider_class(kind: str) -> type[Provider[Any]]:
@@ -187,6 +217,14 @@ def sandbox_class(name: str) -> type[Sandbox]:
     return _load(SANDBOXES, name, Sandbox)
 
 
+def _find(group: str, name: str) -> EntryPoint | _BuiltIn | None:
+    return _built_in[group].get(name) or _entry_points(group).get(name)
+
+
+def _all(group: str) -> Mapping[str, EntryPoint | _BuiltIn]:
+    return {**_entry_points(group), **_built_in[group]}
+
+
 def _entry_points(group: str) -> dict[str, EntryPoint]:
     found = _points.get(group)
     if found is None:
@@ -197,19 +235,12 @@ def _entry_points(group: str) -> dict[str, EntryPoint]:
 
 
 def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
-    points = _entry_points(group)
-    what = _WHAT.get(group, "plug-in")
-    if not points:
-        raise UnknownKind(
-            f"no {what} is installed: this Python has no installed distribution of flowengine",
-            hint="install it (`make install` in a checkout): a source folder on the path is not "
-            "enough",
-        )
-    point = points.get(name)
+    point = _find(group, name)
+    what = _WHAT[group]
     if point is None:
         raise UnknownKind(
             f"there is no {what} '{name}'",
-            hint=f"installed are {', '.join(sorted(points))}. Other packages can add more",
+            hint=f"installed are {', '.join(sorted(_all(group)))}. Other packages can add more",
         )
     known = _classes.get((group, name))
     if known is not None and known[0] is point:
@@ -235,25 +266,26 @@ def _path(base: type) -> str:
     return f"{home}.{base.__name__}"
 
 
-def _missing(what: str, point: EntryPoint, error: ModuleNotFoundError) -> UnknownKind:
+def _missing(what: str, point: EntryPoint | _BuiltIn, error: ModuleNotFoundError) -> UnknownKind:
     """Return an error with the missing package, and the extra of the plug-in that contains it."""
     package = (error.name or "").partition(".")[0]
-    if point.dist is None or package == point.module.partition(".")[0]:
+    dist = point.dist
+    if dist is None or package == point.module.partition(".")[0]:
         return UnknownKind(f"{what} '{point.name}' cannot be imported: {error}")
-    extra = _extra_with(point, package)
-    need = f"{point.dist.name}[{extra}]" if extra else package
+    extra = _extra_with(dist, package)
+    need = f"{dist.name}[{extra}]" if extra else package
     return UnknownKind(
         f"{what} '{point.name}' needs {package}, which is not installed",
         hint=f'pip install "{need}"',
     )
 
 
-def _extra_with(point: EntryPoint, package: str) -> str | None:
+def _extra_with(dist: Distribution, package: str) -> str | None:
     """Return the extra of the plug-in's distribution that contains an import package."""
     import re
 
     wanted = package.replace("_", "-").lower()
-    for requirement in (point.dist and point.dist.requires) or ():
+    for requirement in dist.requires or ():
         name = re.match(r"[\w.-]+", requirement)
         extra = re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", requirement)
         if name and extra and name[0].replace("_", "-").lower() == wanted:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ import yaml
 
 import flowengine
 import flowengine.sdk
+from flowengine.built_in_kinds import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -41,22 +43,18 @@ def test_everything_a_package_exports_is_there(package: ModuleType) -> None:
         package.missing  # noqa: B018
 
 
-def test_installed_entry_points_are_those_of_the_project_file() -> None:
-    written = {
-        (group, name, value)
-        for group, entries in PROJECT["entry-points"].items()
-        for name, value in entries.items()
-    }
-    written |= {("console_scripts", name, value) for name, value in PROJECT["scripts"].items()}
+def test_installed_programs_are_those_of_the_project_file() -> None:
+    written = {("console_scripts", name, value) for name, value in PROJECT["scripts"].items()}
 
     installed = {(e.group, e.name, e.value) for e in distribution("flowengine").entry_points}
 
     assert installed == written, "entry points are read when a project is installed: make install"
 
 
-def test_every_entry_point_can_be_loaded() -> None:
-    for entry in distribution("flowengine").entry_points:
-        assert callable(entry.load()), entry
+def test_everything_built_in_can_be_loaded() -> None:
+    for path in (path for classes in BUILT_IN.values() for path in classes.values()):
+        module, name = path.split(":")
+        assert isinstance(getattr(import_module(module), name), type), path
 
 
 def test_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:

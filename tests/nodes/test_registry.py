@@ -19,6 +19,7 @@ Requires-Dist: some-cloud-sdk>=1 ; extra == 'cloud'
 """
 POINTS = """[flowengine.nodes]
 greet = extra_kinds:Greet
+http = extra_kinds:Greet
 cloud = extra_kinds.cloud:Cloud
 broken = extra_kinds.nowhere:X
 wrong = extra_kinds:NOT_A_KIND
@@ -136,14 +137,9 @@ def test_unknown_names_are_refused_with_those_that_exist() -> None:
     assert "host, " in str(place.value)
 
 
-def test_source_folder_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget(monkeypatch)
-    monkeypatch.setattr(registry, "NODES", "flowengine.nothing")
-
-    with pytest.raises(registry.UnknownKind, match=r"no .* is installed") as refused:
-        registry.kind("http")
-
-    assert "install" in str(refused.value)
+@pytest.mark.usefixtures("third_party")
+def test_no_package_replaces_a_built_in_kind() -> None:
+    assert registry.kind("http").__module__ == "flowengine_nodes.http"
 
 
 @pytest.mark.parametrize("name", registry.kind_names())
