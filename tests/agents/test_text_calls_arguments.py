@@ -224,10 +224,9 @@ def test_json_with_more_readings_is_refused(written: str) -> None:
 def test_what_the_length_limit_cut_off_is_never_mended(written: str) -> None:
     assert read_json(written)
 
-    with pytest.raises(BrokenJson) as caught:
+    with pytest.raises(BrokenJson):
         read_json(written, complete=False)
-    assert caught.value.cut
 
 
 def test_the_end_of_a_value_is_known() -> None:
-    assert read_json('x {"a": "}"} }', 1).end == 12
+    assert read_json(' {"a": "}"} }').rest == " }"

@@ -141,10 +141,10 @@ def _number(text: str) -> int | float:
 
 def _plain(text: str, repairs: list[str]) -> Any:
     try:
-        value, end, mended = read_json(text)
+        value, rest, mended = read_json(text)
     except BrokenJson as broken:
         raise Misfit(f"must be JSON: {broken.reason}") from None
-    if text[end:].strip():
+    if rest.strip():
         raise Misfit("must be JSON, with nothing after it")
     repairs += mended
     return value
