@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from os import PathLike
@@ -20,7 +21,7 @@ from flowengine.sdk.background import refuse_in_loop
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.metachain.streaming import StreamPart
+    from flowengine.metachain.agent_events import StreamPart
 
 
 class Runner:
@@ -89,9 +90,9 @@ class Runner:
             AgentRunFailed: The execution failed.
         """
         refuse_in_loop(None, "run_async()")
-        work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        with self._engine_of(work) as engine:
-            return self._checked(work, work.run(engine, work.begun(engine)))
+        return asyncio.run(
+            self.run_async(agent, messages, context_variables, max_turns, execute_tools, **options)
+        )
 
     async def run_async(
         self,
@@ -105,7 +106,7 @@ class Runner:
         """Run an agent like `run`, on the running event loop."""
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
         async with self._engine_of(work) as engine:
-            return self._checked(work, await work.run_async(engine, work.begun(engine)))
+            return self._checked(work, await work.run(engine))
 
     def stream(
         self,
@@ -126,15 +127,14 @@ class Runner:
         Yields:
             The parts. The last one contains the response.
         """
-        from flowengine.metachain.streaming import stream
+        from flowengine.metachain.streaming import on_thread
 
         refuse_in_loop(None, "stream_async()")
-        work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        with self._engine_of(work) as engine:
-            for part in stream(engine, work, work.begun(engine)):
-                if part.response is not None:
-                    self._checked(work, part.response)
-                yield part
+        yield from on_thread(
+            self.stream_async(
+                agent, messages, context_variables, max_turns, execute_tools, **options
+            )
+        )
 
     async def stream_async(
         self,
@@ -158,7 +158,7 @@ class Runner:
         work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
         async with (
             self._engine_of(work) as engine,
-            aclosing(stream_async(engine, work, work.begun(engine))) as parts,
+            aclosing(stream_async(engine, work)) as parts,
         ):
             async for part in parts:
                 if part.response is not None:
@@ -187,8 +187,7 @@ class Runner:
             The response.
         """
         refuse_in_loop(None, "resume_async()")
-        engine, work = self._kept(execution, agent, context_variables, **options)
-        return work.run(engine, work.resumed(engine))
+        return asyncio.run(self.resume_async(execution, agent, context_variables, **options))
 
     async def resume_async(
         self,
@@ -199,7 +198,7 @@ class Runner:
     ) -> Response:
         """Continue a run like `resume`, on the running event loop."""
         engine, work = self._kept(execution, agent, context_variables, **options)
-        return await work.run_async(engine, work.resumed(engine))
+        return await work.run(engine)
 
     def resume_stream(
         self,
@@ -213,11 +212,12 @@ class Runner:
         Yields:
             The parts. The last one contains the response.
         """
-        from flowengine.metachain.streaming import stream
+        from flowengine.metachain.streaming import on_thread
 
         refuse_in_loop(None, "resume_stream_async()")
-        engine, work = self._kept(execution, agent, context_variables, **options)
-        yield from stream(engine, work, work.resumed(engine))
+        yield from on_thread(
+            self.resume_stream_async(execution, agent, context_variables, **options)
+        )
 
     async def resume_stream_async(
         self,
@@ -234,7 +234,7 @@ class Runner:
         from flowengine.metachain.streaming import stream_async
 
         engine, work = self._kept(execution, agent, context_variables, **options)
-        async with aclosing(stream_async(engine, work, work.resumed(engine))) as parts:
+        async with aclosing(stream_async(engine, work)) as parts:
             async for part in parts:
                 yield part
 
