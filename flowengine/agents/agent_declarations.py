@@ -82,8 +82,6 @@ class AgentDeclarations:
     """Policy rules for single tools of servers."""
     first: str
     """Name of the entry of the first agent."""
-    beside: list[str]
-    """Names of agents that every other agent can hand off to."""
     agents: dict[str, Agent]
     """Name of the entry → agent."""
     files: str
@@ -111,10 +109,12 @@ def declarations(
     tools, environments = (dict(around.get(one, {})) for one in ("tools", "environments"))
     writer = _Writer(ids, references, tools, FlowEnvironments(tools, environments))
     entries: dict[str, Plain] = {}
+    reached = reachable(agents)
+    led_to = {one.name for agent in reached.values() for one in targets(agent)}
+    others = [one for one in agents[1:] if one.name not in led_to]
     for name, agent in known.items():
         agent.check()
-        entries[ids[name]] = writer.entry(agent)
-    led_to = {one.name for agent in reachable(agents).values() for one in targets(agent)}
+        entries[ids[name]] = writer.entry(agent, others if name in reached else ())
     made: dict[str, dict[str, Plain]] = {
         "environments": writer.around.environments,
         "tools": writer.tools,
@@ -126,7 +126,6 @@ def declarations(
         sections={"secrets": secrets, **sections},
         policies=writer.policies,
         first=ids[agents[0].name],
-        beside=[ids[one.name] for one in agents[1:] if one.name not in led_to],
         agents={ids[name]: one for name, one in known.items()},
         files=digest([_files(one) for one in known.values() if one.skills]),
     )
@@ -240,8 +239,13 @@ class _Writer:
     named: set[str] = field(default_factory=set)
     """Names of the functions, ready-made tools and servers of the agent being written."""
 
-    def entry(self, agent: Agent) -> dict[str, Plain]:
-        """Return the entry of an agent, and declare everything that it names."""
+    def entry(self, agent: Agent, others: Sequence[Agent]) -> dict[str, Plain]:
+        """Return the entry of an agent, and declare everything that it names.
+
+        Args:
+            agent: The agent.
+            others: Agents that any function can hand off to.
+        """
         id = self.ids[agent.name]
         self.named = {one.name for one in agent.ready} | {one.name for one in agent.servers}
         tools = [one for one in agent.tools if not is_case_tool(one)]
@@ -249,7 +253,7 @@ class _Writer:
         uses = [self._use(agent, one) for one in tools]
         uses += [self._ready(agent, one) for one in agent.ready] + servers
         handoffs = [self.ids[one.name] for one in agent.handoffs]
-        others = (self.ids[one.name] for one in targets(agent))
+        led_to = (self.ids[one.name] for one in (*targets(agent), *others) if one is not agent)
         entry: dict[str, Plain] = {
             "title": literal_text(agent.name) if id != agent.name else None,
             "model": self.references.model(agent),
@@ -259,7 +263,7 @@ class _Writer:
             "environments": self._offered(agent),
             "skills": [self.references.folder(os.path.abspath(one)) for one in agent.skills],
             "handoffs": handoffs,
-            "tool_handoffs": [one for one in others if one not in handoffs],
+            "tool_handoffs": [one for one in led_to if one not in handoffs],
             "returns": literal_text(agent.answer_schema()),
             "finish": "tools" if len(tools) < len(agent.tools) else None,
             "retry": agent.retry,
