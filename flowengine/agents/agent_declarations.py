@@ -247,11 +247,10 @@ class _Writer:
             others: Agents that any function can hand off to.
         """
         id = self.ids[agent.name]
-        self.named = {one.name for one in agent.ready} | {one.name for one in agent.servers}
+        self.named = {one.name for one in agent.ready}
         tools = [one for one in agent.tools if not is_case_tool(one)]
-        servers = [self._server(agent, one.name) for one in agent.servers]
         uses = [self._use(agent, one) for one in tools]
-        uses += [self._ready(agent, one) for one in agent.ready] + servers
+        uses += [self._ready(agent, one) for one in agent.ready]
         handoffs = [self.ids[one.name] for one in agent.handoffs]
         led_to = (self.ids[one.name] for one in (*targets(agent), *others) if one is not agent)
         entry: dict[str, Plain] = {
@@ -285,7 +284,7 @@ class _Writer:
         Raises:
             UsageError: An approval or limit names something else.
         """
-        servers = {one.name for one in agent.servers}
+        servers = {one.name for one in agent.ready if one.is_server}
         for what, given in (("approvals", agent.approvals), ("limits", agent.limits)):
             for name in given:
                 known = name in self.named or (what == "limits" and agent.bounds_calls(name))
@@ -305,7 +304,9 @@ class _Writer:
 
     def _offered(self, agent: Agent) -> dict[str, Plain]:
         """Return the environments for tools that name none, as name → name in the flow."""
-        if not agent.skills and all(one.environment or one.declared for one in agent.ready):
+        if not agent.skills and all(
+            one.environments or "std" not in one.declaration for one in agent.ready
+        ):
             return {}
         specs = agent.specs
         return {name: self.around.environment(spec, agent) for name, spec in specs.items()}
@@ -344,25 +345,29 @@ class _Writer:
         return self._declare(name, declaration)
 
     def _ready(self, agent: Agent, tool: ReadyTool) -> dict[str, Plain]:
-        """Return the `tools` entry of a tool that ships with the engine."""
-        if tool.name == ASK:
-            return {"tool": ASK}  # a wait, which needs no declaration
-        declaration: dict[str, Plain] = {
+        """Return the `tools` entry of a ready-made tool or a server, and declare what it needs."""
+        places = {
+            place: self.around.environment(agent.specs[name], agent)
+            for place, name in tool.environments.items()
+        }
+        more = {
             "approval": agent.approvals.get(tool.name),
             "limits": agent.limits_of(tool.name),
+            "environments": places or None,
         }
-        if tool.environment:
-            spec = agent.specs[tool.environment]
-            declaration["environments"] = {tool.place: self.around.environment(spec, agent)}
-        if not any(declaration.values()) and not tool.declared:
-            std = tool.name.removeprefix("std.")
-            return {"tool": f"std.{std}", **({"as": tool.name} if std == tool.name else {})}
-        kind: Plain = literal_text({**tool.declared}) or {"std": tool.name.removeprefix("std.")}
-        return self._declare(tool.name, {**kind, **declaration})
+        if tool.is_server:
+            config: Any = self.around.with_mounts({"config": tool.declaration["mcp"]}, agent)
+            server = {**tool.declaration, "mcp": literal_text(config["config"]), **more}
+            return self._server(agent, tool.name, self._declare(tool.name, server)["tool"])
+        if tool.name == ASK:
+            return {"tool": ASK}  # a wait, which needs no declaration
+        std = tool.declaration.get("std")
+        if std is None or any(more.values()):
+            return self._declare(tool.name, {**literal_text({**tool.declaration}), **more})
+        return {"tool": f"std.{std}", **({"as": std} if std == tool.name else {})}
 
-    def _server(self, agent: Agent, name: str) -> dict[str, Plain]:
+    def _server(self, agent: Agent, name: str, declared: str) -> dict[str, Plain]:
         """Return the `tools` entry of a server, and add policy rules for approvals of its tools."""
-        declared = self.around.server(agent, name)
         for tool, asked in agent.approvals.items():
             if tool.startswith(f"{name}."):
                 rule = _rule(agent, tool, asked, f"{declared}.{tool.removeprefix(f'{name}.')}")
