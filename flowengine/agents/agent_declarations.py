@@ -82,8 +82,6 @@ class AgentDeclarations:
     """Policy rules for single tools of servers."""
     first: str
     """Name of the entry of the first agent."""
-    beside: list[str]
-    """Names of agents that every other agent can hand off to."""
     agents: dict[str, Agent]
     """Name of the entry → agent."""
     files: str
@@ -111,10 +109,12 @@ def declarations(
     tools, environments = (dict(around.get(one, {})) for one in ("tools", "environments"))
     writer = _Writer(ids, references, tools, FlowEnvironments(tools, environments))
     entries: dict[str, Plain] = {}
+    reached = reachable(agents)
+    led_to = {one.name for agent in reached.values() for one in targets(agent)}
+    others = [one for one in agents[1:] if one.name not in led_to]
     for name, agent in known.items():
         agent.check()
-        entries[ids[name]] = writer.entry(agent)
-    led_to = {one.name for agent in reachable(agents).values() for one in targets(agent)}
+        entries[ids[name]] = writer.entry(agent, others if name in reached else ())
     made: dict[str, dict[str, Plain]] = {
         "environments": writer.around.environments,
         "tools": writer.tools,
@@ -126,7 +126,6 @@ def declarations(
         sections={"secrets": secrets, **sections},
         policies=writer.policies,
         first=ids[agents[0].name],
-        beside=[ids[one.name] for one in agents[1:] if one.name not in led_to],
         agents={ids[name]: one for name, one in known.items()},
         files=digest([_files(one) for one in known.values() if one.skills]),
     )
@@ -240,16 +239,20 @@ class _Writer:
     named: set[str] = field(default_factory=set)
     """Names of the functions, ready-made tools and servers of the agent being written."""
 
-    def entry(self, agent: Agent) -> dict[str, Plain]:
-        """Return the entry of an agent, and declare everything that it names."""
+    def entry(self, agent: Agent, others: Sequence[Agent]) -> dict[str, Plain]:
+        """Return the entry of an agent, and declare everything that it names.
+
+        Args:
+            agent: The agent.
+            others: Agents that any function can hand off to.
+        """
         id = self.ids[agent.name]
-        self.named = {one.name for one in agent.ready} | {one.name for one in agent.servers}
+        self.named = {one.name for one in agent.ready}
         tools = [one for one in agent.tools if not is_case_tool(one)]
-        servers = [self._server(agent, one.name) for one in agent.servers]
         uses = [self._use(agent, one) for one in tools]
-        uses += [self._ready(agent, one) for one in agent.ready] + servers
+        uses += [self._ready(agent, one) for one in agent.ready]
         handoffs = [self.ids[one.name] for one in agent.handoffs]
-        others = (self.ids[one.name] for one in targets(agent))
+        led_to = (self.ids[one.name] for one in (*targets(agent), *others) if one is not agent)
         entry: dict[str, Plain] = {
             "title": literal_text(agent.name) if id != agent.name else None,
             "model": self.references.model(agent),
@@ -259,7 +262,7 @@ class _Writer:
             "environments": self._offered(agent),
             "skills": [self.references.folder(os.path.abspath(one)) for one in agent.skills],
             "handoffs": handoffs,
-            "tool_handoffs": [one for one in others if one not in handoffs],
+            "tool_handoffs": [one for one in led_to if one not in handoffs],
             "returns": literal_text(agent.answer_schema()),
             "finish": "tools" if len(tools) < len(agent.tools) else None,
             "retry": agent.retry,
@@ -281,7 +284,7 @@ class _Writer:
         Raises:
             UsageError: An approval or limit names something else.
         """
-        servers = {one.name for one in agent.servers}
+        servers = {one.name for one in agent.ready if one.is_server}
         for what, given in (("approvals", agent.approvals), ("limits", agent.limits)):
             for name in given:
                 known = name in self.named or (what == "limits" and agent.bounds_calls(name))
@@ -301,7 +304,9 @@ class _Writer:
 
     def _offered(self, agent: Agent) -> dict[str, Plain]:
         """Return the environments for tools that name none, as name → name in the flow."""
-        if not agent.skills and all(one.environment or one.declared for one in agent.ready):
+        if not agent.skills and all(
+            one.environments or "std" not in one.declaration for one in agent.ready
+        ):
             return {}
         specs = agent.specs
         return {name: self.around.environment(spec, agent) for name, spec in specs.items()}
@@ -340,25 +345,29 @@ class _Writer:
         return self._declare(name, declaration)
 
     def _ready(self, agent: Agent, tool: ReadyTool) -> dict[str, Plain]:
-        """Return the `tools` entry of a tool that ships with the engine."""
-        if tool.name == ASK:
-            return {"tool": ASK}  # a wait, which needs no declaration
-        declaration: dict[str, Plain] = {
+        """Return the `tools` entry of a ready-made tool or a server, and declare what it needs."""
+        places = {
+            place: self.around.environment(agent.specs[name], agent)
+            for place, name in tool.environments.items()
+        }
+        more = {
             "approval": agent.approvals.get(tool.name),
             "limits": agent.limits_of(tool.name),
+            "environments": places or None,
         }
-        if tool.environment:
-            spec = agent.specs[tool.environment]
-            declaration["environments"] = {tool.place: self.around.environment(spec, agent)}
-        if not any(declaration.values()) and not tool.declared:
-            std = tool.name.removeprefix("std.")
-            return {"tool": f"std.{std}", **({"as": tool.name} if std == tool.name else {})}
-        kind: Plain = literal_text({**tool.declared}) or {"std": tool.name.removeprefix("std.")}
-        return self._declare(tool.name, {**kind, **declaration})
+        if tool.is_server:
+            config: Any = self.around.with_mounts({"config": tool.declaration["mcp"]}, agent)
+            server = {**tool.declaration, "mcp": literal_text(config["config"]), **more}
+            return self._server(agent, tool.name, self._declare(tool.name, server)["tool"])
+        if tool.name == ASK:
+            return {"tool": ASK}  # a wait, which needs no declaration
+        std = tool.declaration.get("std")
+        if std is None or any(more.values()):
+            return self._declare(tool.name, {**literal_text({**tool.declaration}), **more})
+        return {"tool": f"std.{std}", **({"as": std} if std == tool.name else {})}
 
-    def _server(self, agent: Agent, name: str) -> dict[str, Plain]:
+    def _server(self, agent: Agent, name: str, declared: str) -> dict[str, Plain]:
         """Return the `tools` entry of a server, and add policy rules for approvals of its tools."""
-        declared = self.around.server(agent, name)
         for tool, asked in agent.approvals.items():
             if tool.startswith(f"{name}."):
                 rule = _rule(agent, tool, asked, f"{declared}.{tool.removeprefix(f'{name}.')}")

@@ -27,26 +27,19 @@ _SAME = {"tools": "functions", "functions": "tools"}
 
 
 class ReadyTool(NamedTuple):
-    """A tool that ships with the engine, and the environment that it uses."""
+    """A tool that ships with the engine, or a server with tools, and how a flow declares it."""
 
     name: str
-    """Name by which the model calls it: the tool's name in `std`, with or without `std.`."""
-    place: str = ""
-    """Name under which the tool looks up its environment. Empty: it uses the agent's environment of
-    a suitable kind."""
-    environment: str = ""
-    declared: Mapping[str, Any] = {}
-    """Its declaration in a flow, unless it is a tool of `std`."""
+    """Name by which the model calls it. The tools of a server are called `name.tool`."""
+    declaration: Mapping[str, Any]
+    environments: Mapping[str, str] = {}
+    """Name under which the tool looks up its environment → name of the environment. Empty: it uses
+    the agent's environment of a suitable kind."""
 
-
-class ToolServer(NamedTuple):
-    """An MCP server, whose tools the model calls as `name.tool`."""
-
-    name: str
-    config: Mapping[str, Any]
-    include: Sequence[str] | None = None
-    exclude: Sequence[str] = ()
-    effect: str | None = None
+    @property
+    def is_server(self) -> bool:
+        """Whether it is an MCP server."""
+        return "mcp" in self.declaration
 
 
 class AgentWithTools(BaseModel):
@@ -73,9 +66,8 @@ class AgentWithTools(BaseModel):
     Functions receive an environment through a parameter with its name (`resource_key`) or its
     class."""
     ready: list[ReadyTool] = Field(default_factory=list)
-    """Tools that ship with the engine, added by `enable_python()` and similar methods."""
-    servers: list[ToolServer] = Field(default_factory=list)
-    """MCP servers, added by `use_mcp()`."""
+    """Tools that ship with the engine, added by `enable_python()` and similar methods, and MCP
+    servers, added by `use_mcp()`."""
 
     @model_validator(mode="after")
     def _take_tools(self) -> Self:
@@ -105,7 +97,7 @@ class AgentWithTools(BaseModel):
         Returns:
             The agent.
         """
-        return self._enable([ReadyTool("run_python", "python", name)], "python", spec)
+        return self._enable("python", "python", name, spec, "run_python")
 
     def enable_nodejs(self, name: str = "node", **spec: Any) -> Self:
         """Add `run_javascript`, which runs code in its own sandbox.
@@ -117,7 +109,7 @@ class AgentWithTools(BaseModel):
         Returns:
             The agent.
         """
-        return self._enable([ReadyTool("run_javascript", "node", name)], "node", spec)
+        return self._enable("node", "node", name, spec, "run_javascript")
 
     def enable_shell(
         self,
@@ -151,7 +143,7 @@ class AgentWithTools(BaseModel):
             config["mounts"] = {**config.get("mounts", {}), mounted: "/src"}
             spec["config"] = config
         tools = _AT_A_TERMINAL if kind == "shell" else ("run_command",)
-        return self._enable([ReadyTool(one, "shell", name) for one in tools], kind, spec)
+        return self._enable(kind, "shell", name, spec, *tools)
 
     def enable_sqlite(
         self, path: str, *, mode: str = "ro", name: str = "database", **spec: Any
@@ -168,8 +160,8 @@ class AgentWithTools(BaseModel):
             The agent.
         """
         config = {"path": path, "mode": mode, **spec.pop("config", {})}
-        tools = [ReadyTool("query_database", "database", name)]
-        return self._enable(tools, "sqlite", {**spec, "config": config})
+        spec["config"] = config
+        return self._enable("sqlite", "database", name, spec, "query_database")
 
     def enable_web_search(self, provider: str, *, name: str = "web_search", **config: Any) -> Self:
         """Add a tool that queries a search service.
@@ -184,10 +176,7 @@ class AgentWithTools(BaseModel):
         Returns:
             The agent.
         """
-        said = {"web_search": {"provider": provider, **config}}
-        self.ready.append(ReadyTool(name, declared=said))
-        self.check_tools()
-        return self
+        return self._add(ReadyTool(name, {"web_search": {"provider": provider, **config}}))
 
     def use_mcp(
         self,
@@ -227,10 +216,13 @@ class AgentWithTools(BaseModel):
                 hint="use_mcp(command=[…]), use_mcp(url=…) or use_mcp({'name': {'url': …}})",
             )
         table = servers if servers is not None else {name: config}
-        for one, said in table.items():
-            self.servers.append(ToolServer(one, dict(said), include, tuple(exclude), effect))
-        self.check_tools()
-        return self
+        chosen = {"exclude": [*exclude], **({} if include is None else {"include": [*include]})}
+        return self._add(
+            *(
+                ReadyTool(one, {"mcp": {**server, **chosen}, "effect": effect})
+                for one, server in table.items()
+            )
+        )
 
     def use_tools(self, *tools: Any) -> Self:
         """Add tools.
@@ -250,7 +242,7 @@ class AgentWithTools(BaseModel):
         for one in tools:
             if isinstance(one, str):
                 self._check_brought(one)
-                self.ready.append(ReadyTool(one))
+                self.ready.append(ReadyTool(one, {"std": one.removeprefix("std.")}))
                 continue
             methods = _marked_methods(one)
             if not methods and not callable(one) and not isinstance(one, AgentAsTool):
@@ -290,8 +282,14 @@ class AgentWithTools(BaseModel):
         """The environments that are specs, by name."""
         return {name_of(one): one for one in self.environments if isinstance(one, dict)}
 
-    def _enable(self, tools: Sequence[ReadyTool], kind: str, spec: Mapping[str, Any]) -> Self:
-        self.environments.append({"kind": kind, "resource_key": tools[0].environment, **spec})
+    def _enable(
+        self, kind: str, place: str, name: str, spec: Mapping[str, Any], *tools: str
+    ) -> Self:
+        """Add an environment and built-in tools that look it up as `place`."""
+        self.environments.append({"kind": kind, "resource_key": name, **spec})
+        return self._add(*(ReadyTool(one, {"std": one}, {place: name}) for one in tools))
+
+    def _add(self, *tools: ReadyTool) -> Self:
         self.ready += tools
         self.check_tools()
         return self
@@ -312,7 +310,6 @@ class AgentWithTools(BaseModel):
         """
         for what, names in (
             ("tools", [one.name for one in self.ready]),
-            ("servers", [one.name for one in self.servers]),
             ("environments", self.environment_names),
         ):
             twice = next((name for name in names if names.count(name) > 1), None)

@@ -10,9 +10,11 @@ from flowengine.agents.context_window import CHARACTERS, reduced, room_for
 from flowengine.agents.model_calls import ask_model, model_needs
 from flowengine.agents.models.errors import ModelError
 from flowengine.agents.models.port import Message, ModelReply, ModelRequest
+from flowengine.agents.summaries import said_in
 from flowengine.agents.turns import model_of
 from flowengine.sdk import Need, Plain, StepContext
 from flowengine.sdk.read_only import unwrapped
+from flowengine.sdk.text_ends import ends_in_characters
 
 INSTRUCTIONS = (
     "You summarize the beginning of a conversation between a user, an assistant and its tools, so "
@@ -121,16 +123,8 @@ def _request(state: Mapping[str, Any], mark: int, room: int) -> list[Message]:
 def _texts(messages: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     """Yield messages as text, each with its author."""
     for message in messages:
-        content = message.get("content")
-        if not isinstance(content, str):
-            content = " ".join(str(one.get("text") or "[image]") for one in content or ())
         who = f"Result of {message.get('name')}" if message["role"] == "tool" else message["role"]
-        called = [_called(one["function"]) for one in message.get("tool_calls") or ()]
-        yield "\n".join([f"{who.capitalize()}: {content}", *called])
-
-
-def _called(function: Mapping[str, Any]) -> str:
-    return f"Calls {function['name']} with {function['arguments']}"
+        yield f"{who.capitalize()}: {said_in(message)}"
 
 
 def _fitting(texts: list[str], characters: int) -> list[str]:
@@ -139,9 +133,8 @@ def _fitting(texts: list[str], characters: int) -> list[str]:
     for place, length in enumerate(sorted(map(len, texts))):
         share = max(left // (len(texts) - place), len(_CUT))
         left -= min(length, share)
-    return [one if len(one) <= share else _cut(one, share - len(_CUT)) for one in texts]
-
-
-def _cut(text: str, length: int) -> str:
-    head = length * 2 // 3
-    return text[:head] + _CUT + text[len(text) - (length - head) :]
+    cut = [ends_in_characters(one, share - len(_CUT)) for one in texts]
+    return [
+        one if len(one) <= share or ends is None else _CUT.join(ends)
+        for one, ends in zip(texts, cut, strict=True)
+    ]

@@ -63,7 +63,6 @@ def generate(
     *,
     chat: bool = False,
     max_turns: Mapping[str, Plain] | None = None,
-    beside: Sequence[str] = (),
     execute_tools: bool = True,
     whole: bool = False,
 ) -> GeneratedFlow | None:
@@ -74,18 +73,14 @@ def generate(
         declarations: Declarations of the file that names it.
         chat: Whether a person is asked for the next message after each answer.
         max_turns: Overrides the agent's limit: its `count`, and the purpose of the `last` turn.
-        beside: Agents that the tools of every agent can hand off to, except those that a tool of
-            one agent already leads to.
         execute_tools: Whether tool calls are run. Otherwise the first call ends the work.
         whole: Whether the flow takes a whole conversation and returns it with the answer.
     """
     first = declarations.find("agents", name, ())
     if first is None:
         return None
-    closure = _closure(first, beside)
+    closure = _closure(first)
     agents = [_spec(called, found, closure, execute_tools) for called, found in closure.items()]
-    if beside:
-        agents = _beside(agents, beside)
     if max_turns is not None:
         agents[0] = replace(agents[0], **_turns(max_turns))
     args = "${{ inputs._args }}" if whole else _WITH_CONTEXT
@@ -121,33 +116,17 @@ def generate(
     )
 
 
-def _beside(agents: Sequence[AgentSpec], beside: Sequence[str]) -> list[AgentSpec]:
-    """Let agents hand off to further agents as well, unless a tool already leads to them."""
-    led_to = {other for one in agents for other in (*one.handoffs, *one.reaches)}
-    more = [one for one in beside if one not in led_to]
-    return [
-        replace(one, reaches=[*one.reaches, *(other for other in more if other != one.name)])
-        for one in agents
-    ]
-
-
 def _turns(limit: Mapping[str, Plain]) -> dict[str, Any]:
     return {"max_turns": limit.get("count", TURNS), "last": limit.get("last", "fail")}
 
 
-def _closure(first: Declared, beside: Sequence[str]) -> dict[str, Declared]:
+def _closure(first: Declared) -> dict[str, Declared]:
     """Return an agent and all agents that the conversation can be handed off to.
 
     Names are relative to the file of the first agent, such as `lib.writer`. The `prefix` of an
     agent is the chain of imports that leads from that file to its own.
-
-    Args:
-        first: The agent.
-        beside: Further agents of its file.
     """
     found = {first.name: first._replace(prefix="")}
-    others = (first.home.find("agents", one, ()) for one in beside)
-    found |= {one.name: one for one in others if one is not None}
     waiting = [*found.values()]
     for agent in waiting:  # grows during the loop
         for _, known in _led_to(agent, *_WAYS):

@@ -52,13 +52,19 @@ class FlowEnvironments:
                 f"agent {agent.name!r}: the mounts of the environment {name!r} form a cycle",
                 hint="let one of them mount nothing",
             )
-        declaration = self._with_mounts(_declaration(spec, agent), agent, [*around, name])
+        declaration = self.with_mounts(_declaration(spec, agent), agent, [*around, name])
         return declare(self.environments, name, declaration)
 
-    def _with_mounts(
-        self, declaration: dict[str, Plain], agent: AgentWithTools, around: Sequence[str]
+    def with_mounts(
+        self, declaration: dict[str, Plain], agent: AgentWithTools, around: Sequence[str] = ()
     ) -> dict[str, Plain]:
-        """Return a declaration in which mounted environments have their names in the flow."""
+        """Return a declaration in which mounted environments have their names in the flow.
+
+        Args:
+            declaration: The declaration of an environment or a server, with its `config`.
+            agent: The agent that owns it.
+            around: Names of the specs that mount it.
+        """
         config: Any = declaration.get("config")
         mounts = config.get("mounts") if isinstance(config, Mapping) else None
         if not isinstance(mounts, Mapping):
@@ -67,22 +73,6 @@ class FlowEnvironments:
         names = {one: self.environment(specs[one], agent, around) for one in mounts if one in specs}
         mounted = {names.get(one, one): inside for one, inside in mounts.items()}
         return {**declaration, "config": {**config, "mounts": mounted}}
-
-    def server(self, agent: AgentWithTools, name: str) -> str:
-        """Declare a server of an agent, and return its name in the flow."""
-        [one] = [one for one in agent.servers if one.name == name]
-        chosen: dict[str, Plain] = {"exclude": [*one.exclude]}
-        if one.include is not None:
-            chosen["include"] = [*one.include]
-        config: Any = self._with_mounts({"config": one.config}, agent, ())["config"]
-        declaration: dict[str, Plain] = {"mcp": literal_text({**config, **chosen})}
-        if one.effect is not None:
-            declaration["effect"] = one.effect
-        if name in agent.approvals:
-            declaration["approval"] = agent.approvals[name]
-        if (limits := agent.limits_of(name)) is not None:
-            declaration["limits"] = limits
-        return declare(self.tools, name, declaration)
 
     def taken(self, agent: AgentWithTools, function: Callable[..., Any]) -> dict[str, Plain]:
         """Return the environments that a function takes: parameter → name in the flow.

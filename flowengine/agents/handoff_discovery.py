@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType, ModuleType
+from contextlib import suppress
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from flowengine.agents.agent import Agent
@@ -77,33 +78,22 @@ def _known_to(function: Any) -> Iterator[Agent]:
     while isinstance(function, functools.partial):
         yield from _in([*function.args, *function.keywords.values()])
         function = function.func
-    if inspect.ismethod(function):
-        yield from _in(vars(function.__self__).values() if _has_fields(function.__self__) else ())
-    elif not inspect.isroutine(function) and _has_fields(function):
-        yield from _in(vars(function).values())
-    code = getattr(inner := innermost(function), "__code__", None)
-    if isinstance(code, CodeType):
+    owner = getattr(function, "__self__", function)
+    if not inspect.isroutine(owner) and not isinstance(owner, ModuleType):
+        yield from _in(getattr(owner, "__dict__", {}).values())
+    inner = innermost(function)
+    if inspect.isfunction(inner):
         yield from _in(_cells(inner))
-        names = list(_names(code))
-        spaces = inner.__globals__
-        for name in names:
-            value = spaces.get(name)
-            if isinstance(value, ModuleType):
-                yield from _in(getattr(value, one, None) for one in names)
-            else:
-                yield from _in([value])
+        names = [*_names(inner.__code__)]
+        for value in map(inner.__globals__.get, names):
+            inside = isinstance(value, ModuleType)
+            yield from _in([getattr(value, one, None) for one in names] if inside else [value])
 
 
-def _has_fields(value: Any) -> bool:
-    return hasattr(value, "__dict__") and not isinstance(value, ModuleType)
-
-
-def _cells(function: Any) -> Iterator[Any]:
+def _cells(function: FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
-        try:
+        with suppress(ValueError):  # not bound yet
             yield cell.cell_contents
-        except ValueError:  # not bound yet
-            continue
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -114,10 +104,8 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _in(values: Iterable[Any]) -> Iterator[Agent]:
+    """Yield the agents among values, and in lists and maps among them."""
     for value in values:
-        if isinstance(value, Agent):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from (one for one in value if isinstance(one, Agent))
-        elif isinstance(value, Mapping):
-            yield from (one for one in value.values() if isinstance(one, Agent))
+        several = isinstance(value, list | tuple | Mapping)
+        inside = value.values() if isinstance(value, Mapping) else value if several else [value]
+        yield from (one for one in inside if isinstance(one, Agent))

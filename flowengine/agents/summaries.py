@@ -21,7 +21,7 @@ def summary(output: Plain) -> str | None:
     if not isinstance(output, Mapping):
         return None
     if "message" in output:
-        return _turn(output["message"])
+        return said_in(output["message"])
     if "left_out" in output:
         return f"leaves out {output['left_out']} messages, about {output['tokens']:,} tokens stay"
     messages = output.get("messages")
@@ -37,8 +37,8 @@ def without_marks(text: str) -> str:
     return unmarked(text)
 
 
-def _turn(message: Mapping[str, Plain]) -> str:
-    """Return the text of a model's message, followed by its calls."""
+def said_in(message: Mapping[str, Plain]) -> str:
+    """Return the text of a message, followed by its calls."""
     calls = [_call(one["function"]) for one in message.get("tool_calls") or ()]
     said = _text(message.get("content"))
     if not calls:

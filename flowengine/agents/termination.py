@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
+from flowengine.agents.case_tools import case_not_resolved, case_resolved
 from flowengine.agents.models.port import Message
 from flowengine.agents.summaries import without_marks
 from flowengine.agents.text_calls.records import ToolOffer
@@ -60,21 +62,13 @@ NO_END = GOING_ON._asdict()
 """The same as data, for the state of a flow."""
 
 
+@cache
 def case_offers() -> list[ToolOffer]:
     """Return the tools with which an agent ends its work."""
+    from flowengine.agents.function_schemas import read_tool
 
-    def offer(name: str, what: str, argument: str, about: str) -> ToolOffer:
-        properties: dict[str, Plain] = {argument: {"type": "string", "description": about}}
-        schema: dict[str, Plain] = {
-            "type": "object", "properties": properties, "required": [argument],
-            "additionalProperties": False,
-        }  # fmt: skip
-        return ToolOffer(name, what, schema)
-
-    return [
-        offer(RESOLVED, "Ends the work: the case is resolved.", "result", "The result."),
-        offer(NOT_RESOLVED, "Ends the work: the case cannot be resolved.", "reason", "Why not."),
-    ]
+    read = (read_tool(one) for one in (case_resolved, case_not_resolved))
+    return [ToolOffer(name, one.description, one.args or {}) for name, one in read]
 
 
 def ended_by_call(name: str, arguments: Mapping[str, Plain]) -> End | None:

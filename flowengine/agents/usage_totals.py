@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,36 +37,19 @@ _ASKED = frozenset({"message", "left_out"})
 _TOKENS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
 
-def total_usage(entries: Iterable[Mapping[str, Any]]) -> UsageTotals:
-    """Return the usage of all model calls in a journal.
+def usage_of(entries: Iterable[Mapping[str, Any]]) -> tuple[UsageTotals, dict[str, UsageTotals]]:
+    """Return the usage of all model calls in a journal, in total and by model.
 
     Args:
         entries: Journal entries, as returned by an engine.
     """
-    total = UsageTotals()
-    for _, usage in _replies(entries):
-        total.add(usage)
-    return total
-
-
-def usage_by_model(entries: Iterable[Mapping[str, Any]]) -> dict[str, UsageTotals]:
-    """Return the usage in a journal by model.
-
-    Args:
-        entries: Journal entries, as returned by an engine.
-    """
-    found: dict[str, UsageTotals] = {}
-    for model, usage in _replies(entries):
-        found.setdefault(model, UsageTotals()).add(usage)
-    return found
-
-
-def _replies(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the model and the usage of each reply."""
+    total, models = UsageTotals(), dict[str, UsageTotals]()
     for entry in entries:
         value = entry.get("value") if entry["type"] == "succeeded" else None
         if not isinstance(value, Mapping) or _ASKED.isdisjoint(value):
             continue
         usage = value.get("usage")
         if isinstance(usage, Mapping):
-            yield str(value.get("model")), usage
+            total.add(usage)
+            models.setdefault(str(value.get("model")), UsageTotals()).add(usage)
+    return total, models

@@ -13,7 +13,7 @@ from flowengine.metachain.chain import Runner
 from flowengine.metachain.work import AgentRunFailed
 
 if TYPE_CHECKING:
-    from flowengine.metachain.streaming import StreamPart
+    from flowengine.metachain.agent_events import StreamPart
 
 __all__ = [
     "AgentRunFailed",
@@ -28,6 +28,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "StreamPart":
         raise AttributeError(f"module 'flowengine.metachain' has no attribute {name!r}")
-    from flowengine.metachain.streaming import StreamPart
+    from flowengine.metachain.agent_events import StreamPart
 
     return StreamPart

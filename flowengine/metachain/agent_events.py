@@ -1,4 +1,4 @@
-"""Typed events about the work of agents, from which log events and stream parts are derived."""
+"""The parts of a run, for streams and logs, derived from the updates of an engine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flowengine.agents.generated_calls import calls_of
 from flowengine.engines.inspection.call_endings import shown_status
 
 if TYPE_CHECKING:
+    from flowengine.agents.agent import Response
     from flowengine.engines.results import Update
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData
@@ -23,42 +24,61 @@ _DECIDED = frozenset({"approval", "ask", "question"})
 
 
 @dataclass(frozen=True, slots=True)
-class AgentEvent:
-    """An action of an agent."""
+class StreamPart:
+    """A part of a run: of a reply that arrives, an action of an agent, or the response."""
 
     kind: Literal[
-        "reply", "retry", "failure", "handoff", "tool_call", "tool_end", "tool_result", "question",
-        "end",
+        "start", "text", "reasoning", "call", "restart", "end", "missed",
+        "tool_call", "tool_result", "handoff", "question", "response",
+        "reply", "retry", "failure", "tool_end", "ended",
     ]  # fmt: skip
-    """`reply`: a model replied, with the output of the turn in `output`. `retry`, `failure`: a
-    model call failed. `tool_call`, `tool_end`: an attempt at a call begins or ends, including those
-    of checks. `tool_result`: the result of a call as sent to the model, even if the call was not
-    made. `end`: the work of the agents at `step` has ended as described by `status`."""
-    agent: str
-    """Name of the agent."""
-    step: str
-    """Address of the activation."""
+    """`start`, `end`: a reply begins or ends. In between come pieces of its `text`, its `reasoning`
+    and the arguments of each `call`. `restart`: discard the reply so far. Either it broke off, or
+    text turned out to be reasoning, and it will `start` again. `missed`: the loop was too slow to
+    receive all pieces. `tool_call`: a tool is called, once per attempt. `tool_result`: the result
+    of a call as sent to the model, even if the call was not made. `handoff`: another agent takes
+    over. `question`: the run needs a decision. It is repeated when its data changes. `response`:
+    the last part. The last five kinds are never missed.
+
+    Only for logs: `reply`, a model replied. `retry`, `failure`: a model call failed. `tool_end`: an
+    attempt at a call ended, including those of checks. `ended`: the work of the agents at `step`
+    ended."""
+    agent: str = ""
+    """Name of the agent that replies, calls, or hands off."""
+    text: str = ""
+    """The next piece."""
     call: str = ""
-    """Id of the call, as assigned by the model."""
+    """Id of the call, as assigned by the model. Empty for a question that does not belong to a
+    model's call."""
     tool: str = ""
+    """The called tool."""
     arguments: Mapping[str, Any] | None = None
-    """Arguments of the tool, for `tool_call` and `tool_end`."""
-    status: str = ""
-    """For `tool_end`: the status as in `show`. For `end`: the outcome."""
+    """For `tool_call` and `tool_end`: the arguments of the tool."""
     result: str = ""
-    """The result as sent to the model."""
+    """For `tool_result`: the result as sent to the model, within the limits of the tool."""
     error: str = ""
-    """Type and message of the error."""
-    attempt: int = 0
+    """Type and message of the error. Empty for a `tool_result`: the call succeeded."""
     to: str = ""
-    """Name of the agent that was handed off to."""
+    """For `handoff`: name of the agent that takes over."""
     wait: Mapping[str, Any] | None = None
-    """The `WaitInfo` of a `question`."""
+    """For `question`: the wait, as in `Response.waits`."""
+    missed: int = 0
+    """Number of parts missed here."""
+    response: Response | None = None
+    """The response of the run, in the last part."""
+    execution: str = ""
+    """Id of the execution."""
+    step: str = ""
+    """Address of the activation."""
+    status: str = ""
+    """For `tool_end`: the status as in `show`. For `ended`: the outcome."""
+    attempt: int = 0
     output: Mapping[str, Any] | None = None
+    """For `reply` and `tool_end`: the output of the step."""
 
 
 class AgentEvents:
-    """Derives the events of one execution's agents from the updates of the engine.
+    """Derives the parts of one execution from the updates of the engine.
 
     Args:
         flow: The compiled flow.
@@ -85,13 +105,25 @@ class AgentEvents:
         self._asked: dict[str, Any] = {}
         """Id of a question → the last reported data about it."""
 
-    def of(self, update: Update) -> Iterator[AgentEvent]:
-        """Yield the events of an update, in order."""
+    def of(self, update: Update) -> Iterator[StreamPart]:
+        """Yield the parts of an update, in order."""
         if update.execution != self.execution:
             return
-        if update.kind == "wait":
+        if update.kind == "missed":
+            yield self._part("missed", missed=update.data["count"])
+        elif update.kind == "part":
+            names = ("agent", "text", "call", "tool")
+            yield self._part(update.data["part"], **{n: update.data.get(n, "") for n in names})
+        elif update.kind == "wait":
             yield from self._question(update.data)
-            return
+        else:
+            yield from self._step(update)
+
+    def _part(self, kind: Any, agent: str = "", step: str = "", **more: Any) -> StreamPart:
+        return StreamPart(kind, agent, step=step, execution=self.execution, **more)
+
+    def _step(self, update: Update) -> Iterator[StreamPart]:
+        """Yield the parts of an update about a step."""
         seen = update.step
         if seen is None:
             return
@@ -105,7 +137,7 @@ class AgentEvents:
         elif seen.address in self._active and seen.status in {"succeeded", "failed", "cancelled"}:
             error = "" if seen.error is None else _words(seen.error)
             agent, how = self._active.pop(seen.address), seen.outcome or seen.status
-            yield AgentEvent("end", agent, seen.address, status=how, error=error)
+            yield self._part("ended", agent, seen.address, status=how, error=error)
 
     def _called(self, id: str) -> str:
         """Return the name of an agent."""
@@ -114,21 +146,21 @@ class AgentEvents:
                 return _name(spec)
         return id
 
-    def _turn(self, seen: Observation) -> Iterator[AgentEvent]:
+    def _turn(self, seen: Observation) -> Iterator[StreamPart]:
         agent, above = _name(self._steps[seen.step]), _around(seen.address)
         active = self._active.get(above, agent)
         if seen.status == "running" and active != agent:
-            yield AgentEvent("handoff", active, seen.address, to=agent)
+            yield self._part("handoff", active, seen.address, to=agent)
         self._active[above] = agent
         if seen.status in {"retrying", "failed"} and seen.error is not None:
-            kind: Literal["retry", "failure"] = "retry" if seen.status == "retrying" else "failure"
+            kind = "retry" if seen.status == "retrying" else "failure"
             error, attempt = _words(seen.error), seen.attempt
-            yield AgentEvent(kind, agent, seen.address, error=error, attempt=attempt)
+            yield self._part(kind, agent, seen.address, error=error, attempt=attempt)
         elif seen.status == "succeeded" and isinstance(seen.output, Mapping):
             self._calls[above] = {str(one["place"]): one for one in seen.output["calls"]}
-            yield AgentEvent("reply", agent, seen.address, output=seen.output)
+            yield self._part("reply", agent, seen.address, output=seen.output)
 
-    def _call(self, seen: Observation) -> Iterator[AgentEvent]:
+    def _call(self, seen: Observation) -> Iterator[StreamPart]:
         spec, item = self._steps[seen.step], _around(seen.address)
         if seen.step in self._inside and seen.error is not None and seen.status == "succeeded":
             self._errors[item] = _words(seen.error)
@@ -141,7 +173,7 @@ class AgentEvents:
         if spec.get("kind") == _FUNCTION:
             name = name.rpartition(".")[2]
             arguments = given.get("args", {}) if spec["task"]["function"] else {}
-        yield AgentEvent(
+        yield self._part(
             "tool_call" if seen.status == "running" else "tool_end",
             self._inside.get(seen.step) or self._active.get(_around(item), ""),
             seen.address,
@@ -152,12 +184,12 @@ class AgentEvents:
             output=seen.output if isinstance(seen.output, Mapping) else None,
         )
 
-    def _result(self, seen: Observation) -> Iterator[AgentEvent]:
+    def _result(self, seen: Observation) -> Iterator[StreamPart]:
         """Yield the result of a call as sent to the model, once the call has ended."""
         if seen.status != "succeeded" or not isinstance(seen.output, Mapping):
             return  # it begins, or all calls have ended
         message = seen.output["messages"][0]
-        yield AgentEvent(
+        yield self._part(
             "tool_result",
             self._callers[seen.step],
             seen.address,
@@ -167,7 +199,7 @@ class AgentEvents:
             error=self._errors.pop(seen.address, ""),
         )
 
-    def _question(self, wait: Mapping[str, Any]) -> Iterator[AgentEvent]:
+    def _question(self, wait: Mapping[str, Any]) -> Iterator[StreamPart]:
         if "how" in wait:
             self._asked.pop(wait["id"], None)
             return
@@ -178,7 +210,7 @@ class AgentEvents:
         item = _around(wait["address"])
         call, agent = self._call_at(item), self._active.get(_around(item), "")
         tool = str(call.get("name") or wait.get("tool", ""))
-        yield AgentEvent(
+        yield self._part(
             "question", agent, wait["address"], call=str(call.get("id", "")), tool=tool, wait=wait
         )
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import aclosing, nullcontext
+from functools import update_wrapper
+from inspect import signature
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from flowengine.agents.agent import Agent, Response
 from flowengine.agents.loggers import LoggerManager
@@ -20,7 +23,89 @@ from flowengine.sdk.background import refuse_in_loop
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.metachain.streaming import StreamPart
+    from flowengine.metachain.agent_events import StreamPart
+
+
+_Args = ParamSpec("_Args")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+_Prepare = Callable[Concatenate["Runner", _Args], Work]
+"""Checks the arguments of a run, and returns it. The public methods take the same arguments."""
+
+
+def _named(method: _Method, prepare: Callable[..., Work], name: str) -> _Method:
+    """Give a method its name, and the signature and docstring of the one that prepares its runs."""
+    returns = method.__annotations__["return"]
+    update_wrapper(method, prepare)
+    method.__name__, method.__qualname__ = name, f"Runner.{name}"
+    made: Any = method
+    made.__signature__ = signature(prepare).replace(return_annotation=returns)
+    return method
+
+
+def _awaited(
+    prepare: _Prepare[_Args], name: str
+) -> Callable[Concatenate[Runner, _Args], Coroutine[Any, Any, Response]]:
+    """Return a coroutine method that runs agents."""
+
+    async def call(self: Runner, /, *args: _Args.args, **options: _Args.kwargs) -> Response:
+        work = prepare(self, *args, **options)
+        async with self._engine_of(work) as engine:
+            return self._checked(work, await work.run(engine))
+
+    return _named(call, prepare, name)
+
+
+def _blocking(
+    prepare: _Prepare[_Args], name: str
+) -> Callable[Concatenate[Runner, _Args], Response]:
+    """Return the blocking form of such a method, which in a running loop names the other."""
+    run = _awaited(prepare, f"{name}_async")
+
+    def call(self: Runner, /, *args: _Args.args, **options: _Args.kwargs) -> Response:
+        refuse_in_loop(None, f"{name}_async()")
+        return asyncio.run(run(self, *args, **options))
+
+    return _named(call, prepare, name)
+
+
+def _streamed(
+    prepare: _Prepare[_Args], name: str
+) -> Callable[Concatenate[Runner, _Args], AsyncGenerator[StreamPart, None]]:
+    """Return a method that runs agents and yields the parts of the run."""
+
+    async def call(
+        self: Runner, /, *args: _Args.args, **options: _Args.kwargs
+    ) -> AsyncGenerator[StreamPart, None]:
+        from flowengine.metachain.streaming import stream_async
+
+        work = prepare(self, *args, **options)
+        async with (
+            self._engine_of(work) as engine,
+            aclosing(stream_async(engine, work)) as parts,
+        ):
+            async for part in parts:
+                if part.response is not None:
+                    self._checked(work, part.response)
+                yield part
+
+    return _named(call, prepare, name)
+
+
+def _iterated(
+    prepare: _Prepare[_Args], name: str
+) -> Callable[Concatenate[Runner, _Args], Generator[StreamPart, None, None]]:
+    """Return the blocking form of such a method, which in a running loop names the other."""
+    stream = _streamed(prepare, f"{name}_async")
+
+    def call(
+        self: Runner, /, *args: _Args.args, **options: _Args.kwargs
+    ) -> Generator[StreamPart, None, None]:
+        from flowengine.metachain.streaming import on_thread
+
+        refuse_in_loop(None, f"{name}_async()")
+        yield from on_thread(stream(self, *args, **options))
+
+    return _named(call, prepare, name)
 
 
 class Runner:
@@ -60,7 +145,7 @@ class Runner:
         """
         return flows.described(agents, **{"model": self.model, **how}).flow
 
-    def run(
+    def _new(
         self,
         agent: Agent,
         messages: str | list[dict[str, Any]],
@@ -68,7 +153,7 @@ class Runner:
         max_turns: int | Mapping[str, Any] = TURNS,
         execute_tools: bool = True,
         **options: Unpack[RunOptions],
-    ) -> Response:
+    ) -> Work:
         """Run an agent until it answers, or its work ends in another way.
 
         Args:
@@ -81,97 +166,30 @@ class Runner:
             **options: See `RunOptions`.
 
         Returns:
-            The response.
+            The response. The methods that stream yield parts, and the last one contains it.
 
         Raises:
-            UsageError: The agents cannot be run, and no model was called. In a running event loop,
-                call `run_async` instead.
+            UsageError: The agents cannot be run, and no model was called.
             AgentRunFailed: The execution failed.
         """
-        refuse_in_loop(None, "run_async()")
-        work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        with self._engine_of(work) as engine:
-            return self._checked(work, work.run(engine, work.begun(engine)))
+        check_keywords("a run of agents", options, RunOptions.__annotations__)
+        how: flows.How = {
+            "model": options.get("model") or self.model,
+            "max_turns": max_turns,
+            "execute_tools": execute_tools,
+            "budget": options.get("budget"),
+            "policies": options.get("policies", ()),
+        }
+        agents = (agent, *options.get("agents", ()))
+        return Work.starting(self.logger, agents, messages, context_variables, options, how)
 
-    async def run_async(
-        self,
-        agent: Agent,
-        messages: str | list[dict[str, Any]],
-        context_variables: dict[str, Any] | None = None,
-        max_turns: int | Mapping[str, Any] = TURNS,
-        execute_tools: bool = True,
-        **options: Unpack[RunOptions],
-    ) -> Response:
-        """Run an agent like `run`, on the running event loop."""
-        work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        async with self._engine_of(work) as engine:
-            return self._checked(work, await work.run_async(engine, work.begun(engine)))
-
-    def stream(
-        self,
-        agent: Agent,
-        messages: str | list[dict[str, Any]],
-        context_variables: dict[str, Any] | None = None,
-        max_turns: int | Mapping[str, Any] = TURNS,
-        execute_tools: bool = True,
-        **options: Unpack[RunOptions],
-    ) -> Generator[StreamPart, None, None]:
-        """Run an agent like `run`, and yield each reply in parts as it arrives, then the response.
-
-        Tool calls, their results, handoffs and questions are yielded between replies. Leaving the
-        loop stops the run: the model request is cancelled, and no further calls are run. If the
-        engine keeps the run, it can be resumed. A slow loop misses pieces of replies and receives
-        their number. All other parts, including the response, are always complete.
-
-        Yields:
-            The parts. The last one contains the response.
-        """
-        from flowengine.metachain.streaming import stream
-
-        refuse_in_loop(None, "stream_async()")
-        work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        with self._engine_of(work) as engine:
-            for part in stream(engine, work, work.begun(engine)):
-                if part.response is not None:
-                    self._checked(work, part.response)
-                yield part
-
-    async def stream_async(
-        self,
-        agent: Agent,
-        messages: str | list[dict[str, Any]],
-        context_variables: dict[str, Any] | None = None,
-        max_turns: int | Mapping[str, Any] = TURNS,
-        execute_tools: bool = True,
-        **options: Unpack[RunOptions],
-    ) -> AsyncGenerator[StreamPart, None]:
-        """Run an agent like `stream`, on the running event loop.
-
-        With `contextlib.aclosing`, the run stops as soon as the loop is left. Otherwise it stops
-        when Python finalizes the iterator.
-
-        Yields:
-            The parts. The last one contains the response.
-        """
-        from flowengine.metachain.streaming import stream_async
-
-        work = self._new(agent, messages, context_variables, max_turns, execute_tools, **options)
-        async with (
-            self._engine_of(work) as engine,
-            aclosing(stream_async(engine, work, work.begun(engine))) as parts,
-        ):
-            async for part in parts:
-                if part.response is not None:
-                    self._checked(work, part.response)
-                yield part
-
-    def resume(
+    def _kept(
         self,
         execution: str,
         agent: Agent,
         context_variables: dict[str, Any] | None = None,
         **options: Unpack[ResumeOptions],
-    ) -> Response:
+    ) -> Work:
         """Continue a run after an approval, a crash or a failure, possibly in another process.
 
         Completed model calls and tool calls are not repeated. A run that succeeded returns its
@@ -184,59 +202,46 @@ class Runner:
             **options: See `ResumeOptions`.
 
         Returns:
-            The response.
+            As for `run`.
         """
-        refuse_in_loop(None, "resume_async()")
-        engine, work = self._kept(execution, agent, context_variables, **options)
-        return work.run(engine, work.resumed(engine))
+        check_keywords("resuming a run of agents", options, ResumeOptions.__annotations__)
+        if self.engine is None:
+            raise UsageError(
+                "there is no engine that has kept a run", hint="give one: Runner(Engine(…))"
+            )
+        agents = (agent, *options.get("agents", ()))
+        objects = options.get("runtime_resources")
+        return Work.of(self.engine, self.logger, execution, agents, context_variables, objects)
 
-    async def resume_async(
-        self,
-        execution: str,
-        agent: Agent,
-        context_variables: dict[str, Any] | None = None,
-        **options: Unpack[ResumeOptions],
-    ) -> Response:
-        """Continue a run like `resume`, on the running event loop."""
-        engine, work = self._kept(execution, agent, context_variables, **options)
-        return await work.run_async(engine, work.resumed(engine))
+    # What Python says of wrong arguments names a method that exists.
+    _new.__qualname__, _kept.__qualname__ = "Runner.run", "Runner.resume"
 
-    def resume_stream(
-        self,
-        execution: str,
-        agent: Agent,
-        context_variables: dict[str, Any] | None = None,
-        **options: Unpack[ResumeOptions],
-    ) -> Generator[StreamPart, None, None]:
-        """Continue a run like `resume`, and yield its parts like `stream`.
+    run = _blocking(_new, "run")
+    """Run an agent until it answers, or its work ends in another way."""
+    run_async = _awaited(_new, "run_async")
+    """Run an agent like `run`, on the running event loop."""
+    stream = _iterated(_new, "stream")
+    """Run an agent like `run`, and yield each reply in parts as it arrives, then the response.
 
-        Yields:
-            The parts. The last one contains the response.
-        """
-        from flowengine.metachain.streaming import stream
+    Tool calls, their results, handoffs and questions are yielded between replies. Leaving the loop
+    stops the run: the model request is cancelled, and no further calls are run. If the engine keeps
+    the run, it can be resumed. A slow loop misses pieces of replies and receives their number. All
+    other parts, including the response, are always complete.
+    """
+    stream_async = _streamed(_new, "stream_async")
+    """Run an agent like `stream`, on the running event loop.
 
-        refuse_in_loop(None, "resume_stream_async()")
-        engine, work = self._kept(execution, agent, context_variables, **options)
-        yield from stream(engine, work, work.resumed(engine))
-
-    async def resume_stream_async(
-        self,
-        execution: str,
-        agent: Agent,
-        context_variables: dict[str, Any] | None = None,
-        **options: Unpack[ResumeOptions],
-    ) -> AsyncGenerator[StreamPart, None]:
-        """Continue a run like `resume_stream`, on the running event loop.
-
-        Yields:
-            The parts. The last one contains the response.
-        """
-        from flowengine.metachain.streaming import stream_async
-
-        engine, work = self._kept(execution, agent, context_variables, **options)
-        async with aclosing(stream_async(engine, work, work.resumed(engine))) as parts:
-            async for part in parts:
-                yield part
+    With `contextlib.aclosing`, the run stops as soon as the loop is left. Otherwise it stops when
+    Python finalizes the iterator.
+    """
+    resume = _blocking(_kept, "resume")
+    """Continue a run after an approval, a crash or a failure, possibly in another process."""
+    resume_async = _awaited(_kept, "resume_async")
+    """Continue a run like `resume`, on the running event loop."""
+    resume_stream = _iterated(_kept, "resume_stream")
+    """Continue a run like `resume`, and yield its parts like `stream`."""
+    resume_stream_async = _streamed(_kept, "resume_stream_async")
+    """Continue a run like `resume_stream`, on the running event loop."""
 
     def _engine_of(self, work: Work) -> Engine | nullcontext[Engine]:
         """Return the engine of a run.
@@ -260,43 +265,3 @@ class Runner:
                 hint="give one that lasts: Runner(Engine(…)); then decide, and call resume()",
             )
         return response
-
-    def _new(
-        self,
-        agent: Agent,
-        messages: str | list[dict[str, Any]],
-        context_variables: dict[str, Any] | None,
-        max_turns: int | Mapping[str, Any],
-        execute_tools: bool,
-        **options: Unpack[RunOptions],
-    ) -> Work:
-        """Return a new run."""
-        check_keywords("a run of agents", options, RunOptions.__annotations__)
-        how: flows.How = {
-            "model": options.get("model") or self.model,
-            "max_turns": max_turns,
-            "execute_tools": execute_tools,
-            "budget": options.get("budget"),
-            "policies": options.get("policies", ()),
-        }
-        agents = (agent, *options.get("agents", ()))
-        return Work.starting(self.logger, agents, messages, context_variables, options, how)
-
-    def _kept(
-        self,
-        execution: str,
-        agent: Agent,
-        context_variables: dict[str, Any] | None,
-        **options: Unpack[ResumeOptions],
-    ) -> tuple[Engine, Work]:
-        """Return the engine, and a run from its store."""
-        check_keywords("resuming a run of agents", options, ResumeOptions.__annotations__)
-        if self.engine is None:
-            raise UsageError(
-                "there is no engine that has kept a run", hint="give one: Runner(Engine(…))"
-            )
-        agents = (agent, *options.get("agents", ()))
-        objects = options.get("runtime_resources")
-        return self.engine, Work.of(
-            self.engine, self.logger, execution, agents, context_variables, objects
-        )

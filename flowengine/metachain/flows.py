@@ -71,7 +71,6 @@ def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
     limit = turn_limit(how.get("max_turns", TURNS))
     runs = {
         "name": found.first,
-        "beside": found.beside,
         "max_turns": {"count": limit.turns, "last": limit.last},
         "execute_tools": how.get("execute_tools", True),
         "chat": how.get("chat", False),

@@ -10,7 +10,7 @@ from flowengine.agents.loggers import LEVELS, LoggerManager
 
 if TYPE_CHECKING:
     from flowengine.engines.results import Update
-    from flowengine.metachain.agent_events import AgentEvent, AgentEvents
+    from flowengine.metachain.agent_events import AgentEvents, StreamPart
 
 
 class Reporter:
@@ -41,7 +41,7 @@ class Reporter:
                     )
                 )  # fmt: skip
 
-    def _logged(self, event: AgentEvent) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
+    def _logged(self, event: StreamPart) -> Iterator[tuple[Kind, str, dict[str, Any], str]]:
         """Yield kind, text, data and level of the log events for an agent event."""
         if event.kind == "handoff":
             yield "agent_handoff", f"hands over to {event.to}", {"to": event.to}, "INFO"
@@ -58,7 +58,7 @@ class Reporter:
             yield "tool_call", f"tool {event.tool} {event.status}", data, "INFO"
             if event.status == "succeeded" and event.output is not None:
                 yield from self._clashes(event.step, event.output.get("context") or {})
-        elif event.kind == "end" and self._ends:
+        elif event.kind == "ended" and self._ends:
             yield "termination", *termination(event.status, event.error), "INFO"
 
     def _clashes(

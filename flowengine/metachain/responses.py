@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.agent import Agent, Response
 from flowengine.agents.kept_images import with_data
-from flowengine.agents.usage_totals import UsageTotals, total_usage, usage_by_model
+from flowengine.agents.usage_totals import UsageTotals, usage_of
 from flowengine.engines.host import KeptFiles
 from flowengine.metachain.conversations import Conversation, conversations
 from flowengine.metachain.flows import STEP
@@ -100,9 +100,8 @@ def _history(engine: Engine, execution: str, messages: Sequence[Any]) -> list[di
 
 def _usage(engine: Engine, execution: str) -> dict[str, Any]:
     """Return the usage of all model calls, in total and by model, without unknown costs."""
-    entries = list(engine.events(execution))
-    models = {model: _shown(one) for model, one in usage_by_model(entries).items()}
-    return {**_shown(total_usage(entries)), "models": models}
+    total, models = usage_of(engine.events(execution))
+    return {**_shown(total), "models": {model: _shown(one) for model, one in models.items()}}
 
 
 def _shown(one: UsageTotals) -> dict[str, Any]:

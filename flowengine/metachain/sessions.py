@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,11 +33,6 @@ class SessionRequest(NamedTuple):
     context: Mapping[str, Any]
     """Context variables that are data."""
     resources: Mapping[str, Any]
-
-
-Operations = Generator[tuple[Any, str, tuple[Any, ...], dict[str, Any]], Any, "ExecutionResult"]
-"""Methods to call, as object, name, arguments. Each has a coroutine variant. The generator receives
-their results."""
 
 
 def session_id(name: str) -> str:
@@ -93,8 +88,8 @@ def has_begun(engine: Engine, id: str) -> bool:
     return True
 
 
-def continued(engine: Engine, request: SessionRequest) -> Operations:
-    """Send the next message to a session.
+async def continued(engine: Engine, request: SessionRequest) -> ExecutionResult:
+    """Send the next message to a session, and return its state afterwards.
 
     An interrupted run is resumed first. If the agents have changed, the execution is moved to their
     new flow.
@@ -103,30 +98,24 @@ def continued(engine: Engine, request: SessionRequest) -> Operations:
         engine: The engine with the session.
         request: The inputs of the run.
 
-    Returns:
-        The methods to call.
-
     Raises:
         UsageError: The session waits for a decision, has ended, or cannot be continued by these
             agents.
     """
-    objects = {"runtime_resources": request.resources}
     result = engine.result(request.id)
     if not result.ended and not result.waits:
-        resumed: ExecutionResult = yield engine, "resume", (request.id,), objects
+        result = await engine.resume_async(request.id, runtime_resources=request.resources)
         if _newest(engine, request.id) == request.message:
-            return resumed  # the message repeats the one that had no answer yet
-        result = resumed
+            return result  # the message repeats the one that had no answer yet
     _check_open(request, result)
     _check_variables(engine, request)
     if engine.store.execution(request.id).hash != request.flow.form:
-        [moved] = yield engine, "upgrade", (request.flow, request.id), {}
+        [moved] = await engine.upgrade_async(request.flow, request.id)
         _check_moved(request, moved)
         result = engine.result(request.id)
     wait, form = next_message(result.waits), {"answer": request.message}
     engine.decide(str(wait), "answer", form=form, resume=False)
-    last: ExecutionResult = yield engine, "resume", (request.id,), objects
-    return last
+    return await engine.resume_async(request.id, runtime_resources=request.resources)
 
 
 def failure(engine: Engine, result: ExecutionResult) -> dict[str, Any] | None:
@@ -187,27 +176,3 @@ def _check_moved(request: SessionRequest, moved: Mapping[str, Any]) -> None:
             f"them: {why}",
             hint="take another name, or the agents as they were",
         )
-
-
-def driven(operations: Operations) -> ExecutionResult:
-    """Call methods one after the other, and return the last result."""
-    given: Any = None
-    while True:
-        try:
-            owner, name, args, keywords = operations.send(given)
-        except StopIteration as done:
-            result: ExecutionResult = done.value
-            return result
-        given = getattr(owner, name)(*args, **keywords)
-
-
-async def driven_async(operations: Operations) -> ExecutionResult:
-    """Call methods like `driven`, on the running event loop."""
-    given: Any = None
-    while True:
-        try:
-            owner, name, args, keywords = operations.send(given)
-        except StopIteration as done:
-            result: ExecutionResult = done.value
-            return result
-        given = await getattr(owner, f"{name}_async")(*args, **keywords)

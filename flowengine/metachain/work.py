@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,12 +21,9 @@ from flowengine.metachain.responses import response
 from flowengine.metachain.run_inputs import check_inputs
 from flowengine.metachain.sessions import (
     LABEL,
-    Operations,
     SessionRequest,
     check_session,
     continued,
-    driven,
-    driven_async,
     failure,
     has_begun,
     session_id,
@@ -81,6 +77,7 @@ class Work:
         resources: Further objects for functions.
         labels: Labels of the execution.
         session: The session that it continues, if any.
+        begun: Whether the store of the engine contains it already.
     """
 
     def __init__(
@@ -93,6 +90,8 @@ class Work:
         resources: Mapping[str, Any],
         labels: Mapping[str, str] | None = None,
         session: str | None = None,
+        *,
+        begun: bool = False,
     ) -> None:
         self.logger = logger
         self.described = described
@@ -102,6 +101,7 @@ class Work:
         self.live = dict(live)
         self.labels = dict(labels or {})
         self.session = session
+        self.begun = begun
         twice = live.keys() & resources.keys()
         if twice:
             raise UsageError(
@@ -152,36 +152,32 @@ class Work:
         shown = engine.show(execution)
         live = {key: one for key, one in (context_variables or {}).items() if not is_plain(one)}
         described = flows.described(agents, chat=LABEL in shown["labels"])
-        return cls(logger, described, shown["execution"], shown["inputs"], live, resources or {})
+        id, inputs = shown["execution"], shown["inputs"]
+        return cls(logger, described, id, inputs, live, resources or {}, begun=True)
 
-    def run(self, engine: Engine, operations: Operations) -> Response:
+    async def run(self, engine: Engine) -> Response:
         """Start or continue the run, and return its response."""
-        with self._reported(engine):
-            result = driven(operations)
+        end = engine.subscribe(Reporter(self.logger, self.events(engine)))
+        try:
+            result = await (self._resumed(engine) if self.begun else self._started(engine))
+        finally:
+            end()
         return self._response(engine, result)
 
-    async def run_async(self, engine: Engine, operations: Operations) -> Response:
-        """Start or continue the run like `run`, on the running event loop."""
-        with self._reported(engine):
-            result = await driven_async(operations)
-        return self._response(engine, result)
-
-    def begun(self, engine: Engine) -> Operations:
+    async def _started(self, engine: Engine) -> ExecutionResult:
         """Start the run, or send its message to an existing session."""
         request = self._next(engine)
         if request is not None:
-            return (yield from continued(engine, request))
-        execution = engine._driving.new(self._starting(engine))
-        result: ExecutionResult = yield engine._driving, "drive", (execution,), {}
-        return result
+            return await continued(engine, request)
+        return await engine._driving.drive_async(engine._driving.new(self._starting(engine)))
 
-    def resumed(self, engine: Engine) -> Operations:
+    async def _resumed(self, engine: Engine) -> ExecutionResult:
         """Continue the run, unless it has succeeded."""
-        result: ExecutionResult = engine.result(self.id)
-        if result.status == "failed" or not result.ended:
-            name = "retry" if result.ended else "resume"
-            result = yield engine, name, (self.id,), {"runtime_resources": self.resources}
-        return result
+        result = engine.result(self.id)
+        if result.ended and result.status != "failed":
+            return result
+        go_on = engine.retry_async if result.ended else engine.resume_async
+        return await go_on(self.id, runtime_resources=self.resources)
 
     def _next(self, engine: Engine) -> SessionRequest | None:
         """Return the request to an existing session, or None without a session."""
@@ -201,15 +197,6 @@ class Work:
     def events(self, engine: Engine) -> AgentEvents:
         """Return the source of this run's agent events. The run may have started already."""
         return AgentEvents(self.flow.compiled, self.id, conversations(engine, self.id))
-
-    @contextmanager
-    def _reported(self, engine: Engine) -> Iterator[None]:
-        """Report the actions of this run to the logger."""
-        end = engine.subscribe(Reporter(self.logger, self.events(engine)))
-        try:
-            yield
-        finally:
-            end()
 
     def _response(self, engine: Engine, result: ExecutionResult) -> Response:
         """Return the response of a run, or raise if the run failed."""

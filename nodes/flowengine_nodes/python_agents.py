@@ -20,7 +20,7 @@ class PythonAgents(Agent):
     """Runs an agent, and returns the whole conversation."""
 
     places: ClassVar[tuple[KindPlace, ...]] = ("generated",)
-    constants: ClassVar[Collection[str]] = (*Agent.constants, "beside", "execute_tools")
+    constants: ClassVar[Collection[str]] = (*Agent.constants, "execute_tools")
     raises: ClassVar[Mapping[str, str]] = {
         **Agent.raises,
         "tools_not_executed": "ToolsNotExecuted",
@@ -29,11 +29,9 @@ class PythonAgents(Agent):
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of the configuration from `flowengine.metachain.flows`."""
-        name: dict[str, Plain] = {"type": "string"}
         properties: dict[str, Plain] = {
             **super().configuration()["properties"],
-            "name": name,
-            "beside": {"type": "array", "items": name},
+            "name": {"type": "string"},
             "execute_tools": {"type": "boolean"},
         }
         return {"type": "object", "properties": properties}
@@ -59,7 +57,6 @@ class PythonAgents(Agent):
             declarations,
             chat=configuration.get("chat") is True,
             max_turns=configuration["max_turns"],
-            beside=configuration["beside"],
             execute_tools=configuration["execute_tools"],
             whole=True,
         )

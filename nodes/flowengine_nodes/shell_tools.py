@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import Plain, StepContext, Tool, ToolError, ValidationError
+from flowengine.sdk.network_hints import network_hint
 from flowengine_nodes.tool_schemas import FLAG, TEXT, WHOLE, listed, record
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ async def _state(shell: Any, result: Any) -> Plain:
     if waiting is not None and waiting.kind == "keys":
         told["screen"] = (await shell.async_screen()).strip("\n") or None
     found = {name: value for name, value in told.items() if value is not None}
-    return {"status": result.status, "output": result.output, "cwd": result.cwd, **found}
+    output = result.output
+    if result.exit_code and (hint := network_hint(shell.network, output)):
+        output = f"{output.rstrip()}\n{hint}\n"
+    return {"status": result.status, "output": output, "cwd": result.cwd, **found}
 
 
 def _wait(seconds: int) -> dict[str, Plain]:

@@ -239,7 +239,7 @@ def test_what_is_no_tool_or_twice_there_is_refused() -> None:
         agent().enable_python().enable_python("other")
     with pytest.raises(UsageError, match="one server or a table of several"):
         agent().use_mcp()
-    with pytest.raises(UsageError, match="two servers named 'mcp'"):
+    with pytest.raises(UsageError, match="two tools named 'mcp'"):
         agent().use_mcp(command=["a"]).use_mcp(command=["b"])
     with pytest.raises(UsageError, match="the scope 'session' and does not say whose"):
         run(agent().enable_python(scope="session"), call("run_python", code="1"))

@@ -48,7 +48,8 @@ def answers(response: Response) -> list[str]:
 
 def test_it_runs_types_waits_and_interrupts() -> None:
     greet = {"command": "cd /tmp; read -p 'Name? ' name; echo \"Hi $name\""}
-    asked, greeted, working, still, ended, kept = answers(
+    find = "python3 -c 'import socket; socket.getaddrinfo(\"nowhere.invalid\", 80)'"
+    asked, greeted, working, still, ended, kept, cut_off = answers(
         run(
             ("shell_run", greet),
             ("shell_type", {"text": "Bob"}),
@@ -56,6 +57,7 @@ def test_it_runs_types_waits_and_interrupts() -> None:
             ("shell_wait", {"wait": 0.1}),
             ("shell_interrupt", {"wait": 60}),
             ("shell_run", {"command": "echo $name $PWD"}),
+            ("shell_run", {"command": find, "wait": 60}),
         )
     )
 
@@ -65,6 +67,8 @@ def test_it_runs_types_waits_and_interrupts() -> None:
     assert "sleep 1000" in still.partition("[processes]\n")[2]
     assert ended.endswith("[done, exit code 130, in /tmp]")
     assert kept == "Bob /tmp\n[done, exit code 0, in /tmp]"
+    hint = "programs in this environment reach no network; allow hosts in policy.network"
+    assert cut_off.endswith(f"\n{hint}\n[done, exit code 1, in /tmp]")
 
 
 def test_it_presses_keys_and_sees_the_screen() -> None:

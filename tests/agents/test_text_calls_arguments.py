@@ -83,10 +83,10 @@ def test_text_is_typed_by_the_schema(name: str, text: str, value: Any) -> None:
         ("whole", "\u0665", "a whole number"),
         ("whole", str(2**70), "above 2^64-1"),
         ("number", "nan", "a number"),
-        ("number", "1e999", "infinity"),
+        ("number", "1e999", "a number"),
         ("flag", "1", "true or false"),
         ("list", "1, 2", "a list as JSON"),
-        ("list", "[1, 2,", "must be JSON"),
+        ("list", "[1, 2,", "a list as JSON"),
         ("list", '["x"]', "whole number"),
         ("object", "[1]", "must be a map"),
         ("choice", "Red", "'red', 'dark red', 3"),
@@ -224,10 +224,9 @@ def test_json_with_more_readings_is_refused(written: str) -> None:
 def test_what_the_length_limit_cut_off_is_never_mended(written: str) -> None:
     assert read_json(written)
 
-    with pytest.raises(BrokenJson) as caught:
+    with pytest.raises(BrokenJson):
         read_json(written, complete=False)
-    assert caught.value.cut
 
 
 def test_the_end_of_a_value_is_known() -> None:
-    assert read_json('x {"a": "}"} }', 1).end == 12
+    assert read_json(' {"a": "}"} }').rest == " }"

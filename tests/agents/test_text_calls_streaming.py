@@ -67,16 +67,21 @@ def test_prose_is_delivered_as_soon_as_it_is_known_to_be_prose() -> None:
     assert [texts(stream.feed(piece)) for piece in pieces] == ["1", "", " < 2,", "", "", " <calls>"]
 
 
-def test_a_code_fence_is_delivered_line_by_line() -> None:
+def test_a_code_fence_is_delivered_as_it_arrives() -> None:
     stream = StreamFilter(FORM)
 
     pieces = ["It is:\n```py\n", "a = 1\nb", " = 2\n", "```\nSo"]
     assert [texts(stream.feed(piece)) for piece in pieces] == [
         "It is:\n```py",
-        "\na = 1",
-        "\nb = 2",
+        "\na = 1\nb",
+        " = 2",
         "\n```\nSo",
     ]
+
+
+def test_a_tag_that_is_mentioned_holds_the_rest_back() -> None:
+    assert deltas("Write `<think>`, and then go on.", 8)[0] == "Write `"
+    assert deltas("Write `<think>`, and then go on.", 8)[-1].endswith("and then go on.")
 
 
 def test_reasoning_is_not_shown() -> None:

@@ -20,7 +20,6 @@ from flowengine.agents.models.scripted import ScriptedModel
 from flowengine.errors import UsageError
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.metachain import MetaChain
-from flowengine.metachain.sessions import Operations
 from flowengine.metachain.work import Work
 from flowengine.tool_environment import (
     ApprovalResponse,
@@ -182,14 +181,14 @@ def test_a_task_runs_with_tools_in_its_folder(
         asked.append((name, call_id, args))
         return ApprovalResponse(approved=True)
 
-    original = Work.run_async
+    original = Work.run
 
-    async def watched(self: Work, engine: Engine, operations: Operations) -> Response:
-        response = await original(self, engine, operations)
+    async def watched(self: Work, engine: Engine) -> Response:
+        response = await original(self, engine)
         kept.append(list(engine.events(self.id)))
         return response
 
-    monkeypatch.setattr(Work, "run_async", watched)
+    monkeypatch.setattr(Work, "run", watched)
     command = "ls; cat hello.txt; echo new > made.txt"
     model = ScriptedModel([calls(("execute_command", {"command": command})), {"text": "done"}])
 

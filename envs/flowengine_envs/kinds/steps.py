@@ -8,7 +8,6 @@ import fnmatch
 import json
 import os
 import posixpath
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,19 +22,12 @@ from flowengine.sdk import (
     StepContext,
     ValidationError,
 )
+from flowengine.sdk.network_hints import network_hint
 from flowengine.sdk.scratch import scratch_folder
 from flowengine_envs.kinds.results import CodeResult, CommandResult, ContainerResult
 from flowengine_envs.kinds.workspace import Entry
 from flowengine_envs.workspaces.kept_files import is_kept_file, place_of, source_of
 
-_CUT_OFF = re.compile(
-    "name resolution|could ?n[o']t resolve|name or service not known|network is unreachable"
-    "|unable to resolve|getaddrinfo|no address associated",
-    re.IGNORECASE,
-)
-"""What programs print if they cannot find or reach a host."""
-_LAST = 4096
-"""Characters at the end of an output in which that is looked for."""
 LARGEST_VALUE = 16 * 1024 * 1024
 """Maximum bytes that a command may write to `$FLOW_OUTPUT`."""
 
@@ -276,17 +268,10 @@ def explain_network(resource: StepFolder, told: dict[str, Any]) -> None:
         resource: Where it ran.
         told: The step's output.
     """
-    printed = f"{told['stdout'][-_LAST:]}{told['stderr'][-_LAST:]}"
-    if told["exit_code"] == 0 or not _CUT_OFF.search(printed):
-        return
-    network = resource.network
-    if network in ("any", "public"):
-        return
-    reached = f"only {', '.join(network)}" if isinstance(network, list) else "no network"
-    before = told["stderr"] and told["stderr"].rstrip("\n") + "\n"
-    told["stderr"] = (
-        f"{before}programs in this environment reach {reached}; allow hosts in policy.network\n"
-    )
+    hint = network_hint(resource.network, told["stdout"], told["stderr"])
+    if told["exit_code"] != 0 and hint:
+        before = told["stderr"] and told["stderr"].rstrip("\n") + "\n"
+        told["stderr"] = f"{before}{hint}\n"
 
 
 async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict[str, str]]:

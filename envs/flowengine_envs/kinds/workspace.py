@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk import LimitExceeded, ToolError
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+from flowengine.sdk.network_hints import reachable
 from flowengine_envs.link.call_limits import CallLimits
 from flowengine_envs.workspaces.files import LISTED, is_listable
 from flowengine_envs.workspaces.own_folder import OWN
@@ -84,10 +85,7 @@ class InWorkspace(Resource):
     @property
     def network(self) -> str | list[str]:
         """What programs may reach: `any`, `none`, `public`, or a list."""
-        sandbox = self.request.sandbox
-        if sandbox is not None and "network" not in sandbox.capabilities().holds:
-            return "any"
-        return self.request.policy.network or "none"
+        return reachable(self.request)
 
     @property
     def own(self) -> str:

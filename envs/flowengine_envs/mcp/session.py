@@ -25,6 +25,7 @@ from flowengine.sdk import (
     ToolError,
 )
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+from flowengine.sdk.network_hints import network_hint, reachable
 from flowengine.sdk.offered_tools import OfferedTool
 from flowengine_envs.mcp.messages import BROKEN, TOO_LARGE, brief, broken, fault, too_large
 from flowengine_envs.mcp.tool_list import Approved, Changed, ToolList
@@ -91,6 +92,7 @@ class Session(Resource):
         super().__init__(request)
         self.name += f", server '{server}'" if server else ""
         self._connection = connection
+        self._network = reachable(request)
         self._seconds: float | None = request.limits.time
         self._largest: int | None = request.limits.output
         self._roots: list[str] = list(config.roots)
@@ -183,7 +185,10 @@ class Session(Resource):
         answer = await self._ask(
             lambda client: client.call_tool(name, dict(args or {})), f"tool {name}", timeout
         )
-        return ToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
+        result = ToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
+        if result.is_error and (hint := network_hint(self._network, result.text)):
+            result.content.append({"type": "text", "text": hint})
+        return result
 
     call_tool = blocking(_call_tool)
     async_call_tool = awaitable(_call_tool)

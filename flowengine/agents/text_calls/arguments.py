@@ -80,8 +80,8 @@ def _opened(arguments: Any, *, complete: bool) -> tuple[dict[str, Any], list[str
 
 
 def _read(text: str, *, complete: bool) -> tuple[Any, tuple[str, ...]]:
-    value, end, repairs = read_json(text, complete=complete)
-    if text[end:].strip():
+    value, rest, repairs = read_json(text, complete=complete)
+    if rest.strip():
         if not isinstance(value, dict):
             raise BrokenJson("they must be one JSON object")
         repairs += ("what stood after the arguments was left out",)

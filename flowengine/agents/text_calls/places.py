@@ -35,7 +35,7 @@ def begins_line(text: str, at: int, first: int) -> bool:
     return begins and not text[line : unwrapped(text, at, line)].strip()
 
 
-def in_code(text: str, start: int, end: int, first: int, *, more: bool = False) -> bool | None:
+def in_code(text: str, start: int, end: int, first: int) -> bool:
     """Return whether a tag is in inline code, between backticks in one line.
 
     Args:
@@ -43,19 +43,12 @@ def in_code(text: str, start: int, end: int, first: int, *, more: bool = False) 
         start: Start of the tag.
         end: End of the tag.
         first: As for `begins_line`.
-        more: Whether more of the reply may arrive.
-
-    Returns:
-        None if it depends on text that has not arrived yet.
     """
     line = max(first, start - AROUND)
     line = max(line, text.rfind("\n", line, start) + 1)
     if text.find("`", line, start) < 0 or len(_TICKS.findall(text, line, start)) % 2 == 0:
         return False
-    if _SPAN_END.match(text, end):
-        return True
-    known = not more or len(text) - end > AROUND or text.find("\n", end) >= 0
-    return False if known else None
+    return bool(_SPAN_END.match(text, end))
 
 
 def closing_of(ticks: str, before: str = r"^[ \t]*") -> re.Pattern[str]:

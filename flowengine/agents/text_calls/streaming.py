@@ -11,13 +11,11 @@ from flowengine.agents.text_calls.places import (
     INDENT,
     WRAPPERS,
     begins_line,
-    closing_of,
-    in_code,
     says_nothing,
     unwrapped,
 )
-from flowengine.agents.text_calls.reading import events_of, read_reply
-from flowengine.agents.text_calls.reasoning import CLOSINGS, PAIRS, TAG
+from flowengine.agents.text_calls.reading import read_reply
+from flowengine.agents.text_calls.reasoning import CLOSINGS, OPENING, PAIRS, STRAY
 from flowengine.agents.text_calls.records import Ended
 
 _LONGEST = 1_000
@@ -35,8 +33,8 @@ class StreamFilter:
     All pieces of text after the last `restart`, taken together, are the content that `read_reply`
     returns. Text that may still become the start of a call or of reasoning is held back until that
     is decided. A single `<` in prose is held back until the next piece, and blanks until the next
-    word. From the first call on, all text is held back until the reply ends, and its content is
-    returned then.
+    word. From the first call on, or a tag that may only be mentioned, all text is held back until
+    the reply ends, and its content is returned then.
 
     If a chat template wrote the opening tag of reasoning, the reasoning looks like content until it
     ends. It is then retracted with a `restart`.
@@ -50,9 +48,8 @@ class StreamFilter:
         """Whether reasoning that arrived separately has content."""
         self._thought = False
         self._form = form
-        self._events = events_of(form)
-        self._begun = _begun(form)
-        self._state: Literal["text", "reasoning", "fence", "held"] = "text"
+        self._events, self._begun = _patterns(form)
+        self._state: Literal["text", "reasoning", "held"] = "text"
         self._reply: list[str] = []
         self._found: list[Shown] = []
         self._text = ""
@@ -61,10 +58,8 @@ class StreamFilter:
         """Start of the pending text in it."""
         self._first = 0
         """End of the last removed part in it."""
-        self._named = 0
-        """Number of opening tags of reasoning mentioned in a sentence."""
         self._closing = re.compile("")
-        """Pattern for the end of the reasoning or of the fence."""
+        """Pattern for the end of the reasoning."""
         self._begin()
 
     def _begin(self) -> None:
@@ -85,16 +80,14 @@ class StreamFilter:
             piece: The piece as it arrived.
         """
         self._reply.append(piece)
-        if self._state == "held":
-            return []
         self._found = []
-        self._text += piece
-        steps = {"text": self._take, "reasoning": self._reasoning, "fence": self._fence}
-        while (step := steps.get(self._state)) and step():
-            pass
-        if (old := self._at - INDENT - 1) > INDENT:
-            self._text, self._at = self._text[old:], self._at - old
-            self._first = max(self._first - old, 0)
+        if self._state != "held":
+            self._text += piece
+            while self._reasoning() if self._state == "reasoning" else self._take():
+                pass
+            if (old := self._at - INDENT - 1) > INDENT:
+                self._text, self._at = self._text[old:], self._at - old
+                self._first = max(self._first - old, 0)
         return self._found
 
     def reasoning(self, piece: str) -> None:
@@ -138,49 +131,20 @@ class StreamFilter:
         if stays < len(text):
             self._blanks.append(text[stays:])
 
-    def _think(self, end: int, over: int) -> None:
-        """Treat pending text as reasoning up to a place."""
-        thought, self._at = self._text[self._at : end], over
-        if thought:
-            self._found.append(("reasoning", thought))
-            self._thought = self._thought or bool(thought.strip())
-
     def _take(self) -> bool:
         """Show text that cannot start anything else. Return whether to continue."""
         text, match = self._text, self._events.search(self._text, self._at)
-        while match and not match["fence"]:
-            is_code = in_code(text, match.start(), match.end(), self._first, more=True)
-            if is_code is None:
-                self._show(match.start())
-                return False
-            if not is_code:
-                break
-            match = self._events.search(text, match.end())
         if match is None:
             begun = self._begun.search(text, self._at)
             waits = begun and len(text) - begun.start() < _LONGEST
             self._show(begun.start() if begun and waits else len(text))
             return False
         self._show(match.start())
-        return self._open_fence(match) if match["fence"] else self._enter(match)
-
-    def _enter(self, match: re.Match[str]) -> bool:
-        """Enter the state after a tag. Return whether that is possible now."""
-        if match["opens"]:
-            if self._form is None and not begins_line(self._text, match.start(), self._first):
-                self._named += 1
-                self._show(match.end())
-                return True
+        if match["opens"] and begins_line(text, match.start(), self._first):
             self._state, self._closing = "reasoning", CLOSINGS[match[0]]
-        elif not match["closes"]:
+        elif not match["closes"] or not (self._thought or self._apart or self._take_back(match)):
             self._state = "held"
             return False
-        elif self._named:
-            self._named -= 1
-            self._show(match.end())
-            return True
-        elif not (self._thought or self._apart):
-            self._take_back(match)
         self._cut_out()
         self._at = self._first = match.end()
         return True
@@ -189,64 +153,45 @@ class StreamFilter:
         if self._cut is None:
             self._cut = not self._lead.strip()
 
-    def _take_back(self, match: re.Match[str]) -> None:
-        """Treat everything so far as reasoning, because its opening tag was not in the reply."""
+    def _take_back(self, match: re.Match[str]) -> bool:
+        """Treat everything so far as reasoning if its opening tag was not in the reply.
+
+        Returns:
+            Whether that is so.
+        """
+        reply = "".join(self._reply)
+        until = reply[: len(reply) - len(self._text) + match.end()]
+        reading = read_reply(until, (), self._form)
+        if reading.content or not reading.reasoning:
+            return False
         if self._shown:
             self._found.append(("restart", ""))
-        reply = "".join(self._reply)
-        thought = reply[: len(reply) - (len(self._text) - match.start())]
-        if thought.strip():
-            self._found.append(("reasoning", TAG.sub("", thought)))
+        self._found.append(("reasoning", reading.reasoning))
         self._thought = True
         self._begin()
         self._cut = True
-
-    def _open_fence(self, match: re.Match[str]) -> bool:
-        """Enter a code fence. One at the start of the reply can enclose calls."""
-        line = self._text.find("\n", match.end())
-        if line < 0:
-            return False
-        if self._form and not self._said:
-            inside = self._text[line:].lstrip()
-            if inside.startswith(self._form.opening):
-                self._state = "held"
-                return False
-            if self._form.opening.startswith(inside):
-                return False
-        self._state, self._closing = "fence", closing_of(match["ticks"])
-        self._show(line + 1)
         return True
 
     def _reasoning(self) -> bool:
         """Show reasoning. Return whether it has ended."""
         close = self._closing.search(self._text, self._at)
-        if close is None:
-            end = max(self._at, len(self._text) - _TAIL)
-            self._think(end, end)
-            return False
-        self._think(close.start(), close.end())
-        self._state = "text"
-        self._first = close.end()
-        return True
-
-    def _fence(self) -> bool:
-        """Show whole lines up to the closing fence. Return whether it has arrived."""
-        end = self._text.rfind("\n", self._at) + 1
-        close = self._closing.search(self._text, self._at, max(end, self._at))
-        if close is None:
-            self._show(max(end, self._at) if len(self._text) - end < _LONGEST else len(self._text))
-            return False
-        self._state = "text"
-        self._show(close.end())
-        return True
+        end = close.start() if close else max(self._at, len(self._text) - _TAIL)
+        if thought := self._text[self._at : end]:
+            self._found.append(("reasoning", thought))
+            self._thought = self._thought or bool(thought.strip())
+        self._at = end
+        if close:
+            self._state, self._at, self._first = "text", close.end(), close.end()
+        return bool(close)
 
 
 @lru_cache(maxsize=64)
-def _begun(form: MarkedForm | None) -> re.Pattern[str]:
-    """Return a pattern for the start of an event at the end of a text."""
-    tags = [*PAIRS, *PAIRS.values(), *WRAPPERS, *((form.opening, form.result) if form else ())]
-    begun = "|".join(map(_beginning, tags))
-    return re.compile(rf"(?:{begun}|(?<![^\n])[ \t]*(?:`{{1,2}}|~{{1,2}})?)\Z")
+def _patterns(form: MarkedForm | None) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return patterns for the tags that end content, and for the start of one at a text's end."""
+    calls = [form.opening, form.result] if form else []
+    events = "|".join([f"(?P<opens>{OPENING.pattern})|(?P<closes>{STRAY.pattern})", *calls])
+    tags = [*PAIRS, *PAIRS.values(), *WRAPPERS, *calls]
+    return re.compile(events), re.compile(rf"(?:{'|'.join(map(_beginning, tags))})\Z")
 
 
 def _beginning(tag: str) -> str:

@@ -6,17 +6,14 @@ allows text, the argument stays unchanged.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from flowengine.agents.text_calls.json_text import BrokenJson, read_json
 
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-_INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
-_BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
 _NULLS = {"null", "None"}
 _ALL = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+_UNREADABLE = object()
 _HOPS = 16
 """Maximum depth of references. Deeper ones are treated as circular."""
 
@@ -37,24 +34,27 @@ def typed(text: str, schema: Any, root: Mapping[str, Any], repairs: list[str]) -
     Raises:
         Misfit: The text does not represent such a value.
     """
-    choices = choices_of(schema, root)
+    choices, types = choices_of(schema, root), allowed_types(schema, root)
     if choices is not None:
         return _chosen(text, choices)
-    types = allowed_types(schema, root)
-    if types == _ALL:
-        return _plain_or_text(text, repairs)
-    stripped = text.strip()
-    if "null" in types and stripped in _NULLS:
-        return None
-    if "string" in types:
-        return text
-    if "boolean" in types and stripped in _BOOLEANS:
-        return _BOOLEANS[stripped]
-    if types & {"integer", "number"} and _NUMBER.fullmatch(stripped):
-        return _number(stripped)
-    if types & {"array", "object"} and stripped[:1] in {"[", "{"}:
-        return _plain(stripped, repairs)
-    raise Misfit(f"must be {_type_names(types)}")
+    if "string" in types and types != _ALL:
+        return None if "null" in types and text.strip() in _NULLS else text
+    value, mended = _read(text)
+    if value is _UNREADABLE:
+        if types == _ALL:
+            return text
+        raise Misfit(f"must be {_type_names(types)}")
+    repairs += mended
+    return value
+
+
+def _read(text: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the value that a text is as JSON, if it is one, and the repairs."""
+    try:
+        value, rest, repairs = read_json(text)
+    except BrokenJson:
+        return _UNREADABLE, ()
+    return (_UNREADABLE, ()) if rest.strip() else (value, repairs)
 
 
 def allowed_types(schema: Any, root: Mapping[str, Any], hops: int = _HOPS) -> frozenset[str]:
@@ -120,42 +120,11 @@ def choices_of(schema: Any, root: Mapping[str, Any], hops: int = _HOPS) -> list[
 def _chosen(text: str, choices: list[Any]) -> Any:
     if text in choices:
         return text
-    stripped = text.strip()
+    value, _ = _read(text)
     for choice in choices:
-        if choice is None and stripped in _NULLS:
-            return None
-        if isinstance(choice, bool) and _BOOLEANS.get(stripped) is choice:
-            return choice
-        is_number = type(choice) in {int, float} and _NUMBER.fullmatch(stripped)
-        if is_number and _number(stripped) == choice:
+        if choice == value and isinstance(choice, bool) == isinstance(value, bool):
             return choice
     raise Misfit(f"must be one of {', '.join(map(repr, choices))}")
-
-
-def _number(text: str) -> int | float:
-    """Parse a number. `007` and `+5` are accepted, because a human would accept them."""
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    return float(text)
-
-
-def _plain(text: str, repairs: list[str]) -> Any:
-    try:
-        value, end, mended = read_json(text)
-    except BrokenJson as broken:
-        raise Misfit(f"must be JSON: {broken.reason}") from None
-    if text[end:].strip():
-        raise Misfit("must be JSON, with nothing after it")
-    repairs += mended
-    return value
-
-
-def _plain_or_text(text: str, repairs: list[str]) -> Any:
-    """Parse a value without a schema: as JSON if possible, otherwise as text."""
-    try:
-        return _plain(text.strip(), repairs)
-    except Misfit:
-        return text
 
 
 def _type_names(types: frozenset[str]) -> str:

@@ -298,9 +298,9 @@ def _tools(session: Session, execution: str) -> list[str]:
 
 def cost(session: Session, execution: str) -> str:
     """Return the token usage and cost of an execution, in a line."""
-    from flowengine.agents.usage_totals import total_usage
+    from flowengine.agents.usage_totals import usage_of
 
-    total = total_usage(session.engine.events(execution))
+    total, _ = usage_of(session.engine.events(execution))
     price = f"${total.cost_usd:.4f}{' and calls whose price is unknown' if total.unpriced else ''}"
     return (
         f"{total.replies} replies, {total.input_tokens} tokens read, {total.output_tokens} "

@@ -26,6 +26,10 @@ def connect(host: str, port: int) -> str:
         return "unreachable"
 
 
+def fail(text: str) -> str:
+    return text
+
+
 def fill(path: str, blocks: int) -> str:
     with open(path, "wb") as file:
         for _ in range(blocks):
@@ -47,6 +51,7 @@ def daemon(seconds: str) -> str:
 OWN: dict[str, Callable[..., str]] = {
     "look": look,
     "connect": connect,
+    "fail": fail,
     "fill": fill,
     "hold": hold,
     "daemon": daemon,
