@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.agents.live_functions import LIVE
 from flowengine.errors import Conflict, NotFound
+from flowengine.journal.ports.directory import every_item
 from flowengine.sdk.tool_calls import ApprovalResponse, Image
 from flowengine.tool_environment.call import Call, digest_of
 
@@ -219,16 +220,13 @@ class Journal:
     def state_of(self, tool: str) -> Mapping[str, Any]:
         """Return the state of a tool after its last call, as `number` and `values`."""
         newest: Mapping[str, Any] = {"number": 0, "values": {}}
-        after = None
-        while self.is_kept:
-            page = self.engine.executions(labels={TASK: self._task, TOOL: tool}, after=after)
-            for each in page.items:
-                made = (self.engine.result(each["execution"]).outputs or {}).get("made")
-                state = (isinstance(made, dict) and made.get("state")) or newest
-                newest = max(newest, state, key=lambda kept: kept["number"])
-            after = page.next
-            if after is None:
-                break
+        if not self.is_kept:
+            return newest
+        labels = {TASK: self._task, TOOL: tool}
+        for each in every_item(lambda after: self.engine.executions(labels=labels, after=after)):
+            made = (self.engine.result(each["execution"]).outputs or {}).get("made")
+            state = (isinstance(made, dict) and made.get("state")) or newest
+            newest = max(newest, state, key=lambda kept: kept["number"])
         return newest
 
     def _kept(self, call: str) -> tuple[str, Mapping[str, Any] | None]:

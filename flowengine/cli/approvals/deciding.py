@@ -12,6 +12,7 @@ from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import clean, err, out, out_json, when
 from flowengine.cli.views.approvals import KINDS
 from flowengine.errors import FlowEngineError, NotFound, UsageError
+from flowengine.journal.ports.directory import every_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -187,9 +188,8 @@ def _fitting(
     session: Session, arguments: Namespace, assignee: str | None, kinds: Sequence[str]
 ) -> Iterator[WaitInfo]:
     """Yield all open waits that match the filters."""
-    after = None
-    while True:
-        page = session.engine.waits(
+    return every_item(
+        lambda after: session.engine.waits(
             flow=arguments.flow,
             execution=arguments.execution,
             batch=arguments.batch,
@@ -197,10 +197,7 @@ def _fitting(
             kinds=kinds,
             after=after,
         )
-        yield from page.items
-        after = page.next
-        if after is None:
-            return
+    )
 
 
 def for_others(session: Session, waits: Sequence[WaitInfo]) -> str:

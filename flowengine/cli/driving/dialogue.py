@@ -17,6 +17,7 @@ from flowengine.cli.terminal.output import ask, clean, err, one_line
 from flowengine.cli.views.approvals import KINDS, details, standing
 from flowengine.cli.views.yaml_text import inline
 from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.journal.ports.directory import every_item
 from flowengine.keyboard import Withdrawn, listening
 
 if TYPE_CHECKING:
@@ -171,16 +172,17 @@ class Dialogue:
 
     def _next(self, execution: str) -> WaitInfo | None:
         """Return the next question for this user that was not asked yet."""
-        engine = self._session.engine
-        after = None
-        while not self._ended:
-            page = engine.waits(execution=execution, assignee=engine.user, kinds=KINDS, after=after)
-            for wait in page.items:
-                if wait["id"] not in self._asked and self._may_ask(wait):
-                    return wait
-            after = page.next
-            if after is None:
-                break
+        if self._ended:
+            return None
+        read = partial(
+            self._session.engine.waits,
+            execution=execution,
+            assignee=self._session.engine.user,
+            kinds=KINDS,
+        )
+        for wait in every_item(lambda after: read(after=after)):
+            if wait["id"] not in self._asked and self._may_ask(wait):
+                return wait
         return None
 
     def _may_ask(self, wait: WaitInfo) -> bool:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import ExecutionInfo
     from flowengine.journal.records import ExecutionRecord, Message
 
-_PAGE = 200
 _LEFT = ("interrupted", "recorded")
 
 
@@ -96,9 +95,9 @@ def _page_of_left(
     limit: int,
 ) -> ExecutionPage:
     """Return executions that no process drives: running without one, or with pending messages."""
-    found = [*_all(host, wanted._replace(status="running"))]
+    found = [*every_execution(host.store, wanted._replace(status="running"))]
     for status in ("waiting", "stalled") if inboxes and wanted.status == "interrupted" else ():
-        there = _all(host, wanted._replace(status=status))
+        there = every_execution(host.store, wanted._replace(status=status))
         found += [record for record in there if record.id in inboxes]
     found.sort(key=lambda record: (record.created_at, record.id), reverse=True)
     views = [standing_view(host, record, inboxes.get(record.id, [])) for record in found]
@@ -108,16 +107,6 @@ def _page_of_left(
     rest = views[start:]
     more = len(rest) > limit
     return ExecutionPage(rest[:limit], rest[limit - 1]["execution"] if more else None)
-
-
-def _all(host: Host, wanted: ExecutionFilter) -> Iterator[ExecutionRecord]:
-    after: str | None = None
-    while True:
-        found = host.store.executions(wanted, after, _PAGE)
-        yield from found.items
-        if found.next is None:
-            return
-        after = found.next
 
 
 def due(host: Host) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import is_assignee
 from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.ports.directory import every_item
 from flowengine.journal.records import NewGrant, Vote, WaitFilter
 from flowengine.kernel.notation.grants import FLOW, ONLY_PEOPLE, covers
 from flowengine.kernel.view import edited, grant_status
@@ -89,14 +90,11 @@ def answer_open(host: Host, flow: str, tool: str) -> list[str]:
     Returns:
         The executions whose questions were answered.
     """
-    after, found = None, []
-    while True:
-        page = host.store.waits(WaitFilter(flow=flow, kinds=("approval",)), after)
-        asked = (wait for wait in page.items if wait.record.get("tool") == tool)
-        found += [one.execution for one in asked if answer(host, one, one.record.get("source"))]
-        after = page.next
-        if after is None:
-            return list(dict.fromkeys(found))
+    wanted = WaitFilter(flow=flow, kinds=("approval",))
+    waits = every_item(lambda after: host.store.waits(wanted, after))
+    asked = (wait for wait in waits if wait.record.get("tool") == tool)
+    found = [one.execution for one in asked if answer(host, one, one.record.get("source"))]
+    return list(dict.fromkeys(found))
 
 
 def revoked_by(store: Store, flow: str, id: str) -> str | None:

@@ -5,12 +5,12 @@ The cost of a page does not depend on the length of its list.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from flowengine.journal.records import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flowengine.journal.records import (
         ExecutionFilter,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _PAGE = 200
 """Executions to read at once."""
+_Item_co = TypeVar("_Item_co", covariant=True)
 
 
 class DirectoryPort(Protocol):
@@ -104,9 +105,30 @@ class DirectoryPort(Protocol):
 
 def every_execution(directory: DirectoryPort, wanted: ExecutionFilter) -> Iterator[ExecutionRecord]:
     """Yield all executions that a filter matches, newest first, page by page."""
+    return every_item(lambda after: directory.executions(wanted, after, _PAGE))
+
+
+class Page(Protocol[_Item_co]):
+    """One page of any list."""
+
+    @property
+    def items(self) -> Sequence[_Item_co]:
+        """The entries of the page."""
+
+    @property
+    def next(self) -> str | None:
+        """The `after` of the next page. None: this is the last page."""
+
+
+def every_item(read: Callable[[str | None], Page[_Item_co]]) -> Iterator[_Item_co]:
+    """Yield all entries of a list, page by page.
+
+    Args:
+        read: Returns the page after another one, given its `next`. None: the first page.
+    """
     after = None
     while True:
-        page = directory.executions(wanted, after, _PAGE)
+        page = read(after)
         yield from page.items
         after = page.next
         if after is None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from flowengine.journal.lease_holders import IsDead
+from flowengine.journal.ports.directory import every_item
 from flowengine.journal.records import (
     Append,
     ExecutionFilter,
@@ -90,25 +91,14 @@ def approval(number: int, since: int = 20, **fields: Any) -> dict[str, Any]:
     return {"id": number, "kind": "approval", "since": since, "step": "sign"} | fields
 
 
-def all_items(page: Callable[[str | None], Any]) -> list[Any]:
-    """Return the items of all pages."""
-    items: list[Any] = []
-    after = None
-    while True:
-        items += (got := page(after)).items
-        after = got.next
-        if after is None:
-            return items
-
-
 def listed_ids(store: JournalStore, filter: ExecutionFilter, limit: int = 3) -> list[str]:
     """Return the ids of all pages of executions."""
-    return [e.id for e in all_items(lambda after: store.executions(filter, after, limit))]
+    return [e.id for e in every_item(lambda after: store.executions(filter, after, limit))]
 
 
 def listed_waits(store: JournalStore, filter: WaitFilter, limit: int = 3) -> list[tuple[str, int]]:
     """Return execution and number of the waits of all pages."""
-    waits = all_items(lambda after: store.waits(filter, after, limit))
+    waits = every_item(lambda after: store.waits(filter, after, limit))
     return [(wait.execution, wait.number) for wait in waits]
 
 
