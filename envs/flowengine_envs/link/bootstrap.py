@@ -124,7 +124,6 @@ def supervisor() -> bytes:
         "inside.terminal.files",
         "inside.terminal.foreground",
         "inside.terminal.handover",
-        "inside.terminal.looks",
         "inside.terminal.requests",
         "inside.terminal.shell",
         "inside.terminal.stream",
