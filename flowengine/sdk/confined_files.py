@@ -1,8 +1,6 @@
 """Access to files below a directory, never outside it, and never to the engine's own files.
 
-Every path is walked one name at a time from an open directory. The operating system never follows
-links: a link is read, and its target is walked in the same way. The opened file is therefore the
-one that was checked, even if another process replaces a directory by a link in between.
+`path_walk` opens them, so a concurrent replacement of a directory by a link has no effect.
 """
 
 from __future__ import annotations
@@ -13,21 +11,11 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
 
 from flowengine.sdk.engine_files import is_in_use, is_own_folder, is_own_name, is_own_path, is_store
 from flowengine.sdk.errors import NotAFile, PathEscape, StepError, ToolError, ValidationError
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LINKS = 40
-
-
-class _Place(NamedTuple):
-    """An open directory, and a name in it that is not a link."""
-
-    folder: int
-    name: str
+from flowengine.sdk.path_walk import LeadsOut, Place, walked
 
 
 class Below:
@@ -84,32 +72,48 @@ class Below:
         Raises:
             ToolError: The file does not exist or is too large.
         """
-        with self._walk(path) as place, _naming(path):
-            info = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
-            if info.st_nlink > 1 and is_in_use(info):
-                raise self._own(path)
-            file = os.open(
-                place.name,
-                os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-                dir_fd=place.folder,
-            )
-            try:
-                info = os.fstat(file)
-                if not stat.S_ISREG(info.st_mode):
-                    raise self._no_file(path)
-                if is_store(os.pread(file, 100, 0)):  # by another name, such as a hard link
-                    raise self._own(path)
-                with os.fdopen(file, "rb", closefd=False) as stream:
-                    # A sparse file may have no data at all, and a file may grow while it is read.
-                    data = b"" if info.st_size > limit else stream.read(limit + 1)
-            finally:
-                os.close(file)
+        file = self.open(path)
+        try:
+            info = os.fstat(file)
+            with _naming(path), os.fdopen(file, "rb", closefd=False) as stream:
+                # A sparse file may have no data at all, and a file may grow while it is read.
+                data = b"" if info.st_size > limit else stream.read(limit + 1)
+        finally:
+            os.close(file)
         if max(info.st_size, len(data)) > limit:
             raise ToolError(
                 f"'{path}' has more than {limit} bytes; read it in a 'python' or 'run' step",
                 retryable=False,
             )
         return data
+
+    def open(self, path: str) -> int:
+        """Open a file for reading.
+
+        Args:
+            path: Relative path.
+
+        Returns:
+            Its descriptor.
+
+        Raises:
+            ToolError: The file does not exist.
+        """
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with self._walk(path) as place, _naming(path):
+            info = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
+            if info.st_nlink > 1 and is_in_use(info):
+                raise self._own(path)
+            file = os.open(place.name, flags, dir_fd=place.folder)
+            try:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    raise self._no_file(path)
+                if is_store(os.pread(file, 100, 0)):  # by another name, such as a hard link
+                    raise self._own(path)
+            except BaseException:
+                os.close(file)
+                raise
+        return file
 
     def write(self, path: str, data: bytes) -> None:
         """Write a file atomically. Missing directories are created.
@@ -266,77 +270,32 @@ class Below:
                 raise self._never_inside(path, "leads out of it")
 
     @contextmanager
-    def _walk(self, path: str, *, make: bool = False, enter: bool = False) -> Iterator[_Place]:
+    def _walk(self, path: str, *, make: bool = False, enter: bool = False) -> Iterator[Place]:
         """Open the directory that contains a path's last name, or with `enter` that directory."""
         self._check_names(path)
-        with ExitStack() as opened, _naming(path):
-            folders = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
-            opened.callback(os.close, folders[0])
-            if is_own_path(self._root) or is_own_folder(os.fstat(folders[0])):
-                raise self._own(path)
-            names = path.split("/")[::-1]
-            links = 0
-            last = "."
-            while names:
-                name = names.pop()
-                if name in {"", "."}:
-                    continue
-                if name == "..":
-                    if len(folders) == 1:
-                        raise self._outside(path, "leads out of it")
-                    folders.pop()
-                    continue
-                if is_own_name(name, folders[-1]):
+        roots = (os.path.abspath(self._root), os.path.realpath(self._root))
+        with _naming(path):
+            root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if is_own_path(self._root) or is_own_folder(os.fstat(root)):
                     raise self._own(path)
-                target = _link(name, folders[-1])
-                if target is not None:
-                    links += 1
-                    if links > _LINKS:
-                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                    if target.startswith("/"):
-                        target = self._inside(path, target)
-                        del folders[1:]
-                    names += target.split("/")[::-1]
-                elif enter or any(part not in {"", "."} for part in names):
-                    folder = _enter(name, folders[-1], make=make)
-                    opened.callback(os.close, folder)
-                    if is_own_folder(os.fstat(folder)):
-                        raise self._own(path)
-                    folders.append(folder)
-                else:
-                    last = name
-            yield _Place(folders[-1], last)
 
-    def _inside(self, path: str, target: str) -> str:
-        """Return the absolute target of a link as a path from the root, if it can be one."""
-        for root in (os.path.abspath(self._root), os.path.realpath(self._root)):
-            if target == root or target.startswith(f"{root.rstrip('/')}/"):
-                return target[len(root) :]
-        raise self._outside(path, "leads out of it through a link")
+                def check(folder: int, name: str) -> None:
+                    if is_own_name(name, folder) if name else is_own_folder(os.fstat(folder)):
+                        raise self._own(path)
+
+                with walked(root, path, roots=roots, enter=enter, make=make, check=check) as place:
+                    yield place
+            except LeadsOut as error:
+                raise self._outside(path, str(error)) from None
+            finally:
+                os.close(root)
 
 
 def _fits(name: str, pattern: str) -> bool:
     if name.startswith(".") and not pattern.startswith("."):
         return False
     return fnmatch.fnmatchcase(name, pattern)
-
-
-def _link(name: str, folder: int) -> str | None:
-    """Return the target of a name if it is a link."""
-    try:
-        return os.readlink(name, dir_fd=folder)
-    except OSError as error:
-        if error.errno in {errno.EINVAL, errno.ENOENT}:  # not a link, or missing
-            return None
-        raise
-
-
-def _enter(name: str, folder: int, *, make: bool) -> int:
-    """Open a directory inside a directory, failing if it has become a link since the check."""
-    if make:
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=folder)
-    return os.open(name, _FOLDER, dir_fd=folder)
 
 
 @contextmanager

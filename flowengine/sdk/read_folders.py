@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections.abc import Iterator
+
+from flowengine.sdk.path_walk import LeadsOut, walked
 
 LEFT_OUT = "__pycache__"
 """Left behind by Python. Names that begin with a dot are left out, too."""
@@ -57,28 +60,43 @@ def read_folder(folder: str, largest: int) -> tuple[dict[str, bytes], list[str]]
         UnreadableFolder: A file cannot be read, a path leads out of the directory, or the directory
             is too large.
     """
-    root = os.path.realpath(folder)
     found: dict[str, bytes] = {}
     read = [folder]
     size = 0
     for path in _paths(folder, read):
         name = os.path.relpath(path, folder)
-        if not os.path.realpath(path).startswith(root + os.sep):
-            raise UnreadableFolder(f"{path!r} leads out of its directory", "copy the file into it")
-        if not os.path.isfile(path):
-            raise UnreadableFolder(f"{path!r} is not a file", "remove it")
-        try:
-            with open(path, "rb") as file:
-                found[name] = file.read(largest - size + 1)
-        except OSError as error:
-            message = f"{path!r} cannot be read: {error.strerror}"
-            raise UnreadableFolder(message, "make it readable") from None
+        found[name] = _read(folder, name, largest - size + 1)
         size += len(found[name])
         if size > largest:
             message = f"{folder!r} has more than {largest} bytes"
             raise UnreadableFolder(message, "leave out what is not needed")
         read.append(path)
     return found, read
+
+
+def _read(folder: str, name: str, most: int) -> bytes:
+    """Return the beginning of a file in a directory."""
+    path = os.path.join(folder, name)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    roots = (folder, os.path.realpath(folder))
+    try:
+        root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with walked(root, name, roots=roots) as place:
+                opened = os.open(place.name, flags, dir_fd=place.folder)
+        finally:
+            os.close(root)
+        with open(opened, "rb") as file:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise UnreadableFolder(f"{path!r} is not a file", "remove it")
+            return file.read(most)
+    except LeadsOut:
+        raise UnreadableFolder(
+            f"{path!r} leads out of its directory", "copy the file into it"
+        ) from None
+    except OSError as error:
+        message = f"{path!r} cannot be read: {error.strerror}"
+        raise UnreadableFolder(message, "make it readable") from None
 
 
 def _paths(folder: str, read: list[str]) -> Iterator[str]:

@@ -10,7 +10,6 @@ or JSON is returned as data, any other body as a file.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
@@ -26,21 +25,19 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.validation_messages import parser_reason
-from flowengine_nodes.http_bodies import KEY_HEADER, as_data, beginning, encoding, is_text
+from flowengine_nodes.http_bodies import KEY_HEADER, as_data, beginning, decoded, is_text
 
 if TYPE_CHECKING:
-    import ssl
-
-    import httpx2
+    from flowengine.sdk.web.redirects import WebRequest
+    from flowengine.sdk.web.responses import Head
+    from flowengine.sdk.web.urls import Url
 
 LARGEST_TEXT = 8 * 1024 * 1024
 """Maximum bytes of a text or JSON body, which becomes part of the execution."""
 LARGEST_FILE = 1024 * 1024 * 1024
 """Maximum bytes of any other body, which is kept as a file."""
-CONNECT_SECONDS = 15.0
 READ_SECONDS = 300.0
 """Maximum time without a byte, if the step sets no `timeout`."""
-REDIRECTS = 10
 
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """Characters allowed in a header unchanged. All others in a key are sent as `%` and their bytes."""
@@ -48,7 +45,6 @@ _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _RETRYABLE = frozenset({408, 429})
 _KEPT_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
-_trust: list[ssl.SSLContext] = []
 
 
 class Http(StepKind):
@@ -176,30 +172,24 @@ class Http(StepKind):
             Timeout: The server stopped responding.
             ValidationError: The input is not a valid request.
         """
-        import httpx2
+        from flowengine.sdk.web.responses import BadAnswer, failure_reason
+        from flowengine.sdk.web.urls import UrlRefused
 
+        url, request = _request(input, task.get("idempotency_header", KEY_HEADER), context)
+        place = f"{request.method} {_without_query(url)}"
+        chain = [url]
         try:
-            request = _request(input)
-            _add_key(request, task.get("idempotency_header", KEY_HEADER), context)
-            place = f"{request.method} {request.url.copy_with(query=None, userinfo=b'')}"
-        except httpx2.InvalidURL as error:
-            raise ValidationError(
-                f"this is not a valid request: its url is none: {parser_reason(error)}"
-            ) from None
-        except (TypeError, ValueError) as error:
-            raise ValidationError(f"this is not a valid request: {error}") from None
-        try:
-            async with _client(request, context) as client:
-                response = await _send(client, request)
-                try:
-                    answer = await _answer(response, context, place)
-                finally:
-                    await response.aclose()
-        except httpx2.TimeoutException as error:
-            raise Timeout(f"{place}: {_said(error)}") from None
-        except httpx2.TransportError as error:
+            answer = await _answer(chain, request, context, place)
+        except TimeoutError as error:
+            raise Timeout(f"{place}: {error}") from None
+        except UrlRefused:
+            message = f"{place}: {_without_query(chain[-1])} redirects to an invalid URL"
+            raise HttpError(message, data={"status": None}, retryable=False) from None
+        except (OSError, BadAnswer) as error:
             raise HttpError(
-                f"{place}: {_said(error)}", data={"status": None}, retryable=True
+                f"{place}: {failure_reason(error)}",
+                data={"status": None},
+                retryable=isinstance(error, OSError),
             ) from None
         _judge(answer, task.get("accept"), context, place)
         return answer
@@ -225,53 +215,79 @@ def _closed(*names: str) -> dict[str, Plain]:
 # Request
 
 
-def _request(input: Mapping[str, Any]) -> httpx2.Request:
+def _request(
+    input: Mapping[str, Any], key_header: str | bool | None, context: StepContext
+) -> tuple[Url, WebRequest]:
+    """Return the address and the request that a step declares.
+
+    Raises:
+        ValidationError: It is not a valid request.
+    """
     import httpx2
 
-    url = httpx2.URL(input["url"])
-    if url.scheme not in {"http", "https"} or not url.host:
-        raise ValidationError("a URL starts with https:// or http:// and a host")
+    from flowengine.sdk.web.redirects import WebRequest
+    from flowengine_nodes.http_requests import as_text, request_body
+
+    method = (input.get("method") or "GET").upper()
     headers = {
-        name: _text(value)
+        name: as_text(value)
         for name, value in (input.get("headers") or {}).items()
         if value is not None
     }
-    headers.setdefault("User-Agent", "flowengine")
-    auth = input.get("auth")
-    if auth:
-        headers["Authorization"] = _authorization(auth)
-    body = _body(input.get("body"), headers)
-    method = (input.get("method") or "GET").upper()
-    url = _with_query(url, input.get("query") or {})
-    request = httpx2.Request(method, url, headers=headers, **body)
-    for name, value in request.headers.multi_items():
+    if input.get("auth"):
+        headers["Authorization"] = _authorization(input["auth"])
+    try:
+        url = _url(input["url"], input.get("query") or {})
+        body = request_body(input.get("body"), headers)
+        _add_key(method, headers, key_header, context)
+        checked = httpx2.Headers(headers)
+    except httpx2.InvalidURL as error:
+        raise ValidationError(
+            f"this is not a valid request: its url is none: {parser_reason(error)}"
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise ValidationError(f"this is not a valid request: {error}") from None
+    for name, value in checked.multi_items():
         if re.search(r"[\0\r\n]", value):
             raise ValidationError(f"the header {name} contains a line break")
-    return request
+    kept = {name: value for name, value in checked.items() if name in _KEPT_HEADERS}
+    own = {name: value for name, value in checked.items() if name not in _KEPT_HEADERS}
+    return url, WebRequest({"user-agent": "flowengine", **kept}, own, _largest, method, body)
 
 
-def _add_key(request: httpx2.Request, header: str | bool | None, context: StepContext) -> None:
+def _url(text: str, query: Mapping[str, Any]) -> Url:
+    import httpx2
+
+    from flowengine.sdk.web.urls import PORTS, Url
+    from flowengine_nodes.http_requests import with_query
+
+    url = httpx2.URL(with_query(text, query))
+    if url.scheme not in PORTS or not url.host:
+        raise ValidationError("a URL starts with https:// or http:// and a host")
+    return Url(
+        url.scheme,
+        url.raw_host.decode("ascii"),
+        url.port or PORTS[url.scheme],
+        url.raw_path.decode("ascii"),
+        f"{url.username}:{url.password}" if url.userinfo else "",
+    )
+
+
+def _without_query(url: Url) -> str:
+    return str(url).partition("?")[0]
+
+
+def _add_key(
+    method: str, headers: dict[str, str], header: str | bool | None, context: StepContext
+) -> None:
     """Add the idempotency key to a request that may change data, unless its header is set."""
-    if request.method in _HARMLESS or header is False:
+    if method in _HARMLESS or header is False:
         return
     name = KEY_HEADER if header is None else str(header)
-    if name not in request.headers:
+    if name.lower() not in map(str.lower, headers):
         from urllib.parse import quote
 
-        request.headers[name] = quote(context.idempotency_key, safe=_PLAIN)
-
-
-def _with_query(url: httpx2.URL, query: Mapping[str, Any]) -> httpx2.URL:
-    for name, value in query.items():
-        for item in value if isinstance(value, list) else [value]:
-            if item is not None:
-                url = url.copy_add_param(name, _text(item))
-    return url
-
-
-def _text(value: Any) -> str:
-    """Return a value as text, with numbers and booleans in JSON notation."""
-    return value if isinstance(value, str) else json.dumps(value)
+        headers[name] = quote(context.idempotency_key, safe=_PLAIN)
 
 
 def _authorization(auth: Mapping[str, str]) -> str:
@@ -283,146 +299,66 @@ def _authorization(auth: Mapping[str, str]) -> str:
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
-def _body(body: Any, headers: dict[str, str]) -> dict[str, Any]:
-    """Return the arguments for a body, adding its type to the headers unless they contain one."""
-    if body is None:
-        return {}
-    kind = next((value for name, value in headers.items() if name.lower() == "content-type"), None)
-    if isinstance(body, dict) and (kind or "").startswith("application/x-www-form-urlencoded"):
-        return {"data": {name: value for name, value in body.items() if value is not None}}
-    if isinstance(body, bytes):
-        return {"content": body}
-    if kind is None:
-        headers["Content-Type"] = (
-            "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
-        )
-    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, allow_nan=False)
-    return {"content": text.encode()}
-
-
-def _client(request: httpx2.Request, context: StepContext) -> httpx2.AsyncClient:
-    """Return a client for one request, so that no state is left for another step."""
-    import httpx2
-
-    if not _trust:
-        _trust.append(httpx2.create_ssl_context())
-    return httpx2.AsyncClient(
-        verify=_trust[0],
-        trust_env=not _is_here(request.url.host),
-        timeout=httpx2.Timeout(None if context.timed else READ_SECONDS, connect=CONNECT_SECONDS),
-    )
-
-
-def _is_here(host: str) -> bool:
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-
-
-async def _send(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-    """Send a request and follow redirects. The body of the response is read later."""
-    import httpx2
-
-    for _ in range(REDIRECTS):
-        response = await client.send(request, stream=True)
-        if request.method not in {"GET", "HEAD"} or not response.has_redirect_location:
-            return response
-        await response.aclose()
-        try:
-            target = request.url.join(response.headers["Location"])
-        except (httpx2.InvalidURL, ValueError) as error:
-            raise HttpError(
-                f"{request.method} {request.url.copy_with(query=None)}: it redirects to "
-                f"an invalid URL: {parser_reason(error)}",
-                data={"status": response.status_code},
-                retryable=False,
-            ) from None
-        headers = request.headers
-        if not _same_host(request.url, target):
-            headers = httpx2.Headers(
-                [item for item in headers.multi_items() if item[0] in _KEPT_HEADERS]
-            )
-        else:
-            headers = headers.copy()
-            headers.pop("host", None)
-        request = httpx2.Request(request.method, target, headers=headers)
-    raise HttpError(
-        f"{request.method} {request.url.copy_with(query=None)}: more than {REDIRECTS} redirects",
-        data={"status": None},
-        retryable=False,
-    )
-
-
-def _same_host(one: httpx2.URL, other: httpx2.URL) -> bool:
-    """Return whether it is the same server, or the same one with encryption."""
-    if one.host != other.host:
-        return False
-    ports = {"http": 80, "https": 443}
-    here, there = (url.port or ports.get(url.scheme) for url in (one, other))
-    return (one.scheme, here) == (other.scheme, there) or (
-        (one.scheme, here, other.scheme, there) == ("http", 80, "https", 443)
-    )
-
-
 # Response
 
 
-async def _answer(response: httpx2.Response, context: StepContext, place: str) -> dict[str, Plain]:
-    headers: dict[str, Plain] = {}
-    for name, value in response.headers.multi_items():
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return {
-        "status": response.status_code,
-        "headers": headers,
-        "body": await _read(response, context, place),
-    }
+def _largest(head: Head) -> int:
+    return LARGEST_TEXT if is_text(head.headers.get("content-type", "")) else LARGEST_FILE
 
 
-async def _read(response: httpx2.Response, context: StepContext, place: str) -> Plain:
+async def _answer(
+    chain: list[Url], request: WebRequest, context: StepContext, place: str
+) -> dict[str, Plain]:
+    """Send a request, follow its redirects and read the response."""
     import tempfile
 
-    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    textual = is_text(kind)
+    from flowengine.sdk.web.redirects import followed
+    from flowengine.sdk.web.responses import TooLarge
+    from flowengine_nodes.http_client import SystemClient
+
+    client = SystemClient(None if context.timed else READ_SECONDS)
     with tempfile.SpooledTemporaryFile(max_size=LARGEST_TEXT) as file:
-        size = await _spool(response, file, LARGEST_TEXT if textual else LARGEST_FILE, place)
-        if size == 0:
-            return None
-        file.seek(0)
-        if textual:
-            text = file.read().decode(encoding(response.charset_encoding), errors="replace")
-            return as_data(text, kind, response.status_code, place, context.mask)
-        return await context.on_thread(lambda: _kept(file, response, context))
+        async with followed(client, chain, request) as (head, pieces):
+            try:
+                async for piece in pieces:
+                    file.write(piece)
+            except TooLarge as error:
+                raise HttpError(
+                    f"{place}: the answer has more than {error.limit} bytes",
+                    data={"status": head.status},
+                    retryable=False,
+                ) from None
+        return {
+            "status": head.status,
+            "headers": dict(head.headers),
+            "body": await _body(file, head, chain[-1], context, place),
+        }
 
 
-async def _spool(response: httpx2.Response, file: IO[bytes], limit: int, place: str) -> int:
-    size = 0
-    async for chunk in response.aiter_bytes():
-        size += len(chunk)
-        if size > limit:
-            raise HttpError(
-                f"{place}: the answer has more than {limit} bytes",
-                data={"status": response.status_code},
-                retryable=False,
-            )
-        file.write(chunk)
-    return size
+async def _body(file: IO[bytes], head: Head, url: Url, context: StepContext, place: str) -> Plain:
+    if file.tell() == 0:
+        return None
+    file.seek(0)
+    kind = head.headers.get("content-type", "")
+    if is_text(kind):
+        return as_data(decoded(file.read(), kind), kind, head.status, place, context.mask)
+    return await context.on_thread(lambda: _kept(file, url, context))
 
 
-def _kept(file: IO[bytes], response: httpx2.Response, context: StepContext) -> Plain:
+def _kept(file: IO[bytes], url: Url, context: StepContext) -> Plain:
     """Keep a body that is not text as a file, under its name in the URL."""
     import shutil
+    from urllib.parse import unquote
 
     from flowengine.sdk.scratch import scratch_folder
 
-    name = response.url.path.rstrip("/").rpartition("/")[2] or "body"
+    path = unquote(url.target.partition("?")[0])
+    name = path.rstrip("/").rpartition("/")[2] or "body"
     with scratch_folder() as folder:
-        path = folder / "body"
-        with path.open("wb") as copy:
+        kept = folder / "body"
+        with kept.open("wb") as copy:
             shutil.copyfileobj(file, copy)
-        return dict(context.execution.artifacts.put(path, name))
+        return dict(context.execution.artifacts.put(kept, name))
 
 
 def _judge(answer: Mapping[str, Any], accept: Any, context: StepContext, place: str) -> None:
@@ -464,8 +400,3 @@ def _retry_after(header: str | None) -> float | None:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
     except (ValueError, OverflowError, TypeError):
         return None
-
-
-def _said(error: Exception) -> str:
-    text = str(error)
-    return text[:1].lower() + text[1:] if text else type(error).__name__

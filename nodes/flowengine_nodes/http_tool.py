@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from flowengine.sdk import Plain, StepContext, Tool
@@ -28,11 +27,12 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         HttpError: There is no response, or it is declared as JSON but invalid.
     """
     from flowengine_nodes.http_bodies import KEY_HEADER, as_data, decoded, is_text
+    from flowengine_nodes.http_requests import request_body, with_query
 
     client = context.resources[PLACE]
-    url, method = _with_query(args["url"], args.get("query") or {}), args.get("method", "GET")
+    url, method = with_query(args["url"], args.get("query") or {}), args.get("method", "GET")
     headers = {name.lower(): value for name, value in (args.get("headers") or {}).items()}
-    body = _body(args.get("body"), headers)
+    body = request_body(args.get("body"), headers)
     if method not in {"GET", "HEAD"}:
         headers.setdefault(KEY_HEADER.lower(), context.idempotency_key)
     answer = await client.async_send(url, method, headers, body)
@@ -53,26 +53,6 @@ async def call(context: StepContext, tool: str, args: dict[str, Any]) -> Plain:
         "url": answer.url,
         "body": data,
     }
-
-
-def _with_query(url: str, query: dict[str, Any]) -> str:
-    from urllib.parse import urlencode
-
-    if not query:
-        return url
-    named = {name: each for name, each in query.items() if each is not None}
-    before, mark, fragment = url.partition("#")
-    return f"{before}{'&' if '?' in before else '?'}{urlencode(named, doseq=True)}{mark}{fragment}"
-
-
-def _body(body: Any, headers: dict[str, str]) -> bytes:
-    """Return a body as bytes, adding its type to the headers unless they contain one."""
-    if body is None:
-        return b""
-    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
-    kind = "text/plain; charset=utf-8" if isinstance(body, str) else "application/json"
-    headers.setdefault("content-type", kind)
-    return text.encode()
 
 
 def _kept(context: StepContext, data: bytes, name: str) -> dict[str, Plain]:

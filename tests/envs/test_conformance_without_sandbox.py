@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from flowengine.sdk.web.urls import UrlRefused
 from flowengine.testing.environment_conformance import CHECKS, Case, Check
 from flowengine_envs.kinds.files import Files, Folder
 from flowengine_envs.kinds.http import Http, WebClient
 from flowengine_envs.kinds.sqlite import Database, Sqlite
 from flowengine_envs.mcp.provider import Mcp
 from flowengine_envs.mcp.session import Session
-from flowengine_envs.network.connections import UrlRefused
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp") / "nasty_server.py")]
 

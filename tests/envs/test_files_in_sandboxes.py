@@ -241,7 +241,6 @@ def test_links_that_lead_out_are_refused_and_those_that_stay_work(
 
 
 def test_links_that_go_up_are_followed_while_files_are_renamed(tmp_path: Path) -> None:
-    """The kernel gives up on a '..' when anything on the machine was renamed meanwhile."""
     root = tmp_path / "root"
     (root / "deep").mkdir(parents=True)
     (root / "file").write_text("here")
@@ -252,7 +251,7 @@ def test_links_that_go_up_are_followed_while_files_are_renamed(tmp_path: Path) -
             workspace = files.Workspace(str(root))
             while renaming.poll() is None and not {"a", "b"} & {*os.listdir(tmp_path)}:
                 pass
-            for _ in range(10_000):
+            for _ in range(1_000):
                 workspace.read("deep/up", 4).close()
         finally:
             renaming.kill()
@@ -283,26 +282,6 @@ def test_what_the_system_refuses_is_told_with_the_path(bash: Bash) -> None:
         bash.remove("full")
     with pytest.raises(ToolError, match="too long"):
         bash.put("a" * 256, b"")
-
-
-def test_without_openat2_links_are_refused_altogether(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An older kernel, or a container that forbids the call."""
-    monkeypatch.setattr(files, "_OPENAT2", 100_000)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "file").write_text("1")
-    (tmp_path / "link").symlink_to("a")
-    workspace = files.Workspace(str(tmp_path))
-
-    reading = workspace.read("a/file", 1)
-    content = reading.piece(10)
-    reading.close()
-    with pytest.raises(files.Refused) as error:
-        workspace.read("link/file", 1)
-
-    assert content == b"1"
-    assert error.value.kind == "escape"
 
 
 def test_what_a_workspace_takes_is_counted_however_deep_its_folders_are(tmp_path: Path) -> None:

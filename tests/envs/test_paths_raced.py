@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,11 +12,20 @@ from typing import Any
 
 import pytest
 
-from flowengine.sdk import EnvironmentFailure, LimitExceeded, NotAFile, PathEscape, StepError
+from flowengine.sdk import (
+    EnvironmentFailure,
+    LimitExceeded,
+    NotAFile,
+    PathEscape,
+    StepError,
+    confined_files,
+)
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Sandbox
+from flowengine.sdk.path_walk import LeadsOut, Place, walked
+from flowengine.sdk.read_folders import UnreadableFolder, read_folder
 from flowengine_envs.kinds.python import Python, PythonSandbox
-from flowengine_envs.workspaces import files
+from flowengine_envs.workspaces import files, trees
 from flowengine_envs.workspaces.files import Refused, Workspace
 from tests.envs.opening import opened
 
@@ -137,48 +147,48 @@ class Steered:
             self.calls += 1
 
 
-class Careless(Workspace):
-    """One that looks at a path before it opens it."""
+@contextmanager
+def careless(root: int, path: str, *, enter: bool = False, **_: object) -> Iterator[Place]:
+    """Look at a path before it is opened."""
+    base = os.readlink(f"/proc/self/fd/{root}")
+    if not os.path.realpath(f"{base}/{path}").startswith(base):
+        raise LeadsOut("leads out of it")
+    folder, name = (path, ".") if enter else os.path.split(path)
+    opened = os.open(f"{base}/{folder}", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield Place(opened, name)
+    finally:
+        os.close(opened)
 
-    def _open(self, below: str, flags: int) -> int:
-        path = f"{self.root}/{below}"
-        if not os.path.realpath(path).startswith(f"{os.path.realpath(self.root)}"):
-            raise Refused("escape", "a link in it points out of the workspace")
-        return os.open(path, flags)
 
-
-def of_workspace(type: type[Workspace]) -> Verbs:
+def of_workspace(folder: Path, closed: ExitStack) -> list[Callable[[], object]]:
     """What can be done with a workspace, as the supervisor does it."""
+    space = Workspace(str(folder))
+    closed.callback(os.close, space.fd)
 
-    def verbs(folder: Path, closed: ExitStack) -> list[Callable[[], object]]:
-        space = type(str(folder))
-        closed.callback(os.close, space.fd)
+    def read(path: str) -> bytes:
+        reading = space.read(path, 100)
+        try:
+            return reading.piece(100)
+        finally:
+            reading.close()
 
-        def read(path: str) -> bytes:
-            reading = space.read(path, 100)
-            try:
-                return reading.piece(100)
-            finally:
-                reading.close()
+    def write(path: str) -> None:
+        draft = space.write(path, 0o600)
+        try:
+            draft.add(b"inside")
+            draft.finish()
+        finally:
+            draft.drop()
 
-        def write(path: str) -> None:
-            draft = space.write(path, 0o600)
-            try:
-                draft.add(b"inside")
-                draft.finish()
-            finally:
-                draft.drop()
-
-        return [
-            lambda: read("folder/canary"),
-            lambda: read("link"),
-            lambda: write("folder/new"),
-            lambda: write("link"),
-            lambda: [each["path"] for each in space.entries("folder", deep=True)],
-            lambda: space.remove("folder/canary"),
-        ]
-
-    return verbs
+    return [
+        lambda: read("folder/canary"),
+        lambda: read("link"),
+        lambda: write("folder/new"),
+        lambda: write("link"),
+        lambda: [each["path"] for each in space.entries("folder", deep=True)],
+        lambda: space.remove("folder/canary"),
+    ]
 
 
 def of_below(folder: Path, _closed: ExitStack) -> list[Callable[[], object]]:
@@ -195,6 +205,27 @@ def of_below(folder: Path, _closed: ExitStack) -> list[Callable[[], object]]:
     ]
 
 
+def of_tree(folder: Path, closed: ExitStack) -> list[Callable[[], object]]:
+    """What can be done with all that is in a folder of the host."""
+    copies = folder.parent / "copies"
+    copies.mkdir()
+    closed.callback(shutil.rmtree, copies)
+
+    def copied() -> list[str]:
+        copy = copies / str(len(os.listdir(copies)))
+        trees.copy_tree(folder, copy, 10, lambda size: None)
+        return [path.name for path in copy.rglob("*") if not path.is_symlink()]
+
+    return [
+        lambda: [entry.path for entry in trees.tree(folder, 10)],
+        copied,
+        lambda: read_folder(str(folder), 100),
+    ]
+
+
+REFUSALS = (OSError, StepError, Refused, UnreadableFolder)
+
+
 def escapes(workspace: Path, outside: Path, verbs: list[Callable[[], object]]) -> set[str]:
     """What leads outside when paths are swapped at each moment of each verb."""
 
@@ -205,6 +236,13 @@ def escapes(workspace: Path, outside: Path, verbs: list[Callable[[], object]]) -
         ):
             (workspace / link).unlink(missing_ok=True)
             (workspace / link).symlink_to(target if away else inside)
+        turned, kept = workspace / "turned", workspace / ".turned"
+        if away and not turned.is_symlink():
+            turned.rename(kept)
+            turned.symlink_to(outside)
+        elif not away and turned.is_symlink():
+            turned.unlink()
+            kept.rename(turned)
 
     found = set()
     for number, verb in enumerate(verbs):
@@ -214,7 +252,7 @@ def escapes(workspace: Path, outside: Path, verbs: list[Callable[[], object]]) -
                 swap(False)
                 (workspace / "file").write_bytes(b"inside")
                 result = None
-                with suppress(OSError, StepError, Refused), Steered(at, lasts, swap) as steered:
+                with suppress(*REFUSALS), Steered(at, lasts, swap) as steered:
                     result = verb()
                 calls, at = steered.calls, at + 1
                 if str(result).count("canary") or str(outside) in str(result) or result == CANARY:
@@ -228,27 +266,29 @@ def escapes(workspace: Path, outside: Path, verbs: list[Callable[[], object]]) -
     return found
 
 
-@pytest.mark.parametrize("openat2", [files._OPENAT2, 100_000], ids=["openat2", "without"])
 @pytest.mark.parametrize(
-    ("verbs", "expected"),
+    ("verbs", "walk", "expected"),
     [
-        (of_workspace(Workspace), set()),
-        (of_below, set()),
-        (of_workspace(Careless), {"0 reads", "1 reads", "2 changes", "4 reads", "5 changes"}),
+        (of_workspace, walked, set()),
+        (of_below, walked, set()),
+        (of_workspace, careless, {"0 reads", "2 changes", "5 changes"}),
+        (of_tree, walked, set()),
     ],
-    ids=["workspace", "below", "what-is-found"],
+    ids=["workspace", "below", "found-in-workspace", "tree"],
 )
 def test_no_moment_is_one_at_which_a_swap_leads_outside(
     tmp_path: Path,
     outside: Path,
     verbs: Verbs,
+    walk: Any,
     expected: set[str],
-    openat2: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(files, "_OPENAT2", openat2)
+    for module in (confined_files, files):
+        monkeypatch.setattr(module, "walked", walk)
     workspace = tmp_path / "workspace"
     (workspace / "real").mkdir(parents=True)
+    (workspace / "turned").mkdir()
 
     with ExitStack() as closed:
         assert escapes(workspace, outside, verbs(workspace, closed)) == expected

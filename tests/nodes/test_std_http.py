@@ -82,14 +82,14 @@ def test_a_flow_sends_and_gets_data(site: Site) -> None:
     arguments = {
         "url": site.url("/echo?a=1"),
         "method": "POST",
-        "query": {"b": [2, "x y"], "c": None},
+        "query": {"b": [2, "x y"], "c": None, "d": True},
         "headers": {"X-Own": "yes"},
         "body": {"name": "Ünal"},
     }
     found = output(run(arguments, [site.place]))
-    assert (found["status"], found["url"]) == (200, site.url("/echo?a=1&b=2&b=x+y"))
+    assert (found["status"], found["url"]) == (200, site.url("/echo?a=1&b=2&b=x+y&d=true"))
     sent = found["body"]
-    assert (sent["method"], sent["path"]) == ("POST", "/echo?a=1&b=2&b=x+y")
+    assert (sent["method"], sent["path"]) == ("POST", "/echo?a=1&b=2&b=x+y&d=true")
     assert json.loads(sent["body"]) == {"name": "Ünal"}
     assert sent["headers"]["content-type"] == "application/json"
     assert sent["headers"]["x-own"] == "yes"
@@ -174,10 +174,12 @@ def test_headers_stay_with_the_server_they_are_for(site: Site) -> None:
         site.pages["/here"] = (302, {"Location": other.url("/there")}, b"")
         site.pages["/post"] = (302, {"Location": other.url("/there")}, b"")
         arguments = {"url": site.url("/here"), "headers": {"Authorization": "Bearer s3cret"}}
+        arguments["body"] = "private"
         found = output(run(arguments, [site.place, other.place]))
         assert (found["url"], found["body"]) == (other.url("/there"), "there")
         assert site.seen[0][1]["authorization"] == "Bearer s3cret"
         assert "authorization" not in other.seen[0][1]
+        assert other.seen[0][1].get("content-length", "0") == "0"
         posted = output(run({"url": site.url("/post"), "method": "POST"}, [site.place]))
         assert (posted["status"], len(other.seen)) == (302, 1)  # that redirect is the answer
 

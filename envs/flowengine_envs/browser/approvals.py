@@ -17,12 +17,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from flowengine.sdk.web.hosts import BadHost, spelled
 from flowengine_envs.browser import faults
 from flowengine_envs.browser.addresses import shown_url
 from flowengine_envs.browser.passwords import Passwords
 from flowengine_envs.browser.reasons import ActionFailed
 from flowengine_envs.browser.touched import ENTER, PASSWORDS, Touched, touched
-from flowengine_envs.network.addresses import BadHost, spelled
 from flowengine_envs.network.rules import Rules
 
 if TYPE_CHECKING:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flowengine.sdk import Timeout
-from flowengine_envs.network import redirects
-from flowengine_envs.network.connections import UrlRefused
+from flowengine.sdk.web import redirects
+from flowengine.sdk.web.redirects import WebRequest
+from flowengine.sdk.web.responses import BadAnswer, Head, Interrupted
+from flowengine.sdk.web.urls import Url, UrlRefused
 from flowengine_envs.network.file_names import offered
-from flowengine_envs.network.http import BadAnswer, Client, Head, Interrupted
-from flowengine_envs.network.urls import Url
+from flowengine_envs.network.http import Client
 
 SECONDS = 120.0
 """Seconds for a download with its redirects, if the spec sets no limit."""
@@ -148,9 +149,9 @@ class Downloader:
         self, chain: list[Url], to: Path, headers: Mapping[str, str]
     ) -> tuple[Download | Url, float | None]:
         """Send one request. Return its result, and the pause after which to repeat it, if any."""
-        asked = redirects.asked(self._client, chain, _ACCEPTED, headers, self._limits.bytes)
+        request = WebRequest(_ACCEPTED, headers, lambda _: self._limits.bytes)
         try:
-            async with asked as (head, body):
+            async with redirects.requested(self._client, chain, request) as (head, body):
                 if isinstance(body, Url):
                     return body, None
                 size, digest = 0, hashlib.sha256()

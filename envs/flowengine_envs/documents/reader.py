@@ -14,6 +14,8 @@ from pathlib import Path
 from flowengine.sdk import EnvironmentFailure, EnvironmentLost, LimitExceeded, NotAFile
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine.sdk.scratch import scratch_folder
+from flowengine.sdk.web.responses import TooLarge
+from flowengine.sdk.web.urls import Url, UrlRefused, read_url
 from flowengine_envs.documents import downloads
 from flowengine_envs.documents.conversion import (
     WHOLE,
@@ -30,11 +32,10 @@ from flowengine_envs.documents.pages import Pages
 from flowengine_envs.documents.visits import Visit, destination, listing, looks_like_host
 from flowengine_envs.link.call_limits import TIMEOUT
 from flowengine_envs.link.channel import Channel
-from flowengine_envs.network.connections import Network, UrlRefused
+from flowengine_envs.network.connections import Network
 from flowengine_envs.network.file_names import unused
-from flowengine_envs.network.http import Client, TooLarge
+from flowengine_envs.network.http import Client
 from flowengine_envs.network.rules import Rules
-from flowengine_envs.network.urls import Url, read_url
 
 _NOT_KEPT = frozenset({"html", "text"})
 """Formats of pages. Downloads in other formats are kept as files."""

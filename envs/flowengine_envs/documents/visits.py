@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from flowengine.sdk.untrusted import one_line
+from flowengine.sdk.web.urls import Url, read_url, scheme_of
 from flowengine_envs.documents.document import Document
 from flowengine_envs.documents.formats import SUFFIXES
 from flowengine_envs.documents.markdown import Span, inline, target
-from flowengine_envs.network.urls import Url, read_url, scheme_of
 
 _HOST = re.compile(r"(?:localhost|[^\s/:@]+\.[^\W\d_][^\W_-]+)(?::\d{1,5})?", re.IGNORECASE)
 _MOST_ENTRIES = 1_000

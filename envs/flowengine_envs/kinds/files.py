@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import stat
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from flowengine.sdk import (
     EnvironmentStartFailed,
@@ -21,7 +20,6 @@ from flowengine.sdk import (
     printable,
 )
 from flowengine.sdk.confined_files import Below
-from flowengine.sdk.engine_files import own_names
 from flowengine.sdk.environments import (
     Capabilities,
     Provider,
@@ -34,6 +32,7 @@ from flowengine.sdk.environments import (
 from flowengine.sdk.scratch import remove_tree
 from flowengine_envs.sandboxes.mounts import named_folder
 from flowengine_envs.workspaces.obeyed_files import is_kept_back
+from flowengine_envs.workspaces.trees import are_equal, copy_tree, tree
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -44,7 +43,6 @@ _DEEPEST = 500
 """Maximum depth of directories in a copy that is compared with the original."""
 _MOST = 1_000_000
 """Maximum number of files in a copy that is compared with the original."""
-_PIECE = 1024 * 1024
 
 
 class Changes(NamedTuple):
@@ -254,39 +252,33 @@ def _copy(original: Path, request: Request) -> None:
         return
     part = target.with_name(f"{target.name}.part")
     remove_tree(part)
-    counted = _Counted(request)
     try:
-        shutil.copytree(original, part, symlinks=True, ignore=own_names, copy_function=counted.copy)
+        copy_tree(original, part, _DEEPEST, _counted(request))
         os.replace(part, target)
     except RecursionError:
         raise EnvironmentStartFailed(
-            f"{request.spec}: copying {original}: folders in it are too deep"
+            f"{request.spec}: copying {original}: directories in it are too deep"
         ) from None
-    except (OSError, shutil.Error) as error:
+    except OSError as error:
         raise EnvironmentStartFailed(f"{request.spec}: copying {original}: {error}") from error
     finally:
         remove_tree(part)
 
 
-class _Counted:
-    """Copies regular files until they exceed the limit."""
+def _counted(request: Request) -> Callable[[int], None]:
+    """Return a function that adds up sizes of files until they exceed the limit."""
+    limit, total = request.limits.disk, 0
 
-    def __init__(self, request: Request) -> None:
-        self._limit = request.limits.disk
-        self._spec = request.spec
-        self._size = 0
-
-    def copy(self, source: str, target: str) -> Any:
-        info = os.stat(source, follow_symlinks=False)
-        if not stat.S_ISREG(info.st_mode):
-            return target  # Devices and pipes cannot be copied.
-        self._size += info.st_size
-        if self._limit is not None and self._size > self._limit:
+    def count(size: int) -> None:
+        nonlocal total
+        total += size
+        if limit is not None and total > limit:
             raise LimitExceeded(
-                f"{self._spec}: the folder has more than {self._limit} bytes (limits.disk)",
-                data={"limit": "disk", "value": self._limit},
+                f"{request.spec}: the directory has more than {limit} bytes (limits.disk)",
+                data={"limit": "disk", "value": limit},
             )
-        return shutil.copy2(source, target, follow_symlinks=False)
+
+    return count
 
 
 def _files(root: Path) -> set[str]:
@@ -295,55 +287,29 @@ def _files(root: Path) -> set[str]:
     The engine's own files are left out. They are not copied, so they do not count as missing.
     """
     found: set[str] = set()
-    pending = [("", 0)]
-    while pending:
-        folder, depth = pending.pop()
-        here = os.path.join(root, folder)
-        with suppress(FileNotFoundError, NotADirectoryError):  # removed concurrently
-            with os.scandir(here) as entries:
-                kinds = {each.name: each.stat(follow_symlinks=False).st_mode for each in entries}
-            for name in kinds.keys() - own_names(here, kinds):
-                path = os.path.join(folder, name)
-                if stat.S_ISREG(kinds[name]):
-                    found.add(path)
-                elif stat.S_ISDIR(kinds[name]):
-                    pending.append((path, depth + 1))
-        if depth > _DEEPEST or len(found) + len(pending) > _MOST:
-            raise LimitExceeded(
-                f"{root} is not compared: it has folders more than {_DEEPEST} deep, or more than "
-                f"{_MOST} files"
-            )
-    return found
+    try:
+        for count, entry in enumerate(tree(root, _DEEPEST)):
+            if stat.S_ISREG(entry.info.st_mode):
+                found.add(entry.path)
+            if count > _MOST:
+                break
+        else:
+            return found
+    except RecursionError:
+        pass
+    raise LimitExceeded(
+        f"{root} is not compared: it has directories more than {_DEEPEST} deep, or more than "
+        f"{_MOST} files"
+    )
 
 
 def _compare(original: Path, copy: Path) -> Changes:
     old, new = _files(original), _files(copy)
     return Changes(
         sorted(new - old),
-        sorted(path for path in new & old if not _are_equal(original / path, copy / path)),
+        sorted(path for path in new & old if not are_equal((original, copy), path)),
         sorted(old - new),
     )
-
-
-def _are_equal(original: Path, copy: Path) -> bool:
-    """Return whether both paths are regular files with the same content."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        with (
-            open(os.open(original, flags), "rb") as one,
-            open(os.open(copy, flags), "rb") as other,
-        ):
-            found = os.fstat(one.fileno()), os.fstat(other.fileno())
-            if found[0].st_size != found[1].st_size or not all(
-                stat.S_ISREG(each.st_mode) for each in found
-            ):
-                return False
-            while (piece := one.read(_PIECE)) == other.read(_PIECE):
-                if not piece:
-                    return True
-    except OSError:
-        pass
-    return False
 
 
 def _without_obeyed(changes: Changes, original: Path, copy: Path) -> Changes:

@@ -25,11 +25,13 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
-from flowengine_envs.network import redirects
-from flowengine_envs.network.connections import Network, UrlRefused
-from flowengine_envs.network.http import BadAnswer, Client, TooLarge
+from flowengine.sdk.web import redirects
+from flowengine.sdk.web.redirects import WebRequest
+from flowengine.sdk.web.responses import BadAnswer, TooLarge
+from flowengine.sdk.web.urls import Url, UrlRefused, read_url
+from flowengine_envs.network.connections import Network
+from flowengine_envs.network.http import Client
 from flowengine_envs.network.rules import Rules
-from flowengine_envs.network.urls import Url, read_url
 
 SECONDS = 60.0
 """Seconds for a request with its redirects, if the spec sets no `time`."""
@@ -45,12 +47,12 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A server's response."""
 
     status: int
     headers: Mapping[str, str]
-    """Headers by lower-case name."""
+    """Headers by lower-case name. The values of repeated headers are joined by commas."""
     url: str
     """Final address, without credentials."""
     body: bytes
@@ -78,7 +80,7 @@ class WebClient(Resource):
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
-    ) -> Answer:
+    ) -> Response:
         """Send a request and return the response, with any status.
 
         Redirects of GET and HEAD are followed. `headers` are not sent to another server. Any other
@@ -108,9 +110,9 @@ class WebClient(Resource):
             )
         try:
             async with asyncio.timeout(self._seconds):
-                while not isinstance(found := await self._asked(chain, method, sent, body), Answer):
-                    redirects.follow(chain, found)
-                return found
+                return await self._response(
+                    chain, WebRequest(_SENT, sent, lambda _: self._largest, method, body)
+                )
         except UrlRefused as error:
             raise redirects.refused(chain, error) from None
         except TooLarge as error:
@@ -126,27 +128,20 @@ class WebClient(Resource):
     send = blocking(_send)
     async_send = awaitable(_send)
 
-    async def _asked(
-        self, chain: list[Url], method: str, headers: Mapping[str, str], body: bytes
-    ) -> Answer | Url:
-        """Send one request, and return the response or the target of its redirect."""
-        asked = redirects.asked(
-            self._client, chain, _SENT, headers, self._largest, method=method, body=body
-        )
-        async with asked as (head, found):
-            if isinstance(found, Url):
-                return found
-            data = b"" if method == "HEAD" else b"".join([piece async for piece in found])
-            return Answer(head.status, head.headers, str(chain[-1]), data)
+    async def _response(self, chain: list[Url], request: WebRequest) -> Response:
+        async with redirects.followed(self._client, chain, request) as (head, pieces):
+            body = b"" if request.method == "HEAD" else b"".join([piece async for piece in pieces])
+            return Response(head.status, head.headers, str(chain[-1]), body)
 
 
 def _checked(headers: Mapping[str, Any]) -> Mapping[str, str]:
+    """Check the headers of a caller. The client selects the encodings that it can decompress."""
     for name, value in headers.items():
         if not _NAME.fullmatch(name) or not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise ValidationError(f"{name!r:.100} is not a header that can be sent")
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
             raise ValidationError(f"the header {name} cannot be set: it says how a request is sent")
-    return headers
+    return {name: headers[name] for name in headers if name.lower() != "accept-encoding"}
 
 
 class Http(Provider[WebClient]):

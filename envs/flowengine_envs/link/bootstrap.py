@@ -83,7 +83,8 @@ def program(main: str, *others: str) -> bytes:
 
     Args:
         main: Module that contains `main`, by its name in `flowengine_envs`.
-        others: Names of the modules that it imports. Their packages are sent empty.
+        others: Names of the modules that it imports, there or in `flowengine`. Their packages are
+            sent empty.
 
     Returns:
         The sources and the bytecode, as `SCRIPT` reads them.
@@ -123,7 +124,6 @@ def supervisor() -> bytes:
         "inside.terminal.files",
         "inside.terminal.foreground",
         "inside.terminal.handover",
-        "inside.terminal.looks",
         "inside.terminal.requests",
         "inside.terminal.shell",
         "inside.terminal.stream",
@@ -142,6 +142,7 @@ def supervisor() -> bytes:
         "workspaces.disk_pace",
         "workspaces.disk_usage",
         "workspaces.files",
+        "flowengine.sdk.path_walk",
     )
 
 
@@ -160,13 +161,15 @@ def first_process() -> bytes:
         "workspaces.disk_pace",
         "workspaces.disk_usage",
         "workspaces.files",
+        "flowengine.sdk.path_walk",
     )
 
 
 def _with_packages(modules: Iterable[str]) -> Iterator[str]:
-    """Yield the full names of modules of this package, and of their packages."""
+    """Yield the full names of modules, and of their packages."""
     for module in modules:
-        parts = f"{_PACKAGE}.{module}".split(".")
+        full = module if module.startswith("flowengine.") else f"{_PACKAGE}.{module}"
+        parts = full.split(".")
         for count in range(1, len(parts) + 1):
             yield ".".join(parts[:count])
 

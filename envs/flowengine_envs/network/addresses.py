@@ -1,20 +1,15 @@
-"""Classifies IP addresses as public or not, and normalizes hosts for comparison."""
+"""Classifies IP addresses as public or not."""
 
 from __future__ import annotations
 
-import re
-import socket
 from ipaddress import (
     IPv4Address,
     IPv4Network,
     IPv6Address,
     IPv6Network,
-    ip_address,
 )
 
-from flowengine.sdk import printable
-
-Address = IPv4Address | IPv6Address
+from flowengine.sdk.web.hosts import Address
 
 _RANGES_4 = {
     "0.0.0.0/8": "unspecified",
@@ -55,13 +50,6 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _LAST_32_BITS = 0xFFFFFFFF
 _ISATAP = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
 """The upper half of interface identifiers that embed an IPv4 address."""
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+", re.ASCII)
-_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
-_LONGEST_HOST = 253
-
-
-class BadHost(ValueError):
-    """The host is invalid. The message contains the reason."""
 
 
 def not_public(address: Address) -> str:
@@ -92,62 +80,3 @@ def _wrapped(address: IPv6Address) -> IPv4Address | None:
     if address in _NAT64:
         return IPv4Address(int(address) & _LAST_32_BITS)
     return None
-
-
-def literal(host: str) -> Address | None:
-    """Return the IP address of a host that is not a name.
-
-    Args:
-        host: As `spelled` returns it.
-    """
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
-
-
-def spelled(host: str) -> str:
-    """Return a host in normal form: lower case, ASCII, an address in its usual form.
-
-    Args:
-        host: A name, an IPv4 address in any form that programs understand (`0x7f.1`), or an IPv6
-            address with or without brackets.
-
-    Returns:
-        The name without a final dot, or the address without brackets.
-
-    Raises:
-        BadHost: It is not a valid name or address.
-    """
-    if host.startswith("[") != host.endswith("]"):
-        raise BadHost(f"'{printable(host[:200])}' is not a host")
-    bare = host[1:-1] if host.startswith("[") else host
-    if ":" in bare or host.startswith("["):
-        try:
-            address = IPv6Address(bare)
-        except ValueError:
-            address = None
-        if address is None or address.scope_id is not None:
-            raise BadHost(f"'{printable(host[:200])}' is not an IPv6 address")
-        return str(address)
-    name = _ascii(bare).removesuffix(".")
-    labels = name.split(".")
-    if _NUMBER.fullmatch(labels[-1]):
-        try:
-            return socket.inet_ntoa(socket.inet_aton(name))
-        except OSError:
-            raise BadHost(f"'{printable(host[:200])}' is not an IPv4 address") from None
-    if len(name) > _LONGEST_HOST or not all(map(_LABEL.fullmatch, labels)):
-        raise BadHost(f"'{printable(host[:200])}' is not a host")
-    return name
-
-
-def _ascii(name: str) -> str:
-    if name.isascii():
-        return name.lower()
-    import idna
-
-    try:
-        return idna.encode(name, uts46=True, transitional=False).decode("ascii")
-    except (idna.IDNAError, UnicodeError) as error:
-        raise BadHost(f"'{printable(name[:200])}' is not a host: {error}") from None

@@ -8,15 +8,15 @@ programs or pages.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 
-from flowengine.sdk import Refused
 from flowengine.sdk.threads import on_thread
-from flowengine_envs.network.addresses import BadHost, literal, not_public, spelled
+from flowengine.sdk.web.hosts import BadHost, literal, spelled
+from flowengine.sdk.web.urls import UrlRefused
+from flowengine_envs.network.addresses import not_public
 from flowengine_envs.network.rules import Rules
 
 CONNECTING = 30.0
@@ -31,12 +31,6 @@ _LOOKUPS = 16
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 Dial = Callable[[str, int], Awaitable[Stream]]
-
-
-class UrlRefused(Refused):
-    """The policy forbids the address. The message contains the reason."""
-
-    type = "UrlRefused"
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
@@ -89,8 +83,11 @@ class Network:
             OSError: The connection failed.
             TimeoutError: It does not respond.
         """
-        async with asyncio.timeout(timeout):
-            return await self._first(await self.addresses(host, port), port)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._first(await self.addresses(host, port), port)
+        except TimeoutError as error:
+            raise TimeoutError(str(error) or f"no answer in {timeout:.0f} s") from None
 
     async def addresses(self, host: str, port: int) -> list[str]:
         """Return the allowed addresses of a host.
@@ -200,13 +197,3 @@ def _is_own(address: str, port: int) -> bool:
         asking.connect((address, port or 1))
         return str(asking.getsockname()[0]) == address
     return False
-
-
-def why(error: BaseException) -> str:
-    """Return a readable reason for a failed connection."""
-    if isinstance(error, Refused):
-        return error.message
-    if isinstance(error, TimeoutError) and not str(error):
-        return f"no answer in {CONNECTING:.0f} s"
-    number = getattr(error, "errno", None) or 0
-    return os.strerror(number) if number > 0 else getattr(error, "strerror", None) or str(error)

@@ -27,9 +27,10 @@ from typing import Any, NamedTuple
 from flowengine.sdk import EnvironmentUnavailable, Refused
 from flowengine.sdk.environments import Request, Spec
 from flowengine.sdk.scratch import remove_tree
+from flowengine.sdk.web.responses import failure_reason
 from flowengine_envs.link.words import MOST, REACHED
 from flowengine_envs.network.accepted import Accepted
-from flowengine_envs.network.connections import Network, why
+from flowengine_envs.network.connections import Network
 from flowengine_envs.network.proxy import Judge, Proxy, Refusal, join
 from flowengine_envs.network.rules import Rules, needs_proxy
 
@@ -264,7 +265,7 @@ class Egress:
             except (OSError, TimeoutError, Refused) as error:
                 if len(writers) == 1:
                     self._request.log.warning(
-                        "policy.network: %s cannot be reached: %s", place, why(error)
+                        "policy.network: %s cannot be reached: %s", place, failure_reason(error)
                     )
             finally:
                 for writer in writers:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import zlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import httpcore2
 
-from flowengine_envs.network.connections import READ, Network, UrlRefused
-from flowengine_envs.network.urls import Url
+from flowengine.sdk.web.responses import BadAnswer, Head, Interrupted
+from flowengine.sdk.web.urls import Url
+from flowengine_envs.network.connections import Network
 
 if TYPE_CHECKING:
     from httpcore2 import AsyncNetworkStream
@@ -25,37 +25,6 @@ CONNECTING = 15.0
 SILENCE = 30.0
 """Seconds without receiving a byte."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-_MOST_ENCODINGS = 2
-_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-
-
-class TooLarge(Exception):
-    """A body exceeds its limit.
-
-    Args:
-        limit: Maximum bytes.
-        what: Description of the actual size.
-    """
-
-    def __init__(self, limit: int, what: str) -> None:
-        super().__init__(f"{what}; the limit 'bytes' is {limit:,}")
-        self.limit = limit
-
-
-class BadAnswer(Exception):
-    """A server sent an unreadable response."""
-
-
-class Interrupted(ConnectionError):
-    """A connection was interrupted. Another attempt may succeed."""
-
-
-class Head(NamedTuple):
-    """The response before its body."""
-
-    status: int
-    headers: Mapping[str, str]
-    """Headers by lower-case name. Of duplicates, the last one."""
 
 
 class Client:
@@ -113,11 +82,7 @@ class Client:
                     extensions={"timeout": timeout},
                 ) as answer,
             ):
-                named = {
-                    name.decode("ascii", "replace").lower(): value.decode("latin-1")
-                    for name, value in answer.headers
-                }
-                yield Head(answer.status, named), answer.aiter_stream()
+                yield Head.of(answer.status, answer.headers), answer.aiter_stream()
         except httpcore2.TimeoutException as error:
             raise TimeoutError(_reason(error, "it fell silent")) from None
         except httpcore2.ProtocolError as error:
@@ -206,77 +171,3 @@ class _Stream(httpcore2.AsyncNetworkStream):
 def _tls(error: Exception) -> str:
     found = getattr(error, "verify_message", "") or getattr(error, "reason", "")
     return str(found or error)
-
-
-async def unpacked(
-    body: AsyncIterator[bytes], encodings: Sequence[str], limit: int
-) -> AsyncIterator[bytes]:
-    """Yield a body without its content encodings, in pieces, up to its limit.
-
-    Args:
-        body: The encoded body.
-        encodings: Content encodings, in the server's order.
-        limit: Maximum bytes, compressed and decompressed.
-
-    Raises:
-        TooLarge: It exceeds the limit.
-        BadAnswer: It cannot be decompressed.
-    """
-    packed = [each for each in encodings if each not in {"", "identity"}]
-    unknown = [each for each in packed if each not in {"gzip", "x-gzip", "deflate"}]
-    if unknown or len(packed) > _MOST_ENCODINGS:
-        raise BadAnswer(f"its encoding is not understood: {', '.join(packed)[:200]}")
-    layers = [_Layer() for _ in packed]
-    wire = size = 0
-    async for data in body:
-        wire += len(data)
-        if wire > limit:
-            raise TooLarge(limit, f"more than {limit:,} bytes were sent")
-        for piece in _through(layers, data):
-            size += len(piece)
-            if size > limit:
-                raise TooLarge(limit, f"it unpacks to more than {limit:,} bytes")
-            yield piece
-    if any(not layer.is_whole for layer in layers):
-        raise BadAnswer("its packed body breaks off")
-
-
-def _through(layers: Sequence[_Layer], data: bytes) -> Iterable[bytes]:
-    if not layers:
-        yield data
-        return
-    for piece in layers[-1].pieces(data):
-        yield from _through(layers[:-1], piece)
-
-
-class _Layer:
-    """One content encoding. It decompresses no more at once than requested."""
-
-    def __init__(self) -> None:
-        self._unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
-        self._begun = False
-
-    @property
-    def is_whole(self) -> bool:
-        return self._unpacker.eof or not self._begun
-
-    def pieces(self, data: bytes) -> Iterable[bytes]:
-        if data and not self._begun:
-            self._begun = True
-            if not _is_wrapped(data):  # Some servers send `deflate` without its wrapper.
-                self._unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-        while data and not self._unpacker.eof:
-            try:
-                piece = self._unpacker.decompress(data, READ)
-            except zlib.error as error:
-                raise BadAnswer(f"it cannot be unpacked: {error}") from None
-            data = self._unpacker.unconsumed_tail
-            if piece:
-                yield piece
-
-
-def _is_wrapped(data: bytes) -> bool:
-    return data[:1] in {b"\x1f", b"\x78"}
-
-
-__all__ = ["BadAnswer", "Client", "Head", "Interrupted", "TooLarge", "UrlRefused", "unpacked"]

@@ -26,14 +26,14 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from flowengine.sdk import printable
+from flowengine.sdk.web.responses import failure_reason
+from flowengine.sdk.web.urls import UrlRefused
 from flowengine_envs.network.accepted import Accepted
 from flowengine_envs.network.connections import (
     CONNECTING,
     READ,
     Network,
     Stream,
-    UrlRefused,
-    why,
 )
 
 NAME = "flowengine"
@@ -150,9 +150,9 @@ class Proxy:
                 self._refused(Refusal(request.host, request.port, error.message))
             await _tell((reader, client), 403, "Forbidden", error.message)
         except TimeoutError as error:
-            await _tell((reader, client), 504, "Gateway Timeout", why(error))
+            await _tell((reader, client), 504, "Gateway Timeout", failure_reason(error))
         except (OSError, ValueError) as error:
-            await _tell((reader, client), 502, "Bad Gateway", why(error))
+            await _tell((reader, client), 502, "Bad Gateway", failure_reason(error))
         else:
             try:
                 server.write(request.onward)

@@ -1,28 +1,21 @@
 """Reads and writes files of the workspace unchanged, without following links that lead outside.
 
-The kernel resolves a path below the workspace and opens it in one step (`openat2` with
-`RESOLVE_BENEATH`), so a concurrent replacement has no effect. On kernels without `openat2`, each
-part is opened separately and links are refused. A file is written under another name in its
-directory and then renamed. It therefore appears atomically, and replaces a link instead of
-following it.
+`path_walk` opens them, so a concurrent replacement of a directory by a link has no effect. A file
+is written under another name in its directory and then renamed. It therefore appears atomically,
+and replaces a link instead of following it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Optional
 
-_OPENAT2 = 437
-_NO_MAGIC_LINKS = 0x02
-_BENEATH = 0x08
-_TRIES = 1000
-"""Number of attempts to resolve a path during concurrent renames."""
+from flowengine.sdk.path_walk import LeadsOut, walked
+
 _IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LISTED = 10_000
 """Maximum number of entries in a listing. One more means that it is incomplete."""
@@ -32,8 +25,6 @@ _DRAFT = ".flowengine-draft-"
 """Name prefix of files being written."""
 _DEPTH = 64
 """Maximum directory depth, because each level needs an open descriptor."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Refused(Exception):
@@ -97,8 +88,8 @@ class Workspace:
             Refused: It leads outside, is not a file name, or cannot be written.
         """
         *folders, name = self._named(path)
-        with _refusing():
-            folder = self._folder(folders)
+        with _refusing(), walked(self.fd, "/".join(folders), enter=True, make=True) as place:
+            folder = os.dup(place.folder)
             try:
                 return Draft(folder, name, mode)
             except BaseException:
@@ -115,15 +106,11 @@ class Workspace:
             Refused: It leads outside or cannot be removed.
         """
         *folders, name = self._named(path)
-        with _refusing():
-            folder = self._open("/".join(folders) or ".", _IN_FOLDER)
-            try:
-                if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
-                    os.rmdir(name, dir_fd=folder)
-                else:
-                    os.unlink(name, dir_fd=folder)
-            finally:
-                os.close(folder)
+        with _refusing(), walked(self.fd, "/".join(folders), enter=True) as place:
+            if stat.S_ISDIR(os.lstat(name, dir_fd=place.folder).st_mode):
+                os.rmdir(name, dir_fd=place.folder)
+            else:
+                os.unlink(name, dir_fd=place.folder)
 
     def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
         """List a directory.
@@ -206,7 +193,7 @@ class Workspace:
             raise Refused("no_file", f"it is {_kind(mode)}")
 
     def below(self, path: str) -> str:
-        """Return a path relative to the workspace, lexically. The kernel resolves links."""
+        """Return a path relative to the workspace, without resolving links."""
         if "\0" in path:
             raise Refused("escape", "it contains a null character")
         parts = path.split("/")
@@ -225,52 +212,9 @@ class Workspace:
             raise Refused("no_file", "it is a folder")
         return parts
 
-    def _folder(self, parts: list[str]) -> int:
-        """Open a directory, creating missing parts."""
-        fd = os.dup(self.fd)
-        for count in range(len(parts)):
-            with suppress(FileExistsError):
-                os.mkdir(parts[count], dir_fd=fd)
-            os.close(fd)
-            fd = self._open("/".join(parts[: count + 1]), _IN_FOLDER)
-        return fd
-
     def _open(self, below: str, flags: int) -> int:
-        flags |= os.O_CLOEXEC
-        how = struct.pack("=QQQ", flags, 0, _BENEATH | _NO_MAGIC_LINKS)
-        name = os.fsencode(below)
-        code = errno.EAGAIN
-        for _ in range(_TRIES):
-            fd = _libc.syscall(
-                ctypes.c_long(_OPENAT2), self.fd, name, how, ctypes.c_size_t(len(how))
-            )
-            if fd >= 0:
-                return int(fd)
-            code = ctypes.get_errno()
-            if code != errno.EAGAIN:  # During renames, the kernel cannot resolve '..'.
-                break
-        if code in {errno.ENOSYS, errno.EPERM}:
-            return self._open_by_parts(below.split("/"), flags)
-        if code in {errno.EXDEV, errno.ELOOP}:
-            raise Refused("escape", "a link in it points out of the workspace")
-        raise OSError(code, os.strerror(code))
-
-    def _open_by_parts(self, parts: list[str], flags: int) -> int:
-        fd = os.dup(self.fd)
-        for count, part in enumerate(parts):
-            last = count == len(parts) - 1
-            try:
-                deeper = os.open(part, (flags if last else _IN_FOLDER) | os.O_NOFOLLOW, dir_fd=fd)
-            except OSError as error:
-                if error.errno in {errno.ELOOP, errno.ENOTDIR} and _is_link(part, fd):
-                    raise Refused(
-                        "escape", "it has a link, which this system cannot hold"
-                    ) from None
-                raise
-            finally:
-                os.close(fd)
-            fd = deeper
-        return fd
+        with walked(self.fd, below) as place:
+            return os.open(place.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.folder)
 
 
 def is_listable(found: Sequence[Mapping[str, Any]]) -> bool:
@@ -396,6 +340,8 @@ def _refusing() -> Iterator[None]:
     """Convert system errors to errors about a path."""
     try:
         yield
+    except LeadsOut:
+        raise Refused("escape", "a link in it points out of the workspace") from None
     except OSError as error:
         kinds = {
             errno.ENOENT: "missing",
@@ -430,12 +376,6 @@ def _walk(
                 yield from _walk(below, f"{prefix}{name}/", deep=deep, depth=depth - 1)
     finally:
         os.close(fd)
-
-
-def _is_link(name: str, folder: int) -> bool:
-    with suppress(OSError):
-        return stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode)
-    return False
 
 
 def _kind(mode: int) -> str:

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from flowengine.sdk import HttpError, StepError, Timeout
+from flowengine.sdk.web.responses import TooLarge
+from flowengine.sdk.web.urls import UrlRefused, read_url
 from flowengine_envs.documents.downloads import Download, Downloader, Limits
-from flowengine_envs.network.connections import Network, UrlRefused
-from flowengine_envs.network.http import Client, TooLarge
+from flowengine_envs.network.connections import Network
+from flowengine_envs.network.http import Client
 from flowengine_envs.network.rules import Rules
-from flowengine_envs.network.urls import read_url
 from tests.envs.network.ways_out import PUBLIC, Dialled, Names, Site, network, run, serving
 
 MIB = 1024 * 1024
@@ -216,6 +217,11 @@ def test_credentials_go_to_their_server_only(site: Site, tmp_path: Path) -> None
             assert headers["authorization"] == "Basic YW5hOnPDqXNhbWU="
             assert (headers["cookie"], headers["x-key"]) == ("k=v", "1")
         assert not {"authorization", "cookie", "x-key"} & other.seen[0][1].keys()
+
+        other.pages["/c"] = moved(site.url("/back"))
+        site.pages["/back"] = (200, {}, b"x")
+        download(url, tmp_path, to(site, other), headers={"Cookie": "k=v"})
+        assert not {"authorization", "cookie"} & site.seen[-1][1].keys()
     assert "ana" not in f"{found.url} {found.notes}"
 
 

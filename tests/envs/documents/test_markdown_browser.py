@@ -20,11 +20,11 @@ import pytest
 from flowengine.agents import function_to_json
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, HttpError, StepError, ValidationError
+from flowengine.sdk.web.urls import UrlRefused
 from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.compat import browser_tools
 from flowengine_envs.documents.conversion import Unreadable
 from flowengine_envs.documents.converters import convert
-from flowengine_envs.network.connections import UrlRefused
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_downloads import HTML
 from tests.envs.network.ways_out import Site, serving

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine_envs.network.addresses import BadHost, not_public, spelled
-from flowengine_envs.network.connections import Network, UrlRefused
+from flowengine.sdk.web.hosts import BadHost, spelled
+from flowengine.sdk.web.urls import UrlRefused
+from flowengine_envs.network.addresses import not_public
+from flowengine_envs.network.connections import Network
 from flowengine_envs.network.rules import Rules
 from tests.envs.network.ways_out import (
     ALSO_PUBLIC,

@@ -6,9 +6,8 @@
 | `terminal` | a terminal: its commands, one after another |
 | `command` | a running command |
 | `handover` | passes a command to the shell, and the lines around it |
-| `ending` | ends a command |
+| `ending` | the end of a command: checks for it and for input, and signals |
 | `answers` | answers about a command, requests that wait for it, and records |
-| `looks` | checks periodically for input and for a prompt |
 | `shell` | the shell |
 | `files` | the pipes that control the shell |
 | `foreground` | the state of the processes: whether one waits for input |

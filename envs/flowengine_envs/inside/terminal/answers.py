@@ -147,7 +147,7 @@ class Answers:
         header.update(
             exit_code=code, pipe_codes=codes, jobs=left, processes=left, restarted=restarted
         )
-        if running.begun:
+        if running.was_read:
             self._record(running, header, raw)
         else:
             header["command"] = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple, Optional
 
 from flowengine_envs.inside.loop import Call, Timer
@@ -41,6 +42,27 @@ class TypedCommand(NamedTuple):
     """Whether its output is also reported as it arrives."""
 
 
+class Phase(IntEnum):
+    """How far a command has come. A phase may be skipped, but never returns.
+
+    | phase | next, when |
+    |---|---|
+    | `TYPED`: the line with which the shell opens the command's pipe was typed | `READ`, when the shell opens the pipe |
+    | `READ`: the shell waits for the command | `HANDED`, when all earlier output was read |
+    | `HANDED`: the command is in the pipe, or was interrupted before and never will be | `ENDED`, when its last line creates a file, or `ASKED` |
+    | `ASKED`: a shell at its prompt has the terminal, and was asked how the command ended | `ENDED`, when it creates that file |
+    | `ENDED`: how it ended is known, or its shell has ended | `OVER`, when all output was read or a new shell is ready |
+    | `OVER`: the last answer was sent | |
+    """  # noqa: E501 - a table
+
+    TYPED = 0
+    READ = 1
+    HANDED = 2
+    ASKED = 3
+    ENDED = 4
+    OVER = 5
+
+
 class Running:
     """A command that was started."""
 
@@ -54,17 +76,14 @@ class Running:
         self.output = Transcript(task.kept)
         self.follow: Optional[Callable[[bytes], None]] = None  # noqa: UP045
         """Called with its output as it arrives."""
-        self.begun = False
-        """The shell reads from the pipe."""
-        self.handed = False
-        """The command is in the pipe, or was interrupted before and will never be."""
+        self.phase = Phase.TYPED
+        self.was_read = False
+        """Whether a shell has opened its pipe."""
         self.clock_interrupted = 0.0
         self.interrupted = False
         """It must not be handed over, or only the shell has received the interrupt so far."""
         self.held: list[tuple[Call, Call]] = []
         """Input to type for it, with the function to call if it is never typed."""
-        self.asked = False
-        self.ending = False
         self.stopped: Optional[str] = None  # noqa: UP045
         self.waiting: Optional[dict[str, Any]] = None  # noqa: UP045
         self.seen = foreground.Seen()
@@ -81,8 +100,6 @@ class Running:
         self.pause = FIRST_LOOK
         self.timers: list[Timer] = []
         self.pipe: Optional[int] = None  # noqa: UP045
-        self.over = False
-        """The final answer has been sent."""
 
     def add(self, data: bytes) -> None:
         """Add output of the command."""

@@ -1,14 +1,25 @@
-"""Ends a command: interrupts it, terminates it, kills it."""
+"""The end of a command: found by checking processes, or brought about by signals.
+
+| how the end is found | when |
+|---|---|
+| the command's last line creates a file (`terminal`) | it runs to its end |
+| a shell at its prompt has the terminal | the last line was not reached: after an interrupt, or in another shell |
+| the script around the shell creates a file (`terminal`) | the shell exits or is killed |
+| the script around the shell is gone | a program has killed it, too |
+"""  # noqa: E501 - a table
 
 from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from functools import partial
 
 from flowengine_envs.inside.loop import Loop
-from flowengine_envs.inside.terminal.command import Running
+from flowengine_envs.inside.terminal import foreground
+from flowengine_envs.inside.terminal.command import Phase, Running
 from flowengine_envs.inside.terminal.shell import TerminalShell
+from flowengine_envs.inside.terminal.stream import TerminalStream
 
 _STARTING = 5.0
 """Seconds after an interrupt during which a copy of the shell may still become a program."""
@@ -16,31 +27,84 @@ _AGAIN = 0.3
 _BETWEEN = 0.01
 _INTERRUPTS = 500
 """Maximum number of attempts to find a process to interrupt, and the seconds between them."""
+_LAST = 0.15
+"""Maximum seconds between checks."""
+_SURE = 3
+"""Number of consecutive checks that must agree."""
+_LOST = 5
+"""Number of checks without the shell's parent after which the shell counts as lost."""
 
 
 class Ending:
-    """Ends commands. One that has not been handed over is ended when it would be.
+    """Checks commands at increasing intervals, and ends them.
+
+    One that has not been handed over is ended when it would be.
 
     Args:
         loop: The loop.
         shell: The shell in which they run.
+        stream: Provides the terminal.
+        at_prompt: Called when a shell at its prompt has the terminal: the command has ended.
+        waits: Called when a command waits for input.
+        lost: Called when the whole shell has ended.
     """
 
-    def __init__(self, loop: Loop, shell: TerminalShell) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        shell: TerminalShell,
+        stream: TerminalStream,
+        at_prompt: Callable[[Running, foreground.Seen], None],
+        waits: Callable[[Running], None],
+        lost: Callable[[], None],
+    ) -> None:
         self._loop = loop
         self._shell = shell
+        self._stream = stream
+        self._at_prompt = at_prompt
+        self._waits = waits
+        self._lost = lost
+
+    def watch(self, running: Running) -> None:
+        """Check a command from now on until it has ended."""
+        running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
+
+    def _look(self, running: Running) -> None:
+        tty = self._stream.tty
+        if running.phase >= Phase.ENDED or tty is None:
+            return
+        if foreground.process(self._shell.pane) is None:
+            running.missing += 1
+            if running.missing == _LOST:
+                self._lost()
+                return
+        self._interrupt_again(running)
+        seen = foreground.look(self._shell.pane, tty)
+        running.count = running.count + 1 if running.seen == seen else 1
+        running.seen = seen
+        if running.count >= _SURE and seen.shell:
+            self._at_prompt(running, seen)
+            return
+        if running.count >= _SURE and seen.waiting is not None:
+            if running.waiting is None:
+                running.waiting = {"kind": seen.waiting, "prompt": ""}
+                self._waits(running)
+        elif seen.waiting is None:
+            running.waiting = None
+        running.pause = min(running.pause * 1.3, _LAST)
+        self._loop.after(running.pause, partial(self._look, running))
 
     def interrupt(self, running: Running) -> None:
         """Interrupt a command once."""
         running.look_anew()
-        if not running.handed:
+        if running.phase < Phase.HANDED:
             running.interrupted = True
         else:
             self._interrupt(running, _INTERRUPTS)
 
     def _interrupt(self, running: Running, tries: int) -> None:
         """Interrupt the foreground group, which may be empty between two programs."""
-        if running.over or running.asked or running.ending:  # It has already ended.
+        if running.phase >= Phase.ASKED:  # It has already ended.
             return
         running.interrupted = self._shell.has_terminal()
         running.clock_interrupted = time.monotonic()
@@ -48,7 +112,7 @@ class Ending:
             again = partial(self._interrupt, running, tries - 1)
             running.timers.append(self._loop.after(_BETWEEN, again))
 
-    def interrupt_again(self, running: Running) -> None:
+    def _interrupt_again(self, running: Running) -> None:
         """Interrupt a program that the shell was about to start at the first interrupt."""
         if not running.interrupted or self._shell.has_terminal():
             return
@@ -63,15 +127,15 @@ class Ending:
             running: The command.
             why: Its status: `timeout`, `cancelled`, `disk`.
         """
-        if running.over or running.asked or running.ending:
+        if running.phase >= Phase.ASKED:
             return
         if running.stopped is not None:
-            if why == "disk" and running.handed:
+            if why == "disk" and running.phase is Phase.HANDED:
                 self._kill(running)
             return
         running.stopped = why
         running.look_anew()
-        if running.handed:
+        if running.phase is Phase.HANDED:
             self._end(running)
         else:
             running.interrupted = True
@@ -86,7 +150,7 @@ class Ending:
 
     def stuck(self, running: Running) -> None:
         """Kill a shell that does not read a command."""
-        if not (running.over or running.begun):
+        if running.phase is Phase.TYPED:
             running.stopped = "lost"
             self._shell.kill()
 
@@ -105,7 +169,7 @@ class Ending:
 
     def _kill(self, running: Running) -> None:
         """Kill the foreground group repeatedly, because a shell loop may start the next program."""
-        if running.over or running.ending or running.asked:
+        if running.phase >= Phase.ASKED:
             return
         if not self._shell.kill_foreground():
             if time.monotonic() - running.stopped_at > 2 * running.task.grace:

@@ -9,12 +9,12 @@ have replaced.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from flowengine_envs.inside.loop import Loop, Outbox
 from flowengine_envs.inside.terminal import foreground
-from flowengine_envs.inside.terminal.command import BACKGROUND, Running
+from flowengine_envs.inside.terminal.command import BACKGROUND, Phase, Running
 from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.files import TerminalFiles
 from flowengine_envs.inside.terminal.shell import TerminalShell
@@ -104,8 +104,7 @@ class Handover:
         lines: The lines to type, and to show instead.
         stream: The output of the terminal.
         tmux: The terminal.
-        ending: Ends commands that were stopped before the handover.
-        begun: Called with a command after its handover.
+        ending: Ends commands that were stopped before the handover, and checks the others.
     """
 
     def __init__(
@@ -117,7 +116,6 @@ class Handover:
         stream: TerminalStream,
         tmux: Tmux,
         ending: Ending,
-        begun: Callable[[Running], None],
     ) -> None:
         self._loop = loop
         self._shell = shell
@@ -126,7 +124,6 @@ class Handover:
         self._stream = stream
         self._tmux = tmux
         self._ending = ending
-        self._begun = begun
         self._between = Transcript(BACKGROUND)
         self._jobs = False
 
@@ -164,7 +161,7 @@ class Handover:
 
     def _typed(self, running: Running, found: int) -> None:
         tty = self._stream.tty
-        if running.begun or running.ending or running.over or tty is None:
+        if running.phase > Phase.TYPED or tty is None:
             return
         found = found + 1 if foreground.look(self._shell.pane, tty).shell else 0
         if found < _SURE:
@@ -176,7 +173,8 @@ class Handover:
 
     def opened(self, running: Running) -> None:
         """Hand the command to the shell, which now reads from the pipe."""
-        running.begun = True
+        running.phase = Phase.READ
+        running.was_read = True
         for timer in running.timers:
             timer.cancel()
         self._stream.barrier(partial(self._show, running))
@@ -188,6 +186,8 @@ class Handover:
         self._stream.barrier(partial(self._begin, running), self._lines.shown(running))
 
     def _begin(self, running: Running) -> None:
+        if running.phase is not Phase.READ:  # The shell has ended since.
+            return
         if self._jobs:
             echo = running.echo.bytes()
             shown = self._lines.shown(running).replace(b"\n", b"\r\n")
@@ -196,12 +196,12 @@ class Handover:
             running.background += echo
         self._stream.sink = running
         self._hand(running)
-        self._begun(running)
+        self._ending.watch(running)
 
     def _hand(self, running: Running) -> None:
         """Write the command into the pipe, unless it was already interrupted."""
         assert running.pipe is not None
-        running.handed = True
+        running.phase = Phase.HANDED
         if running.interrupted:
             self._ending.catch_up(running)
             self.close_pipe(running)

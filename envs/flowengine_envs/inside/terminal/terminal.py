@@ -28,6 +28,7 @@ from flowengine_envs.inside.terminal.command import (
     Busy,
     Gone,
     NoCommand,
+    Phase,
     Running,
     TerminalPlan,
     TypedCommand,
@@ -35,7 +36,6 @@ from flowengine_envs.inside.terminal.command import (
 from flowengine_envs.inside.terminal.ending import Ending
 from flowengine_envs.inside.terminal.files import TerminalFiles
 from flowengine_envs.inside.terminal.handover import BEGIN, Handover, Lines
-from flowengine_envs.inside.terminal.looks import Looks
 from flowengine_envs.inside.terminal.shell import START, TerminalShell, pane
 from flowengine_envs.inside.terminal.stream import TerminalStream
 from flowengine_envs.inside.terminal.tmux import SETTINGS, Tmux
@@ -94,15 +94,8 @@ class Terminal:
             self._ended,
         )
         self._watching = Watching(loop, self._tmux, plan.secrets, full)
-        self._ending = Ending(loop, self._shell)
-        looks = Looks(
-            loop,
-            self._shell,
-            self._stream,
-            self._ending,
-            self._at_prompt,
-            self._waits,
-            self._shell_ended,
+        self._ending = Ending(
+            loop, self._shell, self._stream, self._at_prompt, self._waits, self._shell_ended
         )
         self._handover = Handover(
             loop,
@@ -112,7 +105,6 @@ class Terminal:
             self._stream,
             self._tmux,
             self._ending,
-            looks.begin,
         )
 
     @property
@@ -165,7 +157,7 @@ class Terminal:
     def _lose(self, running: Running) -> None:
         """End a command that no shell has started. The next shell may need activation first."""
         running.stopped = "lost"
-        running.ending = True
+        running.phase = Phase.ENDED
         if self._shell.pid:
             self._finish(running, None, [])
 
@@ -277,7 +269,7 @@ class Terminal:
         running = self._running
         if running is not None:
             running.look_anew()
-        if running is None or (running.handed and not running.asked):
+        if running is None or running.phase in {Phase.HANDED, Phase.ENDED}:
             call()
         else:
             running.held.append((call, dropped))
@@ -297,7 +289,7 @@ class Terminal:
             self._files.remove(name)
             self._stream.barrier(partial(self._shell_ended, int(rest)))
         elif what == OPENED and running is not None and name == str(running.id):
-            if not running.begun:
+            if running.phase is Phase.TYPED:
                 self._handover.opened(running)
         elif what == MADE and _NUMBER.fullmatch(id) and _CODES.fullmatch(rest):
             self._files.remove(name)
@@ -309,12 +301,13 @@ class Terminal:
     def _marked(self, id: int, rest: str) -> None:
         """Handle the end of a command, or of an earlier one whose shell has now ended."""
         running = self._running
-        if running is None or running.id != id or running.ending:
+        if running is None or running.id != id or running.phase >= Phase.ENDED:
             self._files.open_gate(id)
             return
-        running.ending = True
+        asked = running.phase is Phase.ASKED
+        running.phase = Phase.ENDED
         codes = [int(code) for code in rest.split(".") if code]
-        if running.asked:
+        if asked:
             self._finish(running, codes[0], codes[:1])
         else:
             self._stream.barrier(partial(self._finish, running, codes[0], codes[1:] or codes[:1]))
@@ -332,7 +325,7 @@ class Terminal:
         if opened is not None:
             self._stream.barrier(partial(self._first, opened))
         running = self._running
-        if running is not None and running.ending:
+        if running is not None and running.phase is Phase.ENDED:
             self._finish(running, running.code, [])
 
     def _first(self, opened: Any) -> None:
@@ -347,8 +340,8 @@ class Terminal:
         running = self._running
         self._stream.sink = None
         self._shell.pid = 0
-        if running is not None and (running.begun or running.stopped is not None):
-            running.ending = True
+        if running is not None and (running.was_read or running.stopped is not None):
+            running.phase = Phase.ENDED
             running.code = code
             self._handover.close_pipe(running)
         elif running is not None:
@@ -394,7 +387,7 @@ class Terminal:
         # The rest of a command that was interrupted while the shell read it is not needed.
         self._handover.close_pipe(running)
         self._shell.at_prompt(seen)
-        running.asked = True
+        running.phase = Phase.ASKED
         self._stream.barrier(partial(self._ask, running))
 
     def _waits(self, running: Running) -> None:
@@ -408,7 +401,7 @@ class Terminal:
 
     def _ask(self, running: Running) -> None:
         """Make the shell at its prompt report how the last command ended."""
-        if running is self._running and not running.ending and self._mended():
+        if running is self._running and running.phase < Phase.ENDED and self._mended():
             self._stream.sink = None
             self._tmux.type(self._lines.telling(running).rstrip(b"\n") + b"\r")
             running.timers.append(self._loop.after(BEGIN, self._shell.kill))
@@ -427,7 +420,7 @@ class Terminal:
         if running is not self._running:
             return
         self._running = None
-        running.over = True
+        running.phase = Phase.OVER
         for timer in running.timers:
             timer.cancel()
         self._handover.close_pipe(running)

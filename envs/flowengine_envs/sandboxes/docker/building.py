@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import json
 import os
-import stat
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator
@@ -25,12 +24,16 @@ from flowengine.sdk import (
     EnvironmentUnavailable,
     ImageUnavailable,
     Refused,
+    StepError,
 )
+from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Spec
+from flowengine.sdk.path_walk import LeadsOut
 from flowengine_envs.sandboxes.docker import image
 from flowengine_envs.sandboxes.docker.build_lock import PAUSE, BuildLock
 from flowengine_envs.sandboxes.docker.daemon import connect, connection
 from flowengine_envs.sandboxes.mounts import check, named_folder
+from flowengine_envs.workspaces.trees import directory, open_file
 
 if TYPE_CHECKING:
     from flowengine_envs.sandboxes.docker.configuration import Build
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 REPOSITORY = "flowengine-built"
 LARGEST = 1 << 30
 """Maximum bytes of a build context."""
+_LARGEST_IGNORED = 1 << 20
+"""Maximum bytes of a `.dockerignore`."""
 _PIECE = 1 << 20
 _KEPT = 4000
 """Characters from the end of a build's output that its error shows."""
@@ -95,9 +100,12 @@ def _context(spec: Spec, build: Build, tar: IO[bytes]) -> str:
         root = check(folder)
     except Refused as refused:
         raise Refused(f"{spec}: no image is built from {folder}: {refused.message}") from None
-    file = root / build.dockerfile
-    if not Path(os.path.realpath(file)).is_relative_to(root) or not file.is_file():
-        raise EnvironmentUnavailable(f"{spec}: there is no {build.dockerfile} in {folder}")
+    try:
+        os.close(Below(root).open(build.dockerfile))
+    except StepError:
+        raise EnvironmentUnavailable(
+            f"{spec}: there is no {build.dockerfile} in {folder}"
+        ) from None
     digest = _pack(spec, root, build.dockerfile, tar)
     digest.update(json.dumps(_options(build), sort_keys=True).encode())
     return f"{REPOSITORY}:{digest.hexdigest()[:24]}"
@@ -108,14 +116,19 @@ def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
     from docker.utils.build import exclude_paths
 
     ignored: list[str] = []
-    with suppress(FileNotFoundError):
-        text = (root / ".dockerignore").read_text(errors="replace")
+    with suppress(StepError):
+        text = Below(root).read(".dockerignore", _LARGEST_IGNORED).decode(errors="replace")
         lines = (line.strip() for line in text.splitlines())
         ignored = [line for line in lines if line and not line.startswith("#")]
     size = 0
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(exclude_paths(str(root), ignored, dockerfile)):
-            size += _add(tar, root, path)
+            try:
+                size += _add(tar, root, path)
+            except LeadsOut:
+                raise EnvironmentUnavailable(
+                    f"{spec}: {root / path} became a link while it was read; try again"
+                ) from None
             if size > LARGEST:
                 raise EnvironmentUnavailable(
                     f"{spec}: {root} has more than {LARGEST >> 20} MiB to build an image from; "
@@ -134,22 +147,22 @@ def _pack(spec: Spec, root: Path, dockerfile: str, target: IO[bytes]) -> Any:
 
 def _add(tar: tarfile.TarFile, root: Path, path: str) -> int:
     """Add a file, a directory or a link unchanged, and return its size."""
-    full = root / path
-    info = tar.gettarinfo(str(full), arcname=path)
-    if info is None or not (info.isreg() or info.isdir() or info.issym()):  # type: ignore[redundant-expr] # None: a socket
-        return 0
-    info.uid = info.gid = 0
-    info.uname = info.gname = ""
-    info.mtime = 0
-    if not info.isreg():
-        tar.addfile(info)
-        return 0
-    fd = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as source:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+    above, name = os.path.split(path)
+    with directory(root, above) as folder:
+        info = tar.gettarinfo(f"/proc/self/fd/{folder}/{name}", arcname=path)
+        if info is None or not (info.isreg() or info.isdir() or info.issym()):  # type: ignore[redundant-expr] # None: a socket
             return 0
-        info.size = found.st_size
+        info.uid = info.gid = 0
+        info.uname = info.gname = ""
+        info.mtime = 0
+        if not info.isreg():
+            tar.addfile(info)
+            return 0
+        file = open_file(folder, name)
+    if file is None:
+        return 0
+    with open(file, "rb") as source:
+        info.size = os.fstat(file).st_size
         if info.size <= LARGEST:
             tar.addfile(info, source)
     return info.size

@@ -6,9 +6,9 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+from flowengine.sdk.errors import Refused
 from flowengine.sdk.validation_messages import parser_reason
-from flowengine_envs.network.addresses import BadHost, spelled
-from flowengine_envs.network.connections import UrlRefused
+from flowengine.sdk.web.hosts import BadHost, spelled
 
 PORTS = {"http": 80, "https": 443}
 _LONGEST = 8_000
@@ -19,6 +19,12 @@ _HOST_AND_PORT = re.compile(
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _UNRESERVED = "!#$%&'()*+,/:;=?@[]~-._"
 _SHOWN = 200
+
+
+class UrlRefused(Refused):
+    """The address is invalid, or the policy forbids it. The message contains the reason."""
+
+    type = "UrlRefused"
 
 
 class Url(NamedTuple):
@@ -104,7 +110,7 @@ def _split(text: str, scheme: str, note: str) -> Url:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise UrlRefused(f"'{_shown(text)}' is not an address: {error}") from None
+        raise UrlRefused(f"'{_shown(text)}' is not an address: {parser_reason(error)}") from None
     credentials, _, host = parts.netloc.rpartition("@")
     if not host.endswith("]"):
         host = host.rpartition(":")[0] if re.search(r":\d*$", host) else host

@@ -1,0 +1,130 @@
+"""Walks a path below a directory, never outside it.
+
+Every path is walked one name at a time from an open directory. The operating system never follows
+links: a link is read, and its target is walked in the same way. The opened file is therefore the
+one that was checked, even if another process replaces a directory by a link in between.
+
+Environments also send this module into sandboxes, so it imports only the standard library, and
+works with Python 3.9.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple, Optional
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LINKS = 40
+_DEPTH = 512
+"""Maximum directory depth, because each level needs an open descriptor."""
+
+Check = Callable[[int, str], None]
+"""Refuses a part of a path. It is called with a directory and each name in it, and with an empty
+name for each directory that was entered."""
+
+
+class LeadsOut(Exception):
+    """A path leads out of its directory. The message states how."""
+
+
+class Place(NamedTuple):
+    """An open directory, and a name in it that is not a link."""
+
+    folder: int
+    name: str
+
+
+def _allow(folder: int, name: str) -> None:
+    pass
+
+
+@contextmanager
+def walked(
+    root: int,
+    path: str,
+    *,
+    roots: Sequence[str] = (),
+    enter: bool = False,
+    make: bool = False,
+    check: Check = _allow,
+) -> Iterator[Place]:
+    """Open the directory that contains the last name of a path.
+
+    Args:
+        root: The descriptor of the directory that contains all paths.
+        path: Relative path. Links are followed if they stay below the root.
+        roots: Absolute paths of the root, which absolute links may begin with.
+        enter: Whether to open the last name, too, which must be a directory.
+        make: Whether to create missing directories.
+        check: Refuses parts of the path.
+
+    Yields:
+        The directory and the last name, or with `enter` that directory and `.`. The descriptor is
+        closed afterwards. Open the name in it with `O_NOFOLLOW`, since it may become a link.
+
+    Raises:
+        LeadsOut: The path or a link in it leads out of the root.
+        OSError: A directory does not exist or cannot be opened.
+    """
+    with ExitStack() as opened:
+        folders = [root]
+        names = path.split("/")[::-1]
+        links = 0
+        last = "."
+        while names:
+            name = names.pop()
+            if name in {"", "."}:
+                continue
+            if name == "..":
+                if len(folders) == 1:
+                    raise LeadsOut("leads out of it")
+                folders.pop()
+                continue
+            check(folders[-1], name)
+            target = _link(name, folders[-1])
+            if target is not None:
+                links += 1
+                if links > _LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                if target.startswith("/"):
+                    target = _below(target, roots)
+                    del folders[1:]
+                names += target.split("/")[::-1]
+            elif enter or any(part not in {"", "."} for part in names):
+                if len(folders) > _DEPTH:
+                    raise OSError(errno.ENAMETOOLONG, f"more than {_DEPTH} directories deep")
+                folders.append(_enter(name, folders[-1], make=make))
+                opened.callback(os.close, folders[-1])
+                check(folders[-1], "")
+            else:
+                last = name
+        yield Place(folders[-1], last)
+
+
+def _below(target: str, roots: Sequence[str]) -> str:
+    """Return the absolute target of a link as a path from the root, if it can be one."""
+    for root in roots:
+        if target == root or target.startswith(f"{root.rstrip('/')}/"):
+            return target[len(root) :]
+    raise LeadsOut("leads out of it through a link")
+
+
+def _link(name: str, folder: int) -> Optional[str]:  # noqa: UP045 - sent into sandboxes
+    """Return the target of a name if it is a link."""
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno in {errno.EINVAL, errno.ENOENT}:  # not a link, or missing
+            return None
+        raise
+
+
+def _enter(name: str, folder: int, *, make: bool) -> int:
+    """Open a directory inside a directory, failing if it has become a link since the check."""
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+    return os.open(name, _FOLDER, dir_fd=folder)

@@ -1,0 +1,11 @@
+"""Web requests of step kinds and environments: addresses, redirects, limits of responses.
+
+| module | contents |
+|---|---|
+| `hosts` | normalized hosts |
+| `urls` | parsing of web addresses |
+| `responses` | the head of a response, its decompressed body within a limit, errors |
+| `redirects` | sends a request and follows its redirects |
+
+A `Client` of `redirects` makes the connections, so the callers decide which servers can be reached.
+"""
