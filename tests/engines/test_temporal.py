@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from flowengine import Engine
 from flowengine.engines.flows import load
 from flowengine.engines.temporal import driving
 from flowengine.engines.temporal.address import read_address
+from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.requests import QUEUE, WORKFLOW
-from flowengine.engines.temporal.store import TemporalStore, connect
+from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import check_supported
 from flowengine.errors import Conflict, NotFound, StoreError, UsageError
 from tests.command_line import flowengine
@@ -67,17 +68,38 @@ def test_a_flow_outlives_its_worker_and_shows_the_same_as_in_a_folder(
     in_folder = flowengine("--store", folder, *begun)
     assert (in_temporal.code, in_folder.code) == (4, 4), in_temporal.err
 
+    with Engine(address) as engine, Engine(folder) as other:
+        for read in (lists, waits_of):  # no worker is running
+            assert read(engine) == read(other)
     with RunningWorker(address):
         [wait] = in_temporal.ids
         approved = command_line("--store", address, "approve", wait)
-        with Engine(address) as engine:
-            there = shown(engine, "ada")
+    with Engine(address) as engine:
+        there = shown(engine, "ada")  # nor here
+        with pytest.raises(Conflict, match="was already approved by "):
+            engine.reject(wait)
+        with pytest.raises(Conflict, match="has succeeded"):
+            engine.cancel("ada")
     assert (approved.code, approved.out) == (0, "sent: Ada.txt\n"), approved.err
     assert Path("Ada.txt").read_text() == "Dear Ada, welcome aboard!"
     Path("Ada.txt").unlink()
     flowengine("--store", folder, "approve", in_folder.ids[-1])
     with Engine(folder, durability="power") as engine:
         assert there == shown(engine, "ada")
+
+
+def lists(engine: Engine) -> Any:
+    """Return what `list` tells."""
+    return [
+        {name: value for name, value in without_times(row).items() if name != "due"}
+        for row in engine.executions(flow="welcome", status="waiting").items
+    ]
+
+
+def waits_of(engine: Engine) -> Any:
+    """Return what `approvals list` tells."""
+    page = engine.waits(kinds=["approval"], flow="welcome", assignee=None)
+    return [without_times(wait) for wait in page.items]
 
 
 MODULE = """\
@@ -212,6 +234,15 @@ def test_who_decides_second_learns_who_was_first(store: str, tmp_path: Path) -> 
             engine.run(WELCOME, {"name": "Cy"}, id="decided")
         with pytest.raises(NotFound, match="there is no execution 'none'"):
             engine.show("none")
+    assert asyncio.run(updates_of(store, "decided")) == 1  # what is refused leaves no trace
+
+
+async def updates_of(store: str, id: str) -> int:
+    """Return how many updates are in a history."""
+    handle = (await connect(read_address(store))).get_workflow_handle(id)
+    events = [event async for event in handle.fetch_history_events()]
+    name = "workflow_execution_update_accepted_event_attributes"
+    return sum(event.WhichOneof("attributes") == name for event in events)
 
 
 def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
@@ -223,7 +254,9 @@ def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
             engine.run(WELCOME, {"name": "Bob"})
         monkeypatch.setattr(TemporalStore, "may_rest", interrupt)
         with pytest.raises(KeyboardInterrupt, match="continues in Temporal"):
-            engine.run(WELCOME, {"name": "Bob"})
+            engine.run(WELCOME, {"name": "Bob"}, labels={"who": "bob"}, id="held")
+        [row] = engine.executions(labels={"who": "bob"}).items
+        assert (row["execution"], row["status"]) == ("held", "recorded")
 
 
 def interrupt(*_: object) -> None:
@@ -253,6 +286,39 @@ def watch(store: TemporalStore, execution: str) -> None:
     while time.monotonic() < until:
         assert not store.may_rest(execution)
         time.sleep(0.05)
+
+
+def test_lists_have_pages_and_filters(store: str, tmp_path: Path) -> None:
+    flow = write_flow(
+        tmp_path, "inputs: {n: {type: integer}}\nsteps: [{id: sign, approval: {title: Go}}]\n"
+    )
+    flow.write_text(flow.read_text().replace("id: f", "id: paged"))
+    with Engine(store) as engine:
+        for n in range(5):
+            engine.run(flow, {"n": n}, id=f"page{n}", labels={"odd": str(n % 2)})
+        pages = [engine.executions(flow="paged", limit=2)]
+        while pages[-1].next is not None:
+            pages.append(engine.executions(flow="paged", limit=2, after=pages[-1].next))
+        ids = [[row["execution"] for row in page.items] for page in pages]
+        assert ids == [["page4", "page3"], ["page2", "page1"], ["page0"]]
+        odd = engine.executions(flow="paged", labels={"odd": "1"}).items
+        assert [row["execution"] for row in odd] == ["page3", "page1"]
+        waits = engine.waits(flow="paged", limit=3)
+        rest = engine.waits(flow="paged", limit=3, after=waits.next)
+        found = [wait["execution"] for wait in [*waits.items, *rest.items]]
+        assert (found, rest.next) == ([f"page{n}" for n in range(5)], None)
+        engine.approve(waits.items[0]["id"])
+        wait_until(lambda: len(engine.waits(flow="paged").items) == 4)
+        assert engine.due() == []
+        assert [one["execution"] for one in engine.waits(execution="page1").items] == ["page1"]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait until the index of the server has caught up."""
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:

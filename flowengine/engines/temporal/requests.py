@@ -9,7 +9,6 @@ from flowengine import errors
 from flowengine.journal.records import (
     Entry,
     ExecutionRecord,
-    Message,
     NewExecution,
     Sent,
     Standing,
@@ -25,20 +24,13 @@ ATTEMPT = "flowengine.attempt"
 """The activity type of an attempt."""
 QUEUE = "flowengine"
 """The task queue of executions and attempts."""
-WAITS = "FlowengineWaits"
-"""The search attribute with the ids of the newest waits of an execution and their prefixes."""
-STATUS = "FlowengineStatus"
-"""The search attribute with the status of an execution. Absent until it first stops running."""
-SHORT_WAIT = 8
-"""Digits of a wait's id by which it is found."""
-WAITS_KEPT = 60
-"""Number of waits of an execution that are found by their ids. A search attribute is limited to
-2,048 bytes."""
+REFUSED = "Refused"
+"""Type of the error with which a workflow refuses an update. Its detail is the answer."""
 MOST_BYTES = 1_000_000
 """Maximum bytes of one value. Temporal refuses a payload of 2 MiB."""
 
-READS = ("execution", "events", "inbox", "wait", "waits")
-"""Read-only methods of a store. The workflow's own store executes them."""
+READS = ("events", "open_waits", "sent", "wait", "waits")
+"""Queries. The workflow's own store answers them."""
 WRITES = ("send", "decide")
 
 
@@ -79,15 +71,19 @@ def _record(data: list[Any]) -> ExecutionRecord:
 
 _STANDING: Mapping[str, Callable[[list[Any]], Any]] = {"ExecutionRecord": _record, "Wait": _wait}
 
+
+def _vote(given: list[Any]) -> list[Any]:
+    return [given[0], Vote(*given[1])]
+
+
 ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
-    "decide": lambda given: [given[0], Vote(*given[1])],
+    "decide": _vote,
+    "refusal_of_decide": _vote,
     "waits": lambda given: [WaitFilter(*given[0]), *given[1:]],
 }
 """Method → function that decodes its arguments. Arguments of other methods are plain data."""
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
-    "execution": _record,
     "events": lambda data: [Entry(*one) for one in data],
-    "inbox": lambda data: [Message(*one) for one in data],
     "wait": _wait,
     "waits": lambda data: WaitPage([_wait(one) for one in data[0]], data[1]),
     "send": lambda data: Sent(*data),

@@ -8,34 +8,41 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import RetryPolicy, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError
 
 from flowengine.engines.executions.execution import Execution, Told
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.running.carrying import Carrier, Notice
 from flowengine.engines.running.recovery import fire, take_message
+from flowengine.engines.temporal.attributes import (
+    HEAD,
+    MOST_OPEN_BYTES,
+    OPEN_WAITS,
+    STATUS,
+    WAITS,
+    WAITS_KEPT,
+    wait_values,
+)
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
     ATTEMPT,
     MOST_BYTES,
     READS,
-    SHORT_WAIT,
-    STATUS,
-    WAITS,
-    WAITS_KEPT,
+    REFUSED,
     WORKFLOW,
     WRITES,
     error_as_data,
     new_execution,
     plain,
 )
-from flowengine.errors import FlowEngineError
+from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.beginning import begin
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
@@ -57,8 +64,8 @@ LONGEST_HISTORY = 40_000
 """Maximum number of events in a history. Temporal ends a workflow at 51,200."""
 _PAGE_BYTES = 500_000
 """Maximum bytes of events in one response, which must fit into a payload."""
-_WAITS = SearchAttributeKey.for_keyword_list(WAITS)
-_STATUS = SearchAttributeKey.for_keyword(STATUS)
+READERS: dict[str, list[WorkflowDriver]] = {}
+"""Execution → receives its driver, in a process that replays a history to read it."""
 
 
 class _WorkflowFlow(LinkedFlow):
@@ -161,19 +168,27 @@ class WorkflowDriver(Carrier):
             self.broken = f"{type(error).__name__}: {error}"
 
     def _show(self, append: Append) -> None:
-        """Publish the status without a worker, and the ids of waits for lookups."""
+        """Publish the status and the open waits, for lists without a worker."""
         changed: list[SearchAttributeUpdate[Any]] = []
-        ids = [wait_id(self.execution.id, record["id"]) for record in append.opened]
-        if new := [id for id in ids if id not in self._shown_waits]:
+        memo: dict[str, Any] = {}
+        if append.opened or append.closed:
+            ids = [wait_id(self.execution.id, record["id"]) for record in append.opened]
+            new = [id for id in ids if id not in self._shown_waits]
             self._shown_waits = [*self._shown_waits, *new][-WAITS_KEPT:]
-            values = [part for id in self._shown_waits for part in (id, id[:SHORT_WAIT])]
-            changed.append(_WAITS.value_set(values))
+            records = [*self.execution.waits.values()]
+            kinds = (record["kind"] for record in records)
+            changed.append(WAITS.value_set(wait_values(self._shown_waits, kinds)))
+            memo[OPEN_WAITS] = records if len(pack(records)) <= MOST_OPEN_BYTES else None
+        if append.head is not None:
+            memo[HEAD] = [append.head.status, append.head.at, append.head.due]
         status = self.execution.state["status"]
         if status != self._shown_status:
             self._shown_status = status
-            changed.append(_STATUS.value_set(status))
+            changed.append(STATUS.value_set(status))
         if changed:
             workflow.upsert_search_attributes(changed)
+        if memo:
+            workflow.upsert_memo(memo)
 
     # Commands
 
@@ -311,6 +326,8 @@ class FlowExecution:
     def __init__(self, start: dict[str, Any]) -> None:
         self._driver = WorkflowDriver(start)
         self._begun = False
+        if (reader := READERS.get(start["id"])) is not None:
+            reader.append(self._driver)
 
     @workflow.run
     async def run(self, start: dict[str, Any]) -> dict[str, Any]:
@@ -337,39 +354,58 @@ class FlowExecution:
         small = len(pack(outputs)) <= MOST_BYTES
         return {"status": state["status"], "outputs": outputs if small else None}
 
+    @workflow.signal
+    def message(self, request: dict[str, Any]) -> None:
+        """Take a message, unless one with its id was taken or the execution has ended."""
+        driver = self._driver
+        with suppress(Conflict):
+            driver.store.send(driver.execution.id, request["event"], request["at"], request["id"])
+        if self._begun:
+            driver.take_inbox()
+
     @workflow.update
     async def write(self, request: dict[str, Any]) -> dict[str, Any]:
         """Execute a write method of a store, and carry out the resulting commands."""
         await workflow.wait_condition(lambda: self._begun)
-        answer = self._answered(request)
+        answer = answered(self._driver, request)
         self._driver.take_inbox()
         return answer
 
     @write.validator
     def _may_write(self, request: dict[str, Any]) -> None:
-        if request["method"] not in WRITES:
-            raise ApplicationError(f"there is no {request['method']}", type="UsageError")
+        """Refuse what changes nothing, so that it leaves no event in the history."""
+        method = request["method"]
+        if method not in WRITES:
+            raise ApplicationError(f"there is no {method}", type="UsageError")
+        if not self._begun:
+            return
+        refusal = answered(self._driver, {**request, "method": f"refusal_of_{method}"})
+        if refusal.get("answer", refusal) is not None:
+            raise ApplicationError("it changes nothing", refusal, type=REFUSED, non_retryable=True)
 
     @workflow.query
     def read(self, request: dict[str, Any]) -> dict[str, Any]:
         """Execute a read-only method of a store."""
-        if request["method"] == "flow":
-            return {"answer": self._driver.execution.linked.compiled}
         if request["method"] not in READS:
             raise ApplicationError(f"there is no {request['method']}", type="UsageError")
-        return self._answered(request)
+        return answered(self._driver, request)
 
-    def _answered(self, request: dict[str, Any]) -> dict[str, Any]:
-        driver, method = self._driver, request["method"]
-        if driver.broken is not None:
-            message = f"execution {driver.execution.id} cannot go on: {driver.broken}"
-            return {"error": ["StoreError", message, None, None, None]}
-        arguments = ARGUMENTS.get(method, list)(request["arguments"])
-        try:
+
+def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of an execution's store to a request, or its error, as plain data."""
+    method = request["method"]
+    if driver.broken is not None:
+        message = f"execution {driver.execution.id} cannot go on: {driver.broken}"
+        return {"error": ["StoreError", message, None, None, None]}
+    arguments = ARGUMENTS.get(method, list)(request["arguments"])
+    try:
+        if method == "open_waits":
+            found: Any = [*driver.execution.waits.values()]
+        else:
             found = getattr(driver.store, method)(*arguments)
-        except FlowEngineError as error:
-            return {"error": error_as_data(error)}
-        return {"answer": plain(_page(found) if method == "events" else found)}
+    except FlowEngineError as error:
+        return {"error": error_as_data(error)}
+    return {"answer": plain(_page(found) if method == "events" else found)}
 
 
 def _page(events: list[Any]) -> list[Any]:

@@ -399,14 +399,29 @@ class MemoryStore(JournalStore):
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         with self._lock:
-            record = self._journal(execution).record
-            address = ("id", execution)
-            before = self._messages.sent_before(address, message_id)
+            before = self.refusal_of_send(execution, event, at, message_id)
             if before is not None:
                 return before
-            if record.status in ENDED:
-                raise ended(execution, record.status, record)
-            return self._messages.deliver(address, message_id, execution, at, event)
+            return self._messages.deliver(("id", execution), message_id, execution, at, event)
+
+    def refusal_of_send(
+        self, execution: str, event: bytes, at: int, message_id: str
+    ) -> Sent | None:
+        """Return the result of `send` for a message that was sent before. Nothing changes.
+
+        Raises:
+            NotFound: As for `send`.
+            Conflict: As for `send`.
+        """
+        record, before = self._journal(execution).record, self.sent(execution, message_id)
+        if before is None and record.status in ENDED:
+            raise ended(execution, record.status, record)
+        return before
+
+    def sent(self, execution: str, message_id: str) -> Sent | None:
+        """Return a message to an execution as it was sent first, or None."""
+        with self._lock:
+            return self._messages.sent_before(("id", execution), message_id)
 
     def send_keyed(
         self,
@@ -461,11 +476,11 @@ class MemoryStore(JournalStore):
 
     def decide(self, wait: str, vote: Vote) -> Standing:
         with self._lock:
+            refusal = self.refusal_of_decide(wait, vote)
+            if refusal is not None:
+                return refusal
             kept = self._find_wait(wait)
-            own = next((cast.event for cast in kept.votes if cast.by == vote.by), None)
             before = kept.show(votes=True)
-            if not before.open or own is not None or vote.by in before.journaled:
-                return Standing(False, not before.open, before.decision or own, before)
             if vote.uses is not None and not self._grants.use(vote.uses, vote.at):
                 return Standing(False, False, None, before)
             kept.votes.append(vote)
@@ -476,6 +491,16 @@ class MemoryStore(JournalStore):
                 self._grants.give(wait, before.flow, vote)
             self._messages.deliver(("wait", wait), vote.by, before.execution, vote.at, vote.event)
             return Standing(True, settled, vote.event, kept.show(votes=True))
+
+    def refusal_of_decide(self, wait: str, vote: Vote) -> Standing | None:
+        """Return the result of `decide` if it would not accept a vote. Nothing changes."""
+        with self._lock:
+            kept = self._find_wait(wait)
+            own = next((cast.event for cast in kept.votes if cast.by == vote.by), None)
+            before = kept.show(votes=True)
+            if before.open and own is None and vote.by not in before.journaled:
+                return None
+            return Standing(False, not before.open, before.decision or own, before)
 
     def wait(self, id: str) -> Wait:
         with self._lock:
