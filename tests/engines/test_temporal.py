@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,104 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+ORDER = """\
+inputs: {order: {type: string}}
+signals:
+  paid: {key: "${{ inputs.order }}", data: {type: integer}}
+  stop: {}
+start: [{signal: paid, with: {order: "${{ signal.key }}"}}]
+steps:
+  - {id: first, wait: {signal: paid}}
+  - {id: second, wait: {signal: stop}}
+outputs: {n: "${{ steps.first.output.data }}"}
+"""
+
+
+def test_messages_reach_executions_by_id_and_by_key(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, ORDER)
+    with Engine(store) as engine:
+        one = engine.run(flow, {"order": "7"}, id="one").execution
+        sent = engine.signal("paid", 5, key="7", id="m1")
+        assert (sent.execution, sent.first, sent.began) == (one, True, False)
+        assert not engine.signal("paid", 5, key="7", id="m1", resume=False).first
+        with pytest.raises(Conflict, match="'data' is 5 there and 6 here"):
+            engine.signal("paid", 6, key="7", id="m1")
+        assert engine.signal("stop", execution=one, id="m2", resume=False).first
+        assert engine.resume(one).outputs == {"n": 5}
+        assert not engine.signal("stop", execution=one, id="m2", resume=False).first
+        with pytest.raises(Conflict, match="has succeeded"):
+            engine.signal("stop", execution=one)
+        with pytest.raises(NotFound, match="no open execution takes signal 'paid'"):
+            engine.signal("paid", 5, key="7")
+        assert engine.register(flow) == ["paid"]
+        begun = engine.signal("paid", 8, key="8")
+        assert (begun.began, engine.result(begun.execution).status) == (True, "waiting")
+        engine.cancel(begun.execution)
+        assert engine.signal("paid", 9, key="8").execution != begun.execution
+
+
+def test_of_two_first_messages_one_starts_the_execution(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, ORDER)
+    with Engine(store) as one, Engine(store) as other:
+        one.register(flow)
+        keys = [f"race{n}" for n in range(10)]
+        with ThreadPoolExecutor(20) as threads:
+            sent = [
+                threads.submit(engine.signal, "paid", 1, key=key, resume=False)
+                for key in keys
+                for engine in (one, other)
+            ]
+            found = [future.result() for future in sent]
+        for first, second in zip(found[::2], found[1::2], strict=True):
+            assert first.execution == second.execution
+            assert first.began != second.began
+
+
+SENDER = """\
+inputs: {to: {type: string}}
+signals: {paid: {data: {type: integer}}}
+steps:
+  - {id: ask, emit: {signal: paid, data: 3, key: "9", to: "${{ inputs.to }}"}}
+"""
+
+
+def test_executions_send_messages_to_each_other(store: str, tmp_path: Path) -> None:
+    receiver, sender = write_flow(tmp_path, ORDER), tmp_path / "sender.yaml"
+    sender.write_text(HEAD.replace("id: f", "id: sender") + SENDER)
+    with Engine(store) as engine:
+        waits = engine.run(receiver, {"order": "9"}).execution
+        assert engine.run(sender, {"to": "all"}).status == "succeeded"
+        assert engine.result(waits).waits[0]["address"] == "second"
+        lost = engine.run(sender, {"to": "nobody"})
+        [undelivered] = engine.show(lost.execution)["undelivered"]
+        assert "there is no execution nobody" in undelivered["why"]
+
+
+LOCKED = """\
+steps:
+  - id: g
+    lock: {key: a, scope: global}
+    group: [{id: sure, approval: {title: Sure?}}]
+"""
+
+
+def test_locks_and_bounds_are_shared_by_executions(store: str, tmp_path: Path) -> None:
+    flow, bounded = write_flow(tmp_path, LOCKED), tmp_path / "bounded.yaml"
+    steps = "steps: [{id: sure, approval: {title: Sure?}}]\n"
+    bounded.write_text(f"{HEAD}concurrency: {{max: 1, then: reject}}\n{steps}")
+    with Engine(store, stay=0) as engine:
+        one, two = (engine.run(flow).execution for _ in range(2))
+        assert (len(engine.result(one).waits), len(engine.result(two).waits)) == (1, 0)
+        assert one[:12] in str(engine.why(two))
+        engine.approve(engine.result(one).waits[0]["id"])
+        wait_until(lambda: len(engine.result(two).waits) == 1)
+        first = engine.run(bounded).execution
+        with pytest.raises(Conflict, match=f"concurrency limit: execution {first} is open"):
+            engine.run(bounded)
+        engine.cancel(first)
+        assert engine.run(bounded).status == "waiting"
+
+
 def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     with Engine(store) as engine:
@@ -343,10 +442,7 @@ def test_values_that_are_too_large_fail_their_step(store: str, tmp_path: Path) -
     ("text", "what"),
     [
         ("steps: [{id: a, run: ls}]", "steps of kind 'run'"),
-        ("signals: {go: {}}\nsteps: [{id: a, wait: {signal: go}}]", "signals"),
         ("budget: {tool_calls: 3}\nsteps: [{id: a, output: 1}]", "budgets"),
-        ("steps: [{id: a, output: 1, lock: {key: x, scope: global}}]", "locks that executions"),
-        ("concurrency: {max: 1}\nsteps: [{id: a, output: 1}]", "'concurrency'"),
         (
             "environments: {box: {kind: shell}}\nsteps: [{id: a, run: ls, in: box}]",
             "environments",

@@ -7,9 +7,12 @@ from typing import Any
 
 from flowengine import errors
 from flowengine.journal.records import (
+    Beginning,
+    Claim,
     Entry,
     ExecutionRecord,
     NewExecution,
+    Outgoing,
     Sent,
     Standing,
     Vote,
@@ -22,14 +25,22 @@ WORKFLOW = "flowengine.execution"
 """The workflow type of an execution."""
 ATTEMPT = "flowengine.attempt"
 """The activity type of an attempt."""
+SHARED = "flowengine.shared"
+"""The workflow type of what executions share."""
+SHARE = "flowengine.share"
+"""The activity type that passes on requests of an execution."""
+BEGIN = "flowengine.begin"
+"""The activity type that starts an execution."""
 QUEUE = "flowengine"
 """The task queue of executions and attempts."""
 REFUSED = "Refused"
 """Type of the error with which a workflow refuses an update. Its detail is the answer."""
+RESTING = ("waiting", "stalled")
+"""Statuses of open executions that do nothing now."""
 MOST_BYTES = 1_000_000
 """Maximum bytes of one value. Temporal refuses a payload of 2 MiB."""
 
-READS = ("events", "open_waits", "sent", "wait", "waits")
+READS = ("events", "open_waits", "sent", "undelivered", "wait", "waits")
 """Queries. The workflow's own store answers them."""
 WRITES = ("send", "decide")
 
@@ -84,6 +95,7 @@ ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
 """Method → function that decodes its arguments. Arguments of other methods are plain data."""
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
     "events": lambda data: [Entry(*one) for one in data],
+    "undelivered": lambda data: [Outgoing(*one) for one in data],
     "wait": _wait,
     "waits": lambda data: WaitPage([_wait(one) for one in data[0]], data[1]),
     "send": lambda data: Sent(*data),
@@ -95,3 +107,15 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
 def new_execution(data: list[Any]) -> NewExecution:
     """Return the entry of a new execution in lists."""
     return NewExecution(*data)
+
+
+def beginning(data: Mapping[str, Any]) -> Beginning:
+    """Return an execution to start, from plain data."""
+    keys = [(signal, key) for signal, key in data["keys"]]
+    claims = [Claim(*claim) for claim in data["claims"]]
+    return Beginning(data["id"], new_execution(data["new"]), keys, data["event"], claims)
+
+
+def beginning_as_data(begin: Beginning) -> dict[str, Any]:
+    """Return an execution to start as plain data."""
+    return {name: plain(value) for name, value in begin._asdict().items()}

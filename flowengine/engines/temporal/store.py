@@ -7,7 +7,7 @@ lists, and reading an execution that has ended do not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
@@ -15,6 +15,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
+    WithStartWorkflowOperation,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowQueryFailedError,
@@ -49,10 +50,14 @@ from flowengine.engines.temporal.requests import (
     MOST_BYTES,
     QUEUE,
     REFUSED,
+    RESTING,
+    SHARED,
     WORKFLOW,
+    beginning_as_data,
     plain,
     raise_error,
 )
+from flowengine.engines.temporal.shared import STARTS, key_workflow, lock_workflow
 from flowengine.engines.temporal.support import check_started, check_supported, unsupported
 from flowengine.engines.temporal.workflow import answered
 from flowengine.errors import NotFound, StoreError, UsageError
@@ -81,7 +86,7 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.refusals import ended
+from flowengine.journal.refusals import ended, not_free
 from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
 from flowengine.kernel.waiting.approval_ownership import EVENTS as HANDS
 
@@ -100,7 +105,6 @@ TRIES = 4
 worker."""
 _REGISTERED_SECONDS = 0.5
 """How long a new search attribute may take to be usable."""
-_RESTING = ("waiting", "stalled")
 _OF_NEW: dict[str, Any] = {"events": [], "waits": [[], None]}
 """Answers for an execution that no worker has begun."""
 _ALL_EXECUTIONS, _ALL_WAITS = ExecutionFilter(), WaitFilter()
@@ -139,9 +143,13 @@ class TemporalStore:
 
     def get_flow(self, hash: str) -> bytes:
         if hash not in self._flows:
-            if hash not in self._of_hash:
+            if hash in self._of_hash:
+                found = pack(self._call(self._flow(self._of_hash[hash])))
+            else:
+                found = self._shared(STARTS, "flow", hash)
+            if found is None:
                 raise NotFound(f"there is no flow {hash} in {self.location}")
-            self._flows[hash] = pack(self._call(self._flow(self._of_hash[hash])))
+            self._flows[hash] = found
         return self._flows[hash]
 
     def remember_source(
@@ -153,11 +161,11 @@ class TemporalStore:
         return None
 
     def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
-        if signals:
-            raise unsupported("flows that signals start")
+        compiled = self._flows[hash] if signals else b""
+        self._call(self._ask(STARTS, "register", [flow, hash, [*signals], compiled]))
 
     def starts(self, signal: str) -> list[Start]:
-        return []
+        return [Start(*one) for one in self._shared(STARTS, "starts", signal) or ()]
 
     # -- executions
 
@@ -228,8 +236,18 @@ class TemporalStore:
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
         if files:
             raise unsupported("files that an execution is given")
-        if beginning.keys or beginning.claims:
-            raise unsupported("keys and bounds that executions share")
+        if beginning.claims:
+            self._begin_bounded(beginning)
+        else:
+            self.begin_with(beginning, [])
+
+    def begin_with(self, beginning: Beginning, locks: Sequence[str]) -> None:
+        """Start an execution unless its id exists.
+
+        Args:
+            beginning: The execution, without claims.
+            locks: The locks on which it has claims already.
+        """
         flow = unpack(self.get_flow(beginning.new.hash))
         check_supported(flow)
         check_started(unpack(beginning.event))
@@ -238,6 +256,8 @@ class TemporalStore:
             "id": beginning.id,
             "new": plain(beginning.new),
             "event": beginning.event,
+            "keys": plain(beginning.keys),
+            "locks": locks,
         }
         if len(pack(start)) > MOST_BYTES:
             raise unsupported("flows and inputs of more than a megabyte")
@@ -344,19 +364,37 @@ class TemporalStore:
     def changes(self) -> int:
         raise unsupported("drivers in other processes than its workers")
 
+    def _begin_bounded(self, beginning: Beginning) -> None:
+        """Start an execution by the workflow of the lock that it claims, unless its id exists."""
+        if self._call(self._exists(beginning.id)):
+            return
+        locks = sorted({claim.lock for claim in beginning.claims})
+        request = {
+            "begin": beginning_as_data(beginning._replace(claims=())),
+            "claims": plain([*beginning.claims]),
+            "at": beginning.new.created_at,
+            "flow": self.get_flow(beginning.new.hash),
+        }
+        rejected = self._call(self._ask(lock_workflow(locks[0]), "begin", [request]))
+        if rejected is not None:
+            lock, holder = rejected
+            raise not_free(lock, holder, self.execution(holder))
+
     # -- shared between executions
 
     def outbox(self) -> list[Outgoing]:
-        return []
+        return []  # a worker delivers them
 
     def undelivered(self, execution: str) -> list[Outgoing]:
-        return []
+        found: list[Outgoing] = self._read(execution, "undelivered", execution)
+        return found
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
         return []
 
     def claims(self, lock: str) -> list[Claimed]:
-        return []
+        found = self._shared(lock_workflow(lock), "claims", lock)
+        return [Claimed(*one) for one in found or ()]
 
     def send_keyed(
         self,
@@ -367,16 +405,77 @@ class TemporalStore:
         message_id: str,
         begin: Beginning | None = None,
     ) -> Sent:
-        raise unsupported("signals by key")
+        begun = None if begin is None else beginning_as_data(begin)
+        name = f"{signal} {key}"
+        request = {"event": event, "at": at, "id": message_id, "begin": begun, "name": name}
+        try:
+            answer = self._call(self._ask(key_workflow(signal, key), "send", [request]))
+        except NotFound:
+            raise _no_key(signal, key) from None
+        return Sent(*answer)
 
     def find_key(self, signal: str, key: str) -> str:
-        raise unsupported("signals by key")
+        found: str | None = self._shared(key_workflow(signal, key), "holder", "")
+        if found is None:
+            raise _no_key(signal, key)
+        return found
+
+    def change_shared(self, request: Mapping[str, Any]) -> None:
+        """Carry out a request of an execution to what it shares with others."""
+        key, lock = request.get("key"), request.get("lock", "")
+        id = lock_workflow(lock) if key is None else key_workflow(*key)
+        self._call(self._change(id, request))
+
+    async def _change(self, id: str, request: Mapping[str, Any]) -> None:
+        client = await self._connection.client()
+        await client.start_workflow(
+            SHARED,
+            {},
+            id=id,
+            task_queue=QUEUE,
+            start_signal="change",
+            start_signal_args=[[dict(request)]],
+            rpc_timeout=PATIENCE,
+        )
 
     def settle(self, number: int, refused: str | None) -> None:
-        raise unsupported("messages between executions")
+        raise unsupported("messages between executions from outside a worker")
 
     def revoke(self, grant: str, by: str) -> FlowGrant:
         raise unsupported("grants for all executions of a flow")
+
+    async def _ask(self, id: str, update: str, arguments: list[Any]) -> Any:
+        """Send an update to what executions share, and return the answer."""
+        client = await self._connection.client()
+        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            SHARED,
+            {},
+            id=id,
+            task_queue=QUEUE,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        )
+        try:
+            answer = await client.execute_update_with_start_workflow(
+                update, args=arguments, start_workflow_operation=start, rpc_timeout=PATIENCE
+            )
+        except WorkflowUpdateRPCTimeoutOrCancelledError:
+            raise self._connection.no_worker() from None
+        except WorkflowUpdateFailedError as error:
+            answer = _refusal(error)
+        return None if answer is None else _answer_of(answer)
+
+    def _shared(self, id: str, what: str, about: str) -> Any:
+        """Query what executions share. None: nothing."""
+        return self._call(self._shared_async(id, what, about))
+
+    async def _shared_async(self, id: str, what: str, about: str) -> Any:
+        handle = await self._connection.handle(id)
+        try:
+            return await handle.query("read", args=[what, about], rpc_timeout=PATIENCE)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise
 
     # -- artifacts
 
@@ -481,10 +580,7 @@ class TemporalStore:
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             raise self._connection.no_worker() from None
         except WorkflowUpdateFailedError as error:
-            cause = error.cause
-            if not isinstance(cause, ApplicationError) or cause.type != REFUSED:
-                raise StoreError(f"execution {execution} does not answer: {cause}") from error
-            [answer] = cause.details
+            answer = _refusal(error)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
@@ -504,7 +600,7 @@ class TemporalStore:
                 f"(attempt {tries})",
                 hint=f"see why: temporal workflow show --workflow-id {execution}",
             )
-        return found.typed_search_attributes.get(STATUS) in _RESTING
+        return found.typed_search_attributes.get(STATUS) in RESTING
 
     def check_worker(self, execution: str) -> None:
         """Check that a worker is available for an execution that should continue.
@@ -549,6 +645,23 @@ def _answer_of(answer: dict[str, Any]) -> Any:
     if "error" in answer:
         raise_error(answer["error"])
     return answer["answer"]
+
+
+def _refusal(error: WorkflowUpdateFailedError) -> Any:
+    """Return the answer with which a workflow refused an update.
+
+    Raises:
+        StoreError: The update failed.
+    """
+    cause = error.cause
+    if not isinstance(cause, ApplicationError) or cause.type != REFUSED:
+        raise StoreError(f"a workflow does not answer: {cause}") from error
+    [answer] = cause.details
+    return answer
+
+
+def _no_key(signal: str, key: str) -> NotFound:
+    return NotFound(f"no open execution takes signal {signal!r} with key {key!r}")
 
 
 def _only_workers() -> UsageError:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from flowengine.engines.host import Host
+from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.engines.temporal.attempts import BEATS, Attempts
 from flowengine.engines.temporal.attributes import register
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.requests import QUEUE
+from flowengine.engines.temporal.shared import SharedWorkflow
+from flowengine.engines.temporal.sharing import Sharing
+from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
+from flowengine.settings import load_settings
+from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,21 +71,40 @@ async def work(
     await register(client)
     from flowengine.flow.expressions import cel  # noqa: F401 - its library, before a workflow does
 
+    store = TemporalStore(address)
+    sharing = Sharing(_host(store), store)
+    attempts = Attempts(client, strict=strict)
     beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
     worker = Worker(
         client,
         task_queue=QUEUE,
-        workflows=[FlowExecution],
-        activities=[Attempts(client, strict=strict).attempt],
+        workflows=[FlowExecution, SharedWorkflow],
+        activities=[attempts.attempt, sharing.begin, sharing.share],
         workflow_runner=runner_of_workflows(),
         sticky_queue_schedule_to_start_timeout=_STICKY,
         max_heartbeat_throttle_interval=beat,
         default_heartbeat_throttle_interval=beat,
         graceful_shutdown_timeout=timedelta(seconds=drain),
     )
-    async with worker:
-        on_ready()
-        await stopping.wait()
+    try:
+        async with worker:
+            on_ready()
+            await stopping.wait()
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+def _host(store: TemporalStore) -> Host:
+    """Return the context in which this worker delivers messages."""
+    return Host(
+        store,
+        clock=SystemClock(),
+        ids=RandomIds(),
+        settings=load_settings(project_folder()),
+        workdir=os.getcwd(),
+        stay=0,
+        ttl=0,
+    )
 
 
 def runner_of_workflows() -> SandboxedWorkflowRunner:

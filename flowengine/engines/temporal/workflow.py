@@ -30,12 +30,14 @@ from flowengine.engines.temporal.attributes import (
     WAITS_KEPT,
     wait_values,
 )
+from flowengine.engines.temporal.outgoing import Outgoing
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
     ATTEMPT,
     MOST_BYTES,
     READS,
     REFUSED,
+    RESTING,
     WORKFLOW,
     WRITES,
     error_as_data,
@@ -47,7 +49,7 @@ from flowengine.journal.beginning import begin
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning
-from flowengine.kernel.commands import Notify, ReleaseRegion, Run, Stop
+from flowengine.kernel.commands import Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.sdk import ExecutionContext
 
@@ -108,7 +110,7 @@ class WorkflowDriver(Carrier):
         self.store.put_flow(new.hash, pack(start["flow"]))
         if new.hash not in _LINKED:
             _LINKED[new.hash] = _WorkflowFlow(start["flow"], new.hash)
-        begin(self.store, Beginning(id, new, [], event), [])
+        begin(self.store, Beginning(id, new, start["keys"], event), [])
         given = unpack(event)["execution"]
         context = ExecutionContext(
             id,
@@ -122,6 +124,8 @@ class WorkflowDriver(Carrier):
         read = partial(self.store.events, id)
         self.execution = Execution(id, flows.by_hash(new.hash), context, 0, flows, read)
         self.broken: str | None = None
+        self._outgoing = Outgoing(id, new.created_at, self.store, self._rest)
+        self._outgoing.claimed(start["locks"])
         self._held: deque[Run] = deque()
         self._bytes = 0
         self._pausing = False
@@ -139,7 +143,7 @@ class WorkflowDriver(Carrier):
     @property
     def at_work(self) -> bool:
         """Whether attempts are still being ended. False for a broken execution."""
-        return bool(self.execution.work) and self.broken is None
+        return bool(self.execution.work or self._outgoing.busy) and self.broken is None
 
     def take_inbox(self) -> None:
         """Take the messages to the execution, and carry out the resulting commands."""
@@ -156,9 +160,10 @@ class WorkflowDriver(Carrier):
             while execution.queue:
                 execution.apply_queue()
                 append = execution.take(release=False)
-                [refusal] = self.store.commit([append])
+                [refusal] = self.store.commit([append._replace(claims=())])
                 if refusal is not None:
                     raise refusal
+                self._outgoing.add(append)
                 self._show(append)
                 self.carry_out(execution)
                 self._begin_held()
@@ -182,13 +187,20 @@ class WorkflowDriver(Carrier):
         if append.head is not None:
             memo[HEAD] = [append.head.status, append.head.at, append.head.due]
         status = self.execution.state["status"]
-        if status != self._shown_status:
+        if status != self._shown_status and not (status in RESTING and self._outgoing.busy):
             self._shown_status = status
             changed.append(STATUS.value_set(status))
         if changed:
             workflow.upsert_search_attributes(changed)
         if memo:
             workflow.upsert_memo(memo)
+
+    def _rest(self) -> None:
+        """Publish that it rests, once others can reach it by its keys."""
+        status = self.execution.state["status"]
+        if status in RESTING and status != self._shown_status and self.broken is None:
+            self._shown_status = status
+            workflow.upsert_search_attributes([STATUS.value_set(status)])
 
     # Commands
 
@@ -267,7 +279,7 @@ class WorkflowDriver(Carrier):
         Raises:
             NotImplementedError: `check_supported` should have refused the command.
         """
-        if not isinstance(command, Notify | ReleaseRegion):
+        if not isinstance(command, Notify | ReleaseRegion | Send):
             raise NotImplementedError(f"the command {type(command).__name__} in Temporal")
 
     # Attempts

@@ -460,6 +460,11 @@ class MemoryStore(JournalStore):
                     return id
         raise NotFound(f"no open execution takes signal {signal!r} with key {key!r}")
 
+    def keys(self, execution: str) -> set[tuple[str, str]]:
+        """Return the (signal, key) pairs that an execution has now."""
+        with self._lock:
+            return {(signal, key) for signal, key, _ in self._journal(execution).keys}
+
     def inbox(self, execution: str) -> list[Message]:
         with self._lock:
             self._journal(execution)
