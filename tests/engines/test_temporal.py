@@ -123,6 +123,9 @@ def hold(name: str) -> str:
 
 def long(size: int) -> str:
     return "x" * size
+
+def needs(name: str) -> str:
+    return Path(name).read_text()
 """
 TOOLS = """\
 tools:
@@ -131,6 +134,7 @@ tools:
   again: {python: "temporal_tools:hold", effect: idempotent}
   once: {python: "temporal_tools:hold", effect: once}
   long: {python: "temporal_tools:long", effect: pure}
+  needs: {python: "temporal_tools:needs", effect: pure}
 """
 MIXED = """\
 inputs: {count: {type: integer, default: 4}}
@@ -287,6 +291,65 @@ def watch(store: TemporalStore, execution: str) -> None:
     while time.monotonic() < until:
         assert not store.may_rest(execution)
         time.sleep(0.05)
+
+
+def test_failures_are_retried_and_steps_forked(store: str, tmp_path: Path) -> None:
+    found, made = [], tmp_path / "made"
+    flow = write_flow(
+        tmp_path,
+        "steps:\n  - {id: first, call: double, with: {n: 2}}\n"
+        "  - {id: sign, approval: {title: Go on?}}\n"
+        f"  - {{id: last, call: needs, with: {{name: {made}}}}}\n"
+        "outputs: {n: '${{ steps.last.output }}'}\n",
+    )
+    for place in (store, tmp_path / "store"):
+        made.unlink(missing_ok=True)
+        with Engine(place, user="user:ana") as engine:
+            failed = engine.run(flow, id="again")
+            engine.approve(failed.waits[0]["id"])
+            assert engine.result("again").status == "failed"
+            made.write_text("done")
+            assert engine.retry("again").outputs == {"n": "done"}
+            with pytest.raises(Conflict, match="only a failed execution can be retried"):
+                engine.retry("again")
+            forked = engine.fork("again", at="sign", id="forked")
+            engine.approve(forked.waits[0]["id"])
+            assert engine.result("forked").outputs == {"n": "done"}
+            assert [one["execution"] for one in engine.executions(flow="f").items[:2]] == [
+                "forked", "again",
+            ]  # fmt: skip
+            diff = without_times(engine.diff("again", "forked"))
+            found.append([shown(engine, "again"), shown(engine, "forked"), diff])
+    assert found[0] == found[1]
+
+
+LOOP = """\
+steps:
+  - id: each
+    map: {over: 25, concurrency: 1}
+    call: double
+    with: {n: "${{ item }}"}
+  - {id: sign, approval: {title: Go on?}}
+  - {id: last, call: double, with: {n: "${{ size(steps.each.output) }}"}}
+outputs: {n: "${{ steps.last.output }}"}
+"""
+
+
+def test_long_histories_are_continued_in_other_runs(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, LOOP)
+    with Engine(store) as there, Engine(tmp_path / "store") as here:
+        for engine in (there, here):
+            waits = engine.run(flow, id="long").waits
+            engine.approve(waits[0]["id"])
+        assert asyncio.run(runs_of(store, "long")) > 2
+        assert there.result("long").outputs == here.result("long").outputs
+        assert shown(there, "long") == shown(here, "long")
+        assert len(there.executions(flow="f", status="succeeded").items) > 0
+
+
+async def runs_of(store: str, id: str) -> int:
+    client = await connect(read_address(store))
+    return len([row async for row in client.list_workflows(f"WorkflowId = '{id}'")])
 
 
 def test_lists_have_pages_and_filters(store: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
 from flowengine.engines.temporal.past import first_input
-from flowengine.engines.temporal.requests import ATTEMPT, MOST_BYTES
+from flowengine.engines.temporal.requests import ATTEMPT, MOST_BYTES, run_of
 from flowengine.engines.temporal.support import unsupported
 from flowengine.journal.encoding import pack
 from flowengine.kernel.commands import Run
@@ -57,7 +57,7 @@ class Attempts:
             The event.
         """
         beating = asyncio.create_task(_beat())
-        run = Run(*given)._replace(regions=tuple(given[Run._fields.index("regions")]))
+        run = run_of(given)
         try:
             return await self._outcome(await self._flow(hash), workdir, run)
         except asyncio.CancelledError:
@@ -103,7 +103,8 @@ class Attempts:
         if hash not in self._flows:
             info = activity.info()
             start = await first_input(self._client, info.workflow_id or "", info.workflow_run_id)
-            self._flows[hash] = LinkedFlow(start["flow"], hash)
+            flows = {start["new"][2]: start["flow"], **start.get("flows", {})}
+            self._flows[hash] = LinkedFlow(flows[hash], hash)
         return self._flows[hash]
 
 

@@ -31,6 +31,8 @@ FLOW = SearchAttributeKey.for_keyword("FlowengineFlow")
 """The id of the flow."""
 LABELS = SearchAttributeKey.for_keyword_list("FlowengineLabels")
 """Digests of its labels, and of the execution that it was forked from."""
+CREATED = SearchAttributeKey.for_datetime("FlowengineCreated")
+"""When it was created. Workflows that are continued in another run have another time of start."""
 SHORT_WAIT = 8
 """Digits of a wait's id by which it is found."""
 WAITS_KEPT = 60
@@ -51,6 +53,7 @@ MOST_OPEN_BYTES = 50_000
 _KINDS: dict[SearchAttributeKey[Any], Any] = {
     STATUS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     WAITS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+    CREATED: IndexedValueType.INDEXED_VALUE_TYPE_DATETIME,
     FLOW: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
     LABELS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
 }
@@ -117,4 +120,5 @@ async def register(client: Client) -> None:
 
 
 def _type(kind: Any) -> str:
-    return "KeywordList" if kind == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST else "Keyword"
+    name = IndexedValueType.Name(kind).removeprefix("INDEXED_VALUE_TYPE_")
+    return name.title().replace("_", "")

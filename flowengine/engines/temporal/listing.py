@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
 from flowengine.engines.temporal.attributes import (
+    CREATED,
     FLOW,
     HEAD,
     LABELS,
@@ -72,7 +73,7 @@ class Listing:
     ) -> ExecutionPage:
         """Return a page of executions, newest first.
 
-        The index is not sorted by time of start, so it is read in spans of time, from the end. A
+        The index is not sorted by time of creation, so it is read in spans of time, from the end. A
         span that contains few executions is followed by a longer one.
         """
         if filter.due is not None:
@@ -80,18 +81,20 @@ class Listing:
         place = None if after is None else read_page_end(after)
         end = datetime.now(UTC) + timedelta(hours=1) if place is None else _time(-place[0])
         condition, span = _condition(filter), _FIRST_SPAN
-        left = await self._count(f"{condition} AND StartTime <= '{_text(end)}'")
+        left = await self._count(f"{condition} AND {CREATED.name} <= '{_text(end)}'")
         found: list[tuple[tuple[int, int], ExecutionRecord]] = []
         while left > 0 and len(found) <= limit:
             start = end - (span if left > _MOST else _LONGEST_SPAN)
-            query = f"{condition} AND StartTime > '{_text(start)}' AND StartTime <= '{_text(end)}'"
+            query = f"{condition} AND {CREATED.name} > '{_text(start)}'"
+            query += f" AND {CREATED.name} <= '{_text(end)}'"
             if left > _MOST and span > _SHORTEST_SPAN and await self._count(query) > _MOST:
                 span /= 8
                 continue
             rows = [row async for row in self._rows(query)]
-            placed = [(_place(row), record) for row in rows if (record := await record_of(row))]
+            placed = [(_place(row), record) for row in rows if (record := await self._newest(row))]
             fitting = [pair for pair in placed if fits_execution(pair[1], filter)]
-            found += sorted(pair for pair in fitting if place is None or pair[0] > place)
+            fitting = [pair for pair in fitting if place is None or pair[0] > place]
+            found += sorted(fitting, key=lambda pair: pair[0])
             left, end, span = left - len(rows), start, span * 8
             if end < _EARLIEST:
                 break
@@ -162,6 +165,14 @@ class Listing:
 
     # -- internals
 
+    async def _newest(self, row: WorkflowExecution) -> ExecutionRecord | None:
+        """Return the entry of a workflow in lists. None: it failed, and was retried."""
+        if row.status == WorkflowExecutionStatus.FAILED:
+            handle = await self._connection.handle(row.id)
+            if (await handle.describe(rpc_timeout=PATIENCE)).run_id != row.run_id:
+                return None
+        return await record_of(row)
+
     async def _open_waits(self, row: WorkflowExecution) -> AsyncIterator[Wait]:
         memo = await row.memo()
         records = memo.get(OPEN_WAITS, []) if NEW in memo else []
@@ -222,7 +233,7 @@ def _condition(filter: ExecutionFilter) -> str:
 
 
 def _conditions(filter: ExecutionFilter) -> Iterator[str]:
-    yield f"WorkflowType = '{WORKFLOW}'"
+    yield f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
     if filter.flow is not None:
         yield f"{FLOW.name} = {_quoted(filter.flow)}"
     if filter.status == "running":
@@ -233,8 +244,7 @@ def _conditions(filter: ExecutionFilter) -> Iterator[str]:
     elif filter.status is not None:
         yield f"{STATUS.name} = {_quoted(filter.status)}"
     if filter.since is not None:
-        # Times of start are the server's, and those of executions their client's.
-        yield f"StartTime >= '{_text(_time(filter.since) - timedelta(days=1))}'"
+        yield f"{CREATED.name} >= '{_text(_time(filter.since - 1))}'"
     for name, value in filter.labels.items():
         yield f"{LABELS.name} = '{label_digest(name, value)}'"
     if filter.forked_from is not None:
@@ -248,7 +258,8 @@ def _quoted(text: str) -> str:
 
 def _place(row: WorkflowExecution) -> tuple[int, int]:
     """Return the position of a workflow in a list, newest first."""
-    return -_milliseconds(row.start_time), int.from_bytes(row.run_id.encode()[-6:], "big")
+    created = row.typed_search_attributes.get(CREATED, row.start_time)
+    return -_milliseconds(created), int.from_bytes(row.id.encode()[-6:], "big")
 
 
 def _read_wait_end(after: str) -> tuple[int, str]:

@@ -48,9 +48,18 @@ class Outgoing:
         """Whether something is not passed on yet."""
         return self._task is not None
 
-    def claimed(self, locks: list[str]) -> None:
-        """Note the locks on which the execution had claims when it was started."""
-        self._locks |= {*locks}
+    def restore(self, numbers: int, locks: list[str]) -> None:
+        """Continue after an earlier run.
+
+        Args:
+            numbers: Number of requests so far.
+            locks: The locks on which the execution has claims.
+        """
+        self._numbers, self._locks = numbers, {*locks}
+
+    def kept(self) -> list[Any]:
+        """Return what `restore` takes in another run."""
+        return [self._numbers, sorted(self._locks)]
 
     def add(self, append: Append) -> None:
         """Add what a committed append contains, and begin to pass it on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from flowengine.engines.temporal.workflow import READERS, FlowExecution
 from flowengine.errors import StoreError
 
 if TYPE_CHECKING:
-    from temporalio.client import Client, WorkflowHandle
+    from temporalio.client import Client
 
     from flowengine.engines.temporal.workflow import WorkflowDriver
 
@@ -25,42 +26,45 @@ class Past:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], WorkflowDriver] = {}
+        self._turn = asyncio.Lock()
 
-    async def of(self, handle: WorkflowHandle[Any, Any], run: str) -> WorkflowDriver:
+    async def of(self, client: Client, execution: str, run: str) -> WorkflowDriver:
         """Return an execution whose workflow is closed.
 
         Args:
-            handle: The workflow.
+            client: Reads the history.
+            execution: Its id.
             run: Id of the run that closed.
 
         Raises:
             StoreError: This version of the program does not understand the history.
         """
-        key = handle.id, run
-        if key not in self._kept:
-            while len(self._kept) >= MOST_KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._kept[key] = await _replayed(handle)
-        return self._kept[key]
+        key = execution, run
+        async with self._turn:
+            if key not in self._kept:
+                while len(self._kept) >= MOST_KEPT:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[key] = await _replayed(client, execution, run)
+            return self._kept[key]
 
 
-async def _replayed(handle: WorkflowHandle[Any, Any]) -> WorkflowDriver:
-    history = await handle.fetch_history()
+async def _replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
+    history = await client.get_workflow_handle(execution, run_id=run).fetch_history()
     replayer = Replayer(
         workflows=[FlowExecution],
         workflow_runner=UnsandboxedWorkflowRunner(),
         data_converter=CONVERTER,
     )
-    drivers = READERS.setdefault(handle.id, [])
+    drivers = READERS.setdefault(execution, [])
     try:
         await replayer.replay_workflow(history)
     except Exception as error:
         raise StoreError(
-            f"the history of execution {handle.id} cannot be read: {error}",
+            f"the history of execution {execution} cannot be read: {error}",
             hint="it may have been written by another version of flowengine",
         ) from error
     finally:
-        del READERS[handle.id]
+        del READERS[execution]
     return drivers[-1]
 
 

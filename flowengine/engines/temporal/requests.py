@@ -7,10 +7,14 @@ from typing import Any
 
 from flowengine import errors
 from flowengine.journal.records import (
+    Append,
     Beginning,
     Claim,
+    ClosedWait,
     Entry,
     ExecutionRecord,
+    Head,
+    ListPart,
     NewExecution,
     Outgoing,
     Sent,
@@ -20,6 +24,7 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
+from flowengine.kernel.commands import Run
 
 WORKFLOW = "flowengine.execution"
 """The workflow type of an execution."""
@@ -94,7 +99,7 @@ ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
 }
 """Method → function that decodes its arguments. Arguments of other methods are plain data."""
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
-    "events": lambda data: [Entry(*one) for one in data],
+    "events": lambda data: (data[0], [Entry(*one) for one in data[1]]),
     "undelivered": lambda data: [Outgoing(*one) for one in data],
     "wait": _wait,
     "waits": lambda data: WaitPage([_wait(one) for one in data[0]], data[1]),
@@ -107,6 +112,31 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
 def new_execution(data: list[Any]) -> NewExecution:
     """Return the entry of a new execution in lists."""
     return NewExecution(*data)
+
+
+def run_of(data: list[Any]) -> Run:
+    """Return a command of the kernel from plain data."""
+    return Run(*data)._replace(regions=tuple(data[Run._fields.index("regions")]))
+
+
+def append_of(data: list[Any]) -> Append:
+    """Return an append from plain data, without claims and for a store without leases."""
+    append = Append(*data)
+    new = None if append.new is None else NewExecution(*append.new)._replace(owner=None)
+    return append._replace(
+        epoch=0,
+        events=[(at, event) for at, event in append.events],
+        new=new,
+        head=None if append.head is None else Head(*append.head),
+        closed=[ClosedWait(*closed) for closed in append.closed],
+        keys=[(signal, key) for signal, key in append.keys],
+        sent=[Outgoing(*sent) for sent in append.sent],
+        claims=(),
+        snapshot=None if append.snapshot is None else (append.snapshot[0], append.snapshot[1]),
+        moved=None if append.moved is None else (append.moved[0], append.moved[1]),
+        lists=[ListPart(*part) for part in append.lists],
+        files=(),
+    )
 
 
 def beginning(data: Mapping[str, Any]) -> Beginning:

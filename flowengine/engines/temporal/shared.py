@@ -33,8 +33,6 @@ _KEPT = timedelta(days=7)
 """How long the ids of messages are remembered after the last request."""
 _MOST_SENT = 1000
 """Number of message ids to remember when a history is continued in another one."""
-_LONGEST = 5000
-"""Number of history events after which it is."""
 _PATIENCE = timedelta(seconds=30)
 
 
@@ -213,7 +211,7 @@ class SharedWorkflow:
         return bool(self._shared.messages.arrived(0))
 
     def _is_long(self) -> bool:
-        return workflow.info().get_current_history_length() > _LONGEST
+        return workflow.info().is_continue_as_new_suggested()
 
     def _has_work(self) -> bool:
         return self._is_asked() or (self._is_long() and workflow.all_handlers_finished())

@@ -33,6 +33,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.temporal.address import Address
 from flowengine.engines.temporal.attributes import (
+    CREATED,
     FLOW,
     HEAD,
     LABELS,
@@ -54,13 +55,14 @@ from flowengine.engines.temporal.requests import (
     SHARED,
     WORKFLOW,
     beginning_as_data,
+    new_execution,
     plain,
     raise_error,
 )
 from flowengine.engines.temporal.shared import STARTS, key_workflow, lock_workflow
 from flowengine.engines.temporal.support import check_started, check_supported, unsupported
-from flowengine.engines.temporal.workflow import answered
-from flowengine.errors import NotFound, StoreError, UsageError
+from flowengine.engines.temporal.workflow import WorkflowDriver, answered
+from flowengine.errors import Conflict, NotFound, StoreError, UsageError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import (
     ENDED,
@@ -105,7 +107,7 @@ TRIES = 4
 worker."""
 _REGISTERED_SECONDS = 0.5
 """How long a new search attribute may take to be usable."""
-_OF_NEW: dict[str, Any] = {"events": [], "waits": [[], None]}
+_OF_NEW: dict[str, Any] = {"events": [0, []], "waits": [[], None]}
 """Answers for an execution that no worker has begun."""
 _ALL_EXECUTIONS, _ALL_WAITS = ExecutionFilter(), WaitFilter()
 
@@ -181,11 +183,25 @@ class TemporalStore:
         found: list[Entry] = []
         while limit is None or len(found) < limit:
             left = None if limit is None else limit - len(found)
-            page = self._read(id, "events", id, since + len(found), left)
+            first, page = self._read(id, "events", id, since + len(found), left)
+            if since + len(found) < first:
+                page = self._call(self._earlier(id, since + len(found), first, left))
             if not page:
                 break
             found += page
         return found
+
+    async def _earlier(self, id: str, since: int, until: int, limit: int | None) -> Sequence[Entry]:
+        """Return events from the histories of earlier runs."""
+        client = await self._connection.client()
+        run: str | None = None
+        while True:
+            start = await first_input(client, id, run)
+            run = start["past"]["before"]
+            driver = await self._past.of(client, id, run or "")
+            if driver.store.first(id) <= since:
+                found = driver.store.events(id, since, limit)
+                return [entry for entry in found if entry.seq < until]
 
     def holder(self, execution: str, now: int) -> Owner | None:
         """Return an owner while attempts are running. Workers take over from each other."""
@@ -259,36 +275,85 @@ class TemporalStore:
             "keys": plain(beginning.keys),
             "locks": locks,
         }
-        if len(pack(start)) > MOST_BYTES:
-            raise unsupported("flows and inputs of more than a megabyte")
-        self._call(self._begun(beginning, start))
+        self._call(self._begun(start, {}, WorkflowIDReusePolicy.REJECT_DUPLICATE))
 
-    async def _begun(self, beginning: Beginning, start: dict[str, Any]) -> None:
-        """Start a workflow, after adding search attributes if no worker has ever run."""
+    def begin_again(self, id: str, append: Append, queue: Sequence[bytes]) -> None:
+        """Start the workflow of an execution that has a past: a fork, or a retry.
+
+        Args:
+            id: Its id.
+            append: The changes to its journal. A fork has a new one.
+            queue: Packed events to apply then.
+
+        Raises:
+            Conflict: It is open, or exists.
+        """
+        if append.claims:
+            raise unsupported("retries and forks of executions with shared locks")
+        events = [unpack(event) for event in queue]
+        forms = {*append.forms, *(event["after"] for event in events if "after" in event)}
+        past: dict[str, Any] = {"append": plain([*append]), "queue": [*queue]}
+        reuse = WorkflowIDReusePolicy.REJECT_DUPLICATE
+        if append.new is None:
+            driver = self._call(self._ended(id))
+            past |= {"copy": driver.store.copy(id), "outgoing": driver.outgoing.kept()}
+            if driver.store.first(id):
+                past["before"] = driver.start["past"]["before"]
+            new, reuse = driver.start["new"], WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
+            forms |= {*past["copy"]["journal"]["forms"], driver.execution.linked.hash}
+        else:
+            new = plain(append.new)
+        start = {
+            "flow": unpack(self.get_flow(new[2])),
+            "flows": {hash: unpack(self.get_flow(hash)) for hash in sorted(forms)},
+            "id": id,
+            "new": new,
+            "past": past,
+        }
+        head = ["running", append.at, None]
+        if not self._call(self._begun(start, {HEAD: head}, reuse)):
+            raise Conflict(f"execution {id} exists, or is open", hint=f"flowengine show {id}")
+
+    async def _ended(self, id: str) -> WorkflowDriver:
+        found = await self._described(id)
+        return await self._past.of(await self._connection.client(), id, found.run_id)
+
+    async def _begun(
+        self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
+    ) -> bool:
+        """Start a workflow, and return whether it is new.
+
+        If no worker has ever run, the search attributes are added first.
+        """
+        if len(pack(start)) > MOST_BYTES:
+            raise unsupported("flows, inputs and histories of more than a megabyte")
         try:
-            await self._start(beginning, start)
+            return await self._start(start, memo, reuse)
         except RPCError as error:
             is_new = error.status == RPCStatusCode.INVALID_ARGUMENT
             if not is_new or "search attribute" not in error.message:
                 raise
             await register(await self._connection.client())
             await asyncio.sleep(_REGISTERED_SECONDS)
-            await self._start(beginning, start)
+            return await self._start(start, memo, reuse)
 
-    async def _start(self, beginning: Beginning, start: dict[str, Any]) -> None:
-        new, client = beginning.new, await self._connection.client()
+    async def _start(
+        self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
+    ) -> bool:
+        new, client = new_execution(start["new"]), await self._connection.client()
         try:
             await client.start_workflow(
                 WORKFLOW,
                 start,
-                id=beginning.id,
+                id=start["id"],
                 task_queue=QUEUE,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_reuse_policy=reuse,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 static_summary=f"flow {new.flow}",
-                memo={NEW: plain([*new])},
+                memo={NEW: start["new"], **memo},
                 search_attributes=TypedSearchAttributes(
                     [
+                        SearchAttributePair(CREATED, _time(new.created_at)),
                         SearchAttributePair(FLOW, new.flow),
                         SearchAttributePair(LABELS, label_digests(new.labels, new.forked_from)),
                     ]
@@ -296,7 +361,8 @@ class TemporalStore:
                 rpc_timeout=PATIENCE,
             )
         except WorkflowAlreadyStartedError:
-            return
+            return False
+        return True
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         kind = unpack(event)["type"]
@@ -497,13 +563,13 @@ class TemporalStore:
         raise _only_workers()
 
     def renew(self, owner: Owner, until: int) -> None:
-        raise _only_workers()
+        """Do nothing: Temporal ensures that an execution has one writer."""
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
-        raise _only_workers()
+        """Do nothing, as `renew`."""
 
     def retire(self, owner: str) -> None:
-        raise _only_workers()
+        """Do nothing, as `renew`."""
 
     # -- maintenance
 
@@ -532,8 +598,7 @@ class TemporalStore:
             raise no_execution(id)
         if record.status not in ENDED:
             return record
-        handle = await self._connection.handle(id)
-        driver = await self._past.of(handle, found.run_id)
+        driver = await self._past.of(await self._connection.client(), id, found.run_id)
         full = driver.store.execution(id)
         if full.status in ENDED:
             return full
@@ -560,7 +625,9 @@ class TemporalStore:
         found = await self._described(execution)
         handle = await self._connection.handle(execution)
         if found.status != WorkflowExecutionStatus.RUNNING:
-            return _answer_of(answered(await self._past.of(handle, found.run_id), request))
+            client = await self._connection.client()
+            driver = await self._past.of(client, execution, found.run_id)
+            return _answer_of(answered(driver, request))
         if method in _OF_NEW and HEAD not in await found.memo():
             return _OF_NEW[method]
         try:
@@ -641,6 +708,10 @@ class TemporalStore:
         raise NotFound(f"there is no wait {wait}", hint="list them: flowengine approvals list")
 
 
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
 def _answer_of(answer: dict[str, Any]) -> Any:
     if "error" in answer:
         raise_error(answer["error"])
@@ -665,6 +736,4 @@ def _no_key(signal: str, key: str) -> NotFound:
 
 
 def _only_workers() -> UsageError:
-    return unsupported(
-        "retry, fork, upgrade, and what else writes a journal from outside its worker"
-    )
+    return unsupported("upgrade, and what else writes a journal from outside its worker")

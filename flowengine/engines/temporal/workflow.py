@@ -40,9 +40,11 @@ from flowengine.engines.temporal.requests import (
     RESTING,
     WORKFLOW,
     WRITES,
+    append_of,
     error_as_data,
     new_execution,
     plain,
+    run_of,
 )
 from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.beginning import begin
@@ -101,22 +103,23 @@ class WorkflowDriver(Carrier):
     """Drives one execution. Its store contains nothing else, and is rebuilt at each replay.
 
     Args:
-        start: `flow`, `hash`, and the parts of the `Beginning`.
+        start: `flow`, `id`, `new` (its entry in lists), and `event`, `keys` and `locks` of its
+            beginning, or `past`, see `_continue`.
     """
 
     def __init__(self, start: dict[str, Any]) -> None:
-        id, new, event = start["id"], new_execution(start["new"]), start["event"]
+        id, new = start["id"], new_execution(start["new"])
+        self.start = start
         self.store = MemoryStore()
-        self.store.put_flow(new.hash, pack(start["flow"]))
-        if new.hash not in _LINKED:
-            _LINKED[new.hash] = _WorkflowFlow(start["flow"], new.hash)
-        begin(self.store, Beginning(id, new, start["keys"], event), [])
-        given = unpack(event)["execution"]
+        for hash, flow in {new.hash: start["flow"], **start.get("flows", {})}.items():
+            self.store.put_flow(hash, pack(flow))
+            if hash not in _LINKED:
+                _LINKED[hash] = _WorkflowFlow(flow, hash)
         context = ExecutionContext(
             id,
             new.flow,
             new.version or "",
-            given["workdir"],
+            "",
             None,  # type: ignore[arg-type] # no step runs here
             lambda address, text: None,
         )
@@ -124,8 +127,7 @@ class WorkflowDriver(Carrier):
         read = partial(self.store.events, id)
         self.execution = Execution(id, flows.by_hash(new.hash), context, 0, flows, read)
         self.broken: str | None = None
-        self._outgoing = Outgoing(id, new.created_at, self.store, self._rest)
-        self._outgoing.claimed(start["locks"])
+        self.outgoing = Outgoing(id, new.created_at, self.store, self._rest)
         self._held: deque[Run] = deque()
         self._bytes = 0
         self._pausing = False
@@ -134,6 +136,66 @@ class WorkflowDriver(Carrier):
         self._alarm_due: int | None = None
         self._shown_waits: list[str] = []
         self._shown_status = "running"
+        self._has_past = "past" in start
+        if self._has_past:
+            self._continue(start["past"])
+        else:
+            begin(self.store, Beginning(id, new, start["keys"], start["event"]), [])
+            self.outgoing.restore(0, start["locks"])
+
+    def _continue(self, past: dict[str, Any]) -> None:
+        """Continue an execution that has a past: in another run, as a fork, or retried.
+
+        Args:
+            past: `copy` (what its store contained), `append` (a change to it), `queue` (events to
+                apply), and from another run `held`, `outgoing`, `shown`.
+        """
+        id = self.execution.id
+        if past.get("copy") is not None:
+            self.store.restore(past["copy"])
+        if past.get("append") is not None:
+            [refusal] = self.store.commit([append_of(past["append"])])
+            if refusal is not None:
+                raise refusal
+        self.execution.load(self.store.load(id))
+        self.execution.queue += [unpack(event) for event in past.get("queue", ())]
+        self._held += [run_of(given) for given in past.get("held", ())]
+        self.outgoing.restore(*past.get("outgoing", (0, [])))
+        self._shown_waits, self._shown_status = past.get("shown", ([], "running"))
+
+    @property
+    def must_continue(self) -> bool:
+        """Whether it is to be continued in another run as soon as nothing is at work."""
+        return workflow.info().is_continue_as_new_suggested()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is at work that another run could not take over."""
+        return not (self.execution.work or self.execution.queue or self.outgoing.busy)
+
+    def continued(self) -> dict[str, Any]:
+        """Return what another run starts with, which continues this one.
+
+        Events before the snapshot stay in the history of this run.
+        """
+        execution, id = self.execution, self.execution.id
+        execution.rewrite()
+        append = execution.take(release=False)
+        [refusal] = self.store.commit([append])
+        if refusal is not None:
+            raise refusal
+        first = 0 if execution.linked.grows else execution.seq  # lists refer to events
+        past = {
+            "copy": self.store.copy(id, first),
+            "held": plain([*self._held]),
+            "outgoing": self.outgoing.kept(),
+            "shown": [self._shown_waits, self._shown_status],
+            "before": workflow.info().run_id,
+        }
+        return {name: self.start[name] for name in ("flow", "id", "new")} | {
+            "flows": self.start.get("flows", {}),
+            "past": past,
+        }
 
     @property
     def over(self) -> bool:
@@ -143,7 +205,7 @@ class WorkflowDriver(Carrier):
     @property
     def at_work(self) -> bool:
         """Whether attempts are still being ended. False for a broken execution."""
-        return bool(self.execution.work or self._outgoing.busy) and self.broken is None
+        return bool(self.execution.work or self.outgoing.busy) and self.broken is None
 
     def take_inbox(self) -> None:
         """Take the messages to the execution, and carry out the resulting commands."""
@@ -163,7 +225,7 @@ class WorkflowDriver(Carrier):
                 [refusal] = self.store.commit([append._replace(claims=())])
                 if refusal is not None:
                     raise refusal
-                self._outgoing.add(append)
+                self.outgoing.add(append)
                 self._show(append)
                 self.carry_out(execution)
                 self._begin_held()
@@ -176,8 +238,10 @@ class WorkflowDriver(Carrier):
         """Publish the status and the open waits, for lists without a worker."""
         changed: list[SearchAttributeUpdate[Any]] = []
         memo: dict[str, Any] = {}
-        if append.opened or append.closed:
-            ids = [wait_id(self.execution.id, record["id"]) for record in append.opened]
+        if append.opened or append.closed or self._has_past:
+            opened = [*append.opened, *(self.execution.waits.values() if self._has_past else ())]
+            self._has_past = False
+            ids = dict.fromkeys(wait_id(self.execution.id, record["id"]) for record in opened)
             new = [id for id in ids if id not in self._shown_waits]
             self._shown_waits = [*self._shown_waits, *new][-WAITS_KEPT:]
             records = [*self.execution.waits.values()]
@@ -187,7 +251,7 @@ class WorkflowDriver(Carrier):
         if append.head is not None:
             memo[HEAD] = [append.head.status, append.head.at, append.head.due]
         status = self.execution.state["status"]
-        if status != self._shown_status and not (status in RESTING and self._outgoing.busy):
+        if status != self._shown_status and not (status in RESTING and self.outgoing.busy):
             self._shown_status = status
             changed.append(STATUS.value_set(status))
         if changed:
@@ -212,10 +276,10 @@ class WorkflowDriver(Carrier):
     def _begin_held(self) -> None:
         """Begin queued attempts as far as capacity is available."""
         while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pausing:
+            if self.must_continue:
+                return  # what begins now would be lost to the next run
             if workflow.info().get_current_history_length() > LONGEST_HISTORY:
-                raise RuntimeError(
-                    f"the history has {LONGEST_HISTORY} events, and is not continued in another yet"
-                )
+                raise RuntimeError(f"the history of one run has {LONGEST_HISTORY} events")
             run = self._held.popleft()
             given = plain(run)
             size = len(pack(given))
@@ -354,7 +418,9 @@ class FlowExecution:
         driver = self._driver
         driver.take_inbox()
         self._begun = True
-        await workflow.wait_condition(lambda: driver.over and not driver.at_work)
+        await workflow.wait_condition(lambda: self._is_over() or self._is_to_continue())
+        if not self._is_over():
+            workflow.continue_as_new(driver.continued())
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.broken is not None:
             raise ApplicationError(driver.broken, type="EngineError", non_retryable=True)
@@ -365,6 +431,15 @@ class FlowExecution:
         outputs = state["outputs"]
         small = len(pack(outputs)) <= MOST_BYTES
         return {"status": state["status"], "outputs": outputs if small else None}
+
+    def _is_over(self) -> bool:
+        return self._driver.over and not self._driver.at_work
+
+    def _is_to_continue(self) -> bool:
+        driver = self._driver
+        if driver.over or not driver.must_continue:
+            return False
+        return driver.quiet and workflow.all_handlers_finished()
 
     @workflow.signal
     def message(self, request: dict[str, Any]) -> None:
@@ -413,11 +488,16 @@ def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
     try:
         if method == "open_waits":
             found: Any = [*driver.execution.waits.values()]
+        elif method == "events":
+            found = [
+                driver.store.first(driver.execution.id),
+                _page(driver.store.events(*arguments)),
+            ]
         else:
             found = getattr(driver.store, method)(*arguments)
     except FlowEngineError as error:
         return {"error": error_as_data(error)}
-    return {"answer": plain(_page(found) if method == "events" else found)}
+    return {"answer": plain(found)}
 
 
 def _page(events: list[Any]) -> list[Any]:
