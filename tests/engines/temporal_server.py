@@ -27,6 +27,8 @@ def temporal_server(*namespaces: str) -> Iterator[str]:
         port = free.getsockname()[1]
     command = [str(PROGRAM), "server", "start-dev", "--headless", "--ip", "127.0.0.1"]
     command += ["--port", str(port), "--log-level", "error"]
+    # Histories of few events are continued in other runs, so that many tests do that.
+    command += ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60"]
     for name in namespaces:
         command += ["--namespace", name]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

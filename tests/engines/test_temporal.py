@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from flowengine import Engine
 from flowengine.engines.flows import load
 from flowengine.engines.temporal import driving
 from flowengine.engines.temporal.address import read_address
+from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.requests import QUEUE, WORKFLOW
-from flowengine.engines.temporal.store import TemporalStore, connect
+from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import check_supported
 from flowengine.errors import Conflict, NotFound, StoreError, UsageError
 from tests.command_line import flowengine
@@ -67,17 +69,38 @@ def test_a_flow_outlives_its_worker_and_shows_the_same_as_in_a_folder(
     in_folder = flowengine("--store", folder, *begun)
     assert (in_temporal.code, in_folder.code) == (4, 4), in_temporal.err
 
+    with Engine(address) as engine, Engine(folder) as other:
+        for read in (lists, waits_of):  # no worker is running
+            assert read(engine) == read(other)
     with RunningWorker(address):
         [wait] = in_temporal.ids
         approved = command_line("--store", address, "approve", wait)
-        with Engine(address) as engine:
-            there = shown(engine, "ada")
+    with Engine(address) as engine:
+        there = shown(engine, "ada")  # nor here
+        with pytest.raises(Conflict, match="was already approved by "):
+            engine.reject(wait)
+        with pytest.raises(Conflict, match="has succeeded"):
+            engine.cancel("ada")
     assert (approved.code, approved.out) == (0, "sent: Ada.txt\n"), approved.err
     assert Path("Ada.txt").read_text() == "Dear Ada, welcome aboard!"
     Path("Ada.txt").unlink()
     flowengine("--store", folder, "approve", in_folder.ids[-1])
     with Engine(folder, durability="power") as engine:
         assert there == shown(engine, "ada")
+
+
+def lists(engine: Engine) -> Any:
+    """Return what `list` tells."""
+    return [
+        {name: value for name, value in without_times(row).items() if name != "due"}
+        for row in engine.executions(flow="welcome", status="waiting").items
+    ]
+
+
+def waits_of(engine: Engine) -> Any:
+    """Return what `approvals list` tells."""
+    page = engine.waits(kinds=["approval"], flow="welcome", assignee=None)
+    return [without_times(wait) for wait in page.items]
 
 
 MODULE = """\
@@ -100,6 +123,9 @@ def hold(name: str) -> str:
 
 def long(size: int) -> str:
     return "x" * size
+
+def needs(name: str) -> str:
+    return Path(name).read_text()
 """
 TOOLS = """\
 tools:
@@ -108,6 +134,7 @@ tools:
   again: {python: "temporal_tools:hold", effect: idempotent}
   once: {python: "temporal_tools:hold", effect: once}
   long: {python: "temporal_tools:long", effect: pure}
+  needs: {python: "temporal_tools:needs", effect: pure}
 """
 MIXED = """\
 inputs: {count: {type: integer, default: 4}}
@@ -212,6 +239,15 @@ def test_who_decides_second_learns_who_was_first(store: str, tmp_path: Path) -> 
             engine.run(WELCOME, {"name": "Cy"}, id="decided")
         with pytest.raises(NotFound, match="there is no execution 'none'"):
             engine.show("none")
+    assert asyncio.run(updates_of(store, "decided")) == 1  # what is refused leaves no trace
+
+
+async def updates_of(store: str, id: str) -> int:
+    """Return how many updates are in a history."""
+    handle = (await connect(read_address(store))).get_workflow_handle(id)
+    events = [event async for event in handle.fetch_history_events()]
+    name = "workflow_execution_update_accepted_event_attributes"
+    return sum(event.WhichOneof("attributes") == name for event in events)
 
 
 def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
@@ -223,7 +259,9 @@ def test_without_a_worker_an_execution_is_recorded_and_that_is_said(
             engine.run(WELCOME, {"name": "Bob"})
         monkeypatch.setattr(TemporalStore, "may_rest", interrupt)
         with pytest.raises(KeyboardInterrupt, match="continues in Temporal"):
-            engine.run(WELCOME, {"name": "Bob"})
+            engine.run(WELCOME, {"name": "Bob"}, labels={"who": "bob"}, id="held")
+        [row] = engine.executions(labels={"who": "bob"}).items
+        assert (row["execution"], row["status"]) == ("held", "recorded")
 
 
 def interrupt(*_: object) -> None:
@@ -255,6 +293,196 @@ def watch(store: TemporalStore, execution: str) -> None:
         time.sleep(0.05)
 
 
+def test_failures_are_retried_and_steps_forked(store: str, tmp_path: Path) -> None:
+    found, made = [], tmp_path / "made"
+    flow = write_flow(
+        tmp_path,
+        "steps:\n  - {id: first, call: double, with: {n: 2}}\n"
+        "  - {id: sign, approval: {title: Go on?}}\n"
+        f"  - {{id: last, call: needs, with: {{name: {made}}}}}\n"
+        "outputs: {n: '${{ steps.last.output }}'}\n",
+    )
+    for place in (store, tmp_path / "store"):
+        made.unlink(missing_ok=True)
+        with Engine(place, user="user:ana") as engine:
+            failed = engine.run(flow, id="again")
+            engine.approve(failed.waits[0]["id"])
+            assert engine.result("again").status == "failed"
+            made.write_text("done")
+            assert engine.retry("again").outputs == {"n": "done"}
+            with pytest.raises(Conflict, match="only a failed execution can be retried"):
+                engine.retry("again")
+            forked = engine.fork("again", at="sign", id="forked")
+            engine.approve(forked.waits[0]["id"])
+            assert engine.result("forked").outputs == {"n": "done"}
+            assert [one["execution"] for one in engine.executions(flow="f").items[:2]] == [
+                "forked", "again",
+            ]  # fmt: skip
+            diff = without_times(engine.diff("again", "forked"))
+            found.append([shown(engine, "again"), shown(engine, "forked"), diff])
+    assert found[0] == found[1]
+
+
+LOOP = """\
+steps:
+  - id: each
+    map: {over: 25, concurrency: 1}
+    call: double
+    with: {n: "${{ item }}"}
+  - {id: sign, approval: {title: Go on?}}
+  - {id: last, call: double, with: {n: "${{ size(steps.each.output) }}"}}
+outputs: {n: "${{ steps.last.output }}"}
+"""
+
+
+def test_long_histories_are_continued_in_other_runs(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, LOOP)
+    with Engine(store) as there, Engine(tmp_path / "store") as here:
+        for engine in (there, here):
+            waits = engine.run(flow, id="long").waits
+            engine.approve(waits[0]["id"])
+        assert asyncio.run(runs_of(store, "long")) > 2
+        assert there.result("long").outputs == here.result("long").outputs
+        assert shown(there, "long") == shown(here, "long")
+        assert len(there.executions(flow="f", status="succeeded").items) > 0
+
+
+async def runs_of(store: str, id: str) -> int:
+    client = await connect(read_address(store))
+    return len([row async for row in client.list_workflows(f"WorkflowId = '{id}'")])
+
+
+def test_lists_have_pages_and_filters(store: str, tmp_path: Path) -> None:
+    flow = write_flow(
+        tmp_path, "inputs: {n: {type: integer}}\nsteps: [{id: sign, approval: {title: Go}}]\n"
+    )
+    flow.write_text(flow.read_text().replace("id: f", "id: paged"))
+    with Engine(store) as engine:
+        for n in range(5):
+            engine.run(flow, {"n": n}, id=f"page{n}", labels={"odd": str(n % 2)})
+        pages = [engine.executions(flow="paged", limit=2)]
+        while pages[-1].next is not None:
+            pages.append(engine.executions(flow="paged", limit=2, after=pages[-1].next))
+        ids = [[row["execution"] for row in page.items] for page in pages]
+        assert ids == [["page4", "page3"], ["page2", "page1"], ["page0"]]
+        odd = engine.executions(flow="paged", labels={"odd": "1"}).items
+        assert [row["execution"] for row in odd] == ["page3", "page1"]
+        waits = engine.waits(flow="paged", limit=3)
+        rest = engine.waits(flow="paged", limit=3, after=waits.next)
+        found = [wait["execution"] for wait in [*waits.items, *rest.items]]
+        assert (found, rest.next) == ([f"page{n}" for n in range(5)], None)
+        engine.approve(waits.items[0]["id"])
+        wait_until(lambda: len(engine.waits(flow="paged").items) == 4)
+        assert engine.due() == []
+        assert [one["execution"] for one in engine.waits(execution="page1").items] == ["page1"]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait until the index of the server has caught up."""
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+ORDER = """\
+inputs: {order: {type: string}}
+signals:
+  paid: {key: "${{ inputs.order }}", data: {type: integer}}
+  stop: {}
+start: [{signal: paid, with: {order: "${{ signal.key }}"}}]
+steps:
+  - {id: first, wait: {signal: paid}}
+  - {id: second, wait: {signal: stop}}
+outputs: {n: "${{ steps.first.output.data }}"}
+"""
+
+
+def test_messages_reach_executions_by_id_and_by_key(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, ORDER)
+    with Engine(store) as engine:
+        one = engine.run(flow, {"order": "7"}, id="one").execution
+        sent = engine.signal("paid", 5, key="7", id="m1")
+        assert (sent.execution, sent.first, sent.began) == (one, True, False)
+        assert not engine.signal("paid", 5, key="7", id="m1", resume=False).first
+        with pytest.raises(Conflict, match="'data' is 5 there and 6 here"):
+            engine.signal("paid", 6, key="7", id="m1")
+        assert engine.signal("stop", execution=one, id="m2", resume=False).first
+        assert engine.resume(one).outputs == {"n": 5}
+        assert not engine.signal("stop", execution=one, id="m2", resume=False).first
+        with pytest.raises(Conflict, match="has succeeded"):
+            engine.signal("stop", execution=one)
+        with pytest.raises(NotFound, match="no open execution takes signal 'paid'"):
+            engine.signal("paid", 5, key="7")
+        assert engine.register(flow) == ["paid"]
+        begun = engine.signal("paid", 8, key="8")
+        assert (begun.began, engine.result(begun.execution).status) == (True, "waiting")
+        engine.cancel(begun.execution)
+        assert engine.signal("paid", 9, key="8").execution != begun.execution
+
+
+def test_of_two_first_messages_one_starts_the_execution(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, ORDER)
+    with Engine(store) as one, Engine(store) as other:
+        one.register(flow)
+        keys = [f"race{n}" for n in range(10)]
+        with ThreadPoolExecutor(20) as threads:
+            sent = [
+                threads.submit(engine.signal, "paid", 1, key=key, resume=False)
+                for key in keys
+                for engine in (one, other)
+            ]
+            found = [future.result() for future in sent]
+        for first, second in zip(found[::2], found[1::2], strict=True):
+            assert first.execution == second.execution
+            assert first.began != second.began
+
+
+SENDER = """\
+inputs: {to: {type: string}}
+signals: {paid: {data: {type: integer}}}
+steps:
+  - {id: ask, emit: {signal: paid, data: 3, key: "9", to: "${{ inputs.to }}"}}
+"""
+
+
+def test_executions_send_messages_to_each_other(store: str, tmp_path: Path) -> None:
+    receiver, sender = write_flow(tmp_path, ORDER), tmp_path / "sender.yaml"
+    sender.write_text(HEAD.replace("id: f", "id: sender") + SENDER)
+    with Engine(store) as engine:
+        waits = engine.run(receiver, {"order": "9"}).execution
+        assert engine.run(sender, {"to": "all"}).status == "succeeded"
+        assert engine.result(waits).waits[0]["address"] == "second"
+        lost = engine.run(sender, {"to": "nobody"})
+        [undelivered] = engine.show(lost.execution)["undelivered"]
+        assert "there is no execution nobody" in undelivered["why"]
+
+
+LOCKED = """\
+steps:
+  - id: g
+    lock: {key: a, scope: global}
+    group: [{id: sure, approval: {title: Sure?}}]
+"""
+
+
+def test_locks_and_bounds_are_shared_by_executions(store: str, tmp_path: Path) -> None:
+    flow, bounded = write_flow(tmp_path, LOCKED), tmp_path / "bounded.yaml"
+    steps = "steps: [{id: sure, approval: {title: Sure?}}]\n"
+    bounded.write_text(f"{HEAD}concurrency: {{max: 1, then: reject}}\n{steps}")
+    with Engine(store, stay=0) as engine:
+        one, two = (engine.run(flow).execution for _ in range(2))
+        assert (len(engine.result(one).waits), len(engine.result(two).waits)) == (1, 0)
+        assert one[:12] in str(engine.why(two))
+        engine.approve(engine.result(one).waits[0]["id"])
+        wait_until(lambda: len(engine.result(two).waits) == 1)
+        first = engine.run(bounded).execution
+        with pytest.raises(Conflict, match=f"concurrency limit: execution {first} is open"):
+            engine.run(bounded)
+        engine.cancel(first)
+        assert engine.run(bounded).status == "waiting"
+
+
 def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     with Engine(store) as engine:
@@ -277,10 +505,7 @@ def test_values_that_are_too_large_fail_their_step(store: str, tmp_path: Path) -
     ("text", "what"),
     [
         ("steps: [{id: a, run: ls}]", "steps of kind 'run'"),
-        ("signals: {go: {}}\nsteps: [{id: a, wait: {signal: go}}]", "signals"),
         ("budget: {tool_calls: 3}\nsteps: [{id: a, output: 1}]", "budgets"),
-        ("steps: [{id: a, output: 1, lock: {key: x, scope: global}}]", "locks that executions"),
-        ("concurrency: {max: 1}\nsteps: [{id: a, output: 1}]", "'concurrency'"),
         (
             "environments: {box: {kind: shell}}\nsteps: [{id: a, run: ls, in: box}]",
             "environments",

@@ -321,6 +321,10 @@ class Execution:
         self._index()
         self._claims = list(claims_in(self.id, self.linked.graph, state))
 
+    def rewrite(self) -> None:
+        """Have the next `take` write a snapshot."""
+        self._rewritten = True
+
     def _index(self) -> None:
         """Index the waits and timers of the state, without repeating its commands."""
         self.commands.clear()

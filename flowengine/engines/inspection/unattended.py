@@ -39,15 +39,13 @@ def left(
     """
     if record.status in ENDED:
         return None
-    has_begun = True
-    if record.status == "running":
-        has_begun = bool(host.store.events(record.id, limit=1))
-    else:
+    if record.status != "running":
         sent = host.store.inbox(record.id) if inbox is None else inbox
         if all(unpack_message(message)["type"] == "warning" for message in sent):
             return None
     if host.holder(record.id) is not None:
         return None
+    has_begun = record.status != "running" or bool(host.store.events(record.id, limit=1))
     return "interrupted" if has_begun else "recorded"
 
 

@@ -30,7 +30,7 @@ def deliver(host: Host) -> None:
     for outgoing in host.store.outbox():
         refused = None
         try:
-            host.woken[_delivered(host, outgoing)] = True
+            host.woken[delivered(host, outgoing)] = True
         except (NotFound, Conflict, InputError) as error:
             refused = error.message
         host.store.settle(outgoing.number, refused)
@@ -38,8 +38,14 @@ def deliver(host: Host) -> None:
             host.tell(Update(outgoing.sender, "undelivered", view(outgoing._replace(why=refused))))
 
 
-def _delivered(host: Host, outgoing: Outgoing) -> str:
-    """Store a message for its receiver, and return the receiving execution."""
+def delivered(host: Host, outgoing: Outgoing) -> str:
+    """Store a message for its receiver, and return the receiving execution.
+
+    Raises:
+        NotFound: There is no receiver.
+        Conflict: The receiver has ended.
+        InputError: The receiver does not accept the message.
+    """
     event: dict[str, Any] = unpack_event(
         outgoing.event, f"a message of execution {outgoing.sender}"
     )

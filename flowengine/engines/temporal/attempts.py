@@ -13,7 +13,8 @@ from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
-from flowengine.engines.temporal.requests import ATTEMPT, MOST_BYTES
+from flowengine.engines.temporal.past import first_input
+from flowengine.engines.temporal.requests import ATTEMPT, MOST_BYTES, run_of
 from flowengine.engines.temporal.support import unsupported
 from flowengine.journal.encoding import pack
 from flowengine.kernel.commands import Run
@@ -56,7 +57,7 @@ class Attempts:
             The event.
         """
         beating = asyncio.create_task(_beat())
-        run = Run(*given)._replace(regions=tuple(given[Run._fields.index("regions")]))
+        run = run_of(given)
         try:
             return await self._outcome(await self._flow(hash), workdir, run)
         except asyncio.CancelledError:
@@ -101,14 +102,9 @@ class Attempts:
         """
         if hash not in self._flows:
             info = activity.info()
-            handle = self._client.get_workflow_handle(
-                info.workflow_id or "", run_id=info.workflow_run_id
-            )
-            async for event in handle.fetch_history_events(page_size=1):
-                payloads = event.workflow_execution_started_event_attributes.input.payloads
-                [start] = await self._client.data_converter.decode(payloads)
-                self._flows[hash] = LinkedFlow(start["flow"], hash)
-                break
+            start = await first_input(self._client, info.workflow_id or "", info.workflow_run_id)
+            flows = {start["new"][2]: start["flow"], **start.get("flows", {})}
+            self._flows[hash] = LinkedFlow(flows[hash], hash)
         return self._flows[hash]
 
 

@@ -12,6 +12,7 @@ from flowengine.engines.results import Update
 from flowengine.engines.running.driving import Driving
 from flowengine.engines.starting.beginning import record
 from flowengine.engines.temporal.support import unsupported
+from flowengine.journal.encoding import pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,6 +55,7 @@ class RemoteDriving(Driving):
 
     def drive(self, execution: Execution) -> ExecutionResult:
         """Wait until an execution has ended or waits."""
+        self._begin_again(execution)
         try:
             for delay in self._looks(execution.id):
                 sleep(delay)
@@ -63,6 +65,7 @@ class RemoteDriving(Driving):
 
     async def drive_async(self, execution: Execution) -> ExecutionResult:
         """Like `drive`, on the running event loop."""
+        await asyncio.to_thread(self._begin_again, execution)
         looks = self._looks(execution.id)
         while (delay := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110
             await asyncio.sleep(delay)  # the worker is another process
@@ -80,6 +83,16 @@ class RemoteDriving(Driving):
 
     def take_hands(self, execution: str) -> None:
         """Do nothing, because the workflow has journaled them."""
+
+    def _begin_again(self, execution: Execution) -> None:
+        """Start the workflow of an execution that a retry or a fork has prepared."""
+        if not execution.queue:
+            return
+        queue = [pack(event) for event in execution.queue]
+        try:
+            self._store.begin_again(execution.id, execution.take(release=False), queue)
+        finally:
+            self._host.keeper.released(execution.id)
 
     def _rested(self, execution: str) -> ExecutionResult:
         """Return the state of an execution, and report its end, the only update to subscribers."""

@@ -7,10 +7,16 @@ from typing import Any
 
 from flowengine import errors
 from flowengine.journal.records import (
+    Append,
+    Beginning,
+    Claim,
+    ClosedWait,
     Entry,
     ExecutionRecord,
-    Message,
+    Head,
+    ListPart,
     NewExecution,
+    Outgoing,
     Sent,
     Standing,
     Vote,
@@ -18,27 +24,29 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
+from flowengine.kernel.commands import Run
 
 WORKFLOW = "flowengine.execution"
 """The workflow type of an execution."""
 ATTEMPT = "flowengine.attempt"
 """The activity type of an attempt."""
+SHARED = "flowengine.shared"
+"""The workflow type of what executions share."""
+SHARE = "flowengine.share"
+"""The activity type that passes on requests of an execution."""
+BEGIN = "flowengine.begin"
+"""The activity type that starts an execution."""
 QUEUE = "flowengine"
 """The task queue of executions and attempts."""
-WAITS = "FlowengineWaits"
-"""The search attribute with the ids of the newest waits of an execution and their prefixes."""
-STATUS = "FlowengineStatus"
-"""The search attribute with the status of an execution. Absent until it first stops running."""
-SHORT_WAIT = 8
-"""Digits of a wait's id by which it is found."""
-WAITS_KEPT = 60
-"""Number of waits of an execution that are found by their ids. A search attribute is limited to
-2,048 bytes."""
+REFUSED = "Refused"
+"""Type of the error with which a workflow refuses an update. Its detail is the answer."""
+RESTING = ("waiting", "stalled")
+"""Statuses of open executions that do nothing now."""
 MOST_BYTES = 1_000_000
 """Maximum bytes of one value. Temporal refuses a payload of 2 MiB."""
 
-READS = ("execution", "events", "inbox", "wait", "waits")
-"""Read-only methods of a store. The workflow's own store executes them."""
+READS = ("events", "open_waits", "sent", "undelivered", "wait", "waits")
+"""Queries. The workflow's own store answers them."""
 WRITES = ("send", "decide")
 
 
@@ -79,15 +87,20 @@ def _record(data: list[Any]) -> ExecutionRecord:
 
 _STANDING: Mapping[str, Callable[[list[Any]], Any]] = {"ExecutionRecord": _record, "Wait": _wait}
 
+
+def _vote(given: list[Any]) -> list[Any]:
+    return [given[0], Vote(*given[1])]
+
+
 ARGUMENTS: Mapping[str, Callable[[list[Any]], list[Any]]] = {
-    "decide": lambda given: [given[0], Vote(*given[1])],
+    "decide": _vote,
+    "refusal_of_decide": _vote,
     "waits": lambda given: [WaitFilter(*given[0]), *given[1:]],
 }
 """Method → function that decodes its arguments. Arguments of other methods are plain data."""
 ANSWERS: Mapping[str, Callable[[Any], Any]] = {
-    "execution": _record,
-    "events": lambda data: [Entry(*one) for one in data],
-    "inbox": lambda data: [Message(*one) for one in data],
+    "events": lambda data: (data[0], [Entry(*one) for one in data[1]]),
+    "undelivered": lambda data: [Outgoing(*one) for one in data],
     "wait": _wait,
     "waits": lambda data: WaitPage([_wait(one) for one in data[0]], data[1]),
     "send": lambda data: Sent(*data),
@@ -99,3 +112,40 @@ ANSWERS: Mapping[str, Callable[[Any], Any]] = {
 def new_execution(data: list[Any]) -> NewExecution:
     """Return the entry of a new execution in lists."""
     return NewExecution(*data)
+
+
+def run_of(data: list[Any]) -> Run:
+    """Return a command of the kernel from plain data."""
+    return Run(*data)._replace(regions=tuple(data[Run._fields.index("regions")]))
+
+
+def append_of(data: list[Any]) -> Append:
+    """Return an append from plain data, without claims and for a store without leases."""
+    append = Append(*data)
+    new = None if append.new is None else NewExecution(*append.new)._replace(owner=None)
+    return append._replace(
+        epoch=0,
+        events=[(at, event) for at, event in append.events],
+        new=new,
+        head=None if append.head is None else Head(*append.head),
+        closed=[ClosedWait(*closed) for closed in append.closed],
+        keys=[(signal, key) for signal, key in append.keys],
+        sent=[Outgoing(*sent) for sent in append.sent],
+        claims=(),
+        snapshot=None if append.snapshot is None else (append.snapshot[0], append.snapshot[1]),
+        moved=None if append.moved is None else (append.moved[0], append.moved[1]),
+        lists=[ListPart(*part) for part in append.lists],
+        files=(),
+    )
+
+
+def beginning(data: Mapping[str, Any]) -> Beginning:
+    """Return an execution to start, from plain data."""
+    keys = [(signal, key) for signal, key in data["keys"]]
+    claims = [Claim(*claim) for claim in data["claims"]]
+    return Beginning(data["id"], new_execution(data["new"]), keys, data["event"], claims)
+
+
+def beginning_as_data(begin: Beginning) -> dict[str, Any]:
+    """Return an execution to start as plain data."""
+    return {name: plain(value) for name, value in begin._asdict().items()}

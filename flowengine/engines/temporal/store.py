@@ -1,45 +1,68 @@
 """The store in Temporal, which forwards operations on an execution to its workflow.
 
-Queries and updates need a worker. Starting an execution does not.
+Queries of open executions, and updates, need a worker. Starting an execution, sending it a signal,
+lists, and reading an execution that has ended do not.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
-    Client,
+    WithStartWorkflowOperation,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.common import (
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.temporal.address import Address
-from flowengine.engines.temporal.payloads import CONVERTER
+from flowengine.engines.temporal.attributes import (
+    CREATED,
+    FLOW,
+    HEAD,
+    LABELS,
+    NEW,
+    SHORT_WAIT,
+    STATUS,
+    label_digests,
+    register,
+)
+from flowengine.engines.temporal.connection import PATIENCE, Connection, no_execution
+from flowengine.engines.temporal.listing import Listing, record_of
+from flowengine.engines.temporal.past import Past, first_input
 from flowengine.engines.temporal.requests import (
     ANSWERS,
     MOST_BYTES,
     QUEUE,
-    SHORT_WAIT,
-    STATUS,
-    WAITS,
+    REFUSED,
+    RESTING,
+    SHARED,
     WORKFLOW,
+    beginning_as_data,
+    new_execution,
     plain,
     raise_error,
 )
+from flowengine.engines.temporal.shared import STARTS, key_workflow, lock_workflow
 from flowengine.engines.temporal.support import check_started, check_supported, unsupported
-from flowengine.errors import NotFound, StoreError, UsageError
+from flowengine.engines.temporal.workflow import WorkflowDriver, answered
+from flowengine.errors import Conflict, NotFound, StoreError, UsageError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import (
     ENDED,
@@ -65,10 +88,9 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.refusals import ended
+from flowengine.journal.refusals import ended, not_free
 from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
-from flowengine.kernel.notation.ids import wait_id
-from flowengine.store_folder import REMOTE
+from flowengine.kernel.waiting.approval_ownership import EVENTS as HANDS
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -76,20 +98,18 @@ if TYPE_CHECKING:
 
     from flowengine.journal.store import Durability
 
-T = TypeVar("T")
-PATIENCE = timedelta(seconds=30)
-"""How long to wait for a response, as a busy worker may take a while."""
+_SOON = timedelta(seconds=2)
+"""How long to wait for the answer whether a signal was sent before."""
 _SEEN = timedelta(seconds=75)
 """A live worker has polled for work within this time."""
 TRIES = 4
 """Tries of a workflow task before it counts as an error. The second try may follow the death of a
 worker."""
-_RESTING = ("waiting", "stalled")
-_ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
-_STATUS = SearchAttributeKey.for_keyword(STATUS)
+_REGISTERED_SECONDS = 0.5
+"""How long a new search attribute may take to be usable."""
+_OF_NEW: dict[str, Any] = {"events": [0, []], "waits": [[], None]}
+"""Answers for an execution that no worker has begun."""
 _ALL_EXECUTIONS, _ALL_WAITS = ExecutionFilter(), WaitFilter()
-_SOME = 20
-"""Number of ids to read when looking up a prefix."""
 
 
 class TemporalStore:
@@ -102,14 +122,13 @@ class TemporalStore:
     """
 
     def __init__(self, address: Address) -> None:
-        self._address = address
+        self._connection = Connection(address)
+        self._call = self._connection.call
+        self._listing = Listing(self._connection)
+        self._past = Past()
         self._flows: dict[str, bytes] = {}
         self._of_hash: dict[str, str] = {}
         """Hash of a flow → an execution that runs it."""
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._client: Client | None = None
 
     @property
     def durability(self) -> Durability:
@@ -117,7 +136,7 @@ class TemporalStore:
 
     @property
     def location(self) -> str:
-        return f"{REMOTE}{self._address.server}/{self._address.namespace}"
+        return self._connection.location
 
     # -- flows
 
@@ -126,9 +145,13 @@ class TemporalStore:
 
     def get_flow(self, hash: str) -> bytes:
         if hash not in self._flows:
-            if hash not in self._of_hash:
+            if hash in self._of_hash:
+                found = pack(self._call(self._flow(self._of_hash[hash])))
+            else:
+                found = self._shared(STARTS, "flow", hash)
+            if found is None:
                 raise NotFound(f"there is no flow {hash} in {self.location}")
-            self._flows[hash] = pack(self._read(self._of_hash[hash], "flow"))
+            self._flows[hash] = found
         return self._flows[hash]
 
     def remember_source(
@@ -140,16 +163,16 @@ class TemporalStore:
         return None
 
     def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
-        if signals:
-            raise unsupported("flows that signals start")
+        compiled = self._flows[hash] if signals else b""
+        self._call(self._ask(STARTS, "register", [flow, hash, [*signals], compiled]))
 
     def starts(self, signal: str) -> list[Start]:
-        return []
+        return [Start(*one) for one in self._shared(STARTS, "starts", signal) or ()]
 
     # -- executions
 
     def execution(self, id: str) -> ExecutionRecord:
-        record: ExecutionRecord = self._read(id, "execution")
+        record = self._call(self._record(id))
         self._of_hash[record.hash] = id
         return record
 
@@ -160,22 +183,39 @@ class TemporalStore:
         found: list[Entry] = []
         while limit is None or len(found) < limit:
             left = None if limit is None else limit - len(found)
-            page = self._read(id, "events", since + len(found), left)
+            first, page = self._read(id, "events", id, since + len(found), left)
+            if since + len(found) < first:
+                page = self._call(self._earlier(id, since + len(found), first, left))
             if not page:
                 break
             found += page
         return found
 
+    async def _earlier(self, id: str, since: int, until: int, limit: int | None) -> Sequence[Entry]:
+        """Return events from the histories of earlier runs."""
+        client = await self._connection.client()
+        run: str | None = None
+        while True:
+            start = await first_input(client, id, run)
+            run = start["past"]["before"]
+            driver = await self._past.of(client, id, run or "")
+            if driver.store.first(id) <= since:
+                found = driver.store.events(id, since, limit)
+                return [entry for entry in found if entry.seq < until]
+
     def holder(self, execution: str, now: int) -> Owner | None:
         """Return an owner while attempts are running. Workers take over from each other."""
-        if self.execution(execution).status != "running":
-            return None
-        return Owner("temporal", 0, 0, self.location, "")
+        is_held = self._call(self._is_held(execution))
+        return Owner("temporal", 0, 0, self.location, "") if is_held else None
+
+    async def _is_held(self, execution: str) -> bool:
+        memo = await (await self._described(execution)).memo()
+        return HEAD in memo and bool(memo[HEAD][0] == "running")
 
     def executions(
         self, filter: ExecutionFilter = _ALL_EXECUTIONS, after: str | None = None, limit: int = 50
     ) -> ExecutionPage:
-        raise unsupported("lists of executions")
+        return self._call(self._listing.executions(filter, after, limit))
 
     def wait(self, id: str) -> Wait:
         found: Wait = self._read(self._execution_of(id), "wait", id)
@@ -185,34 +225,45 @@ class TemporalStore:
         self, filter: WaitFilter = _ALL_WAITS, after: str | None = None, limit: int = 50
     ) -> WaitPage:
         if filter.execution is None:
-            raise unsupported("lists of waits of several executions")
+            return self._call(self._listing.waits(filter, after, limit))
         page: WaitPage = self._read(filter.execution, "waits", filter, after, limit)
         return page
 
     def find_execution(self, beginning: str) -> str:
         if beginning and self._call(self._exists(beginning)):
             return beginning
-        return the_one(beginning, self._ids(beginning), EXECUTION, self.location)
+        found = self._call(self._listing.ids(beginning))
+        return the_one(beginning, found, EXECUTION, self.location)
 
     def find_wait(self, beginning: str) -> str:
-        found = [wait for wait, _ in self._found_waits(beginning)]
+        found = [wait for wait, _ in self._call(self._listing.found_waits(beginning))]
         return the_one(beginning, found, WAIT, self.location)
 
     def short_execution(self, id: str) -> str:
-        others = [other for other in self._ids(id[:SHORT_EXECUTION]) if other != id]
-        return shortest(id, others, SHORT_EXECUTION)
+        others = self._call(self._listing.ids(id[:SHORT_EXECUTION]))
+        return shortest(id, [other for other in others if other != id], SHORT_EXECUTION)
 
     def short_wait(self, id: str) -> str:
-        others = [other for other, _ in self._found_waits(id[:SHORT_WAIT]) if other != id]
-        return shortest(id, others, SHORT_WAIT)
+        found = self._call(self._listing.found_waits(id[:SHORT_WAIT]))
+        return shortest(id, [other for other, _ in found if other != id], SHORT_WAIT)
 
     # -- messages and decisions
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
         if files:
             raise unsupported("files that an execution is given")
-        if beginning.keys or beginning.claims:
-            raise unsupported("keys and bounds that executions share")
+        if beginning.claims:
+            self._begin_bounded(beginning)
+        else:
+            self.begin_with(beginning, [])
+
+    def begin_with(self, beginning: Beginning, locks: Sequence[str]) -> None:
+        """Start an execution unless its id exists.
+
+        Args:
+            beginning: The execution, without claims.
+            locks: The locks on which it has claims already.
+        """
         flow = unpack(self.get_flow(beginning.new.hash))
         check_supported(flow)
         check_started(unpack(beginning.event))
@@ -221,32 +272,138 @@ class TemporalStore:
             "id": beginning.id,
             "new": plain(beginning.new),
             "event": beginning.event,
+            "keys": plain(beginning.keys),
+            "locks": locks,
         }
-        if len(pack(start)) > MOST_BYTES:
-            raise unsupported("flows and inputs of more than a megabyte")
-        self._call(self._start(beginning, start))
+        self._call(self._begun(start, {}, WorkflowIDReusePolicy.REJECT_DUPLICATE))
 
-    async def _start(self, beginning: Beginning, start: dict[str, Any]) -> None:
+    def begin_again(self, id: str, append: Append, queue: Sequence[bytes]) -> None:
+        """Start the workflow of an execution that has a past: a fork, or a retry.
+
+        Args:
+            id: Its id.
+            append: The changes to its journal. A fork has a new one.
+            queue: Packed events to apply then.
+
+        Raises:
+            Conflict: It is open, or exists.
+        """
+        if append.claims:
+            raise unsupported("retries and forks of executions with shared locks")
+        events = [unpack(event) for event in queue]
+        forms = {*append.forms, *(event["after"] for event in events if "after" in event)}
+        past: dict[str, Any] = {"append": plain([*append]), "queue": [*queue]}
+        reuse = WorkflowIDReusePolicy.REJECT_DUPLICATE
+        if append.new is None:
+            driver = self._call(self._ended(id))
+            past |= {"copy": driver.store.copy(id), "outgoing": driver.outgoing.kept()}
+            if driver.store.first(id):
+                past["before"] = driver.start["past"]["before"]
+            new, reuse = driver.start["new"], WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
+            forms |= {*past["copy"]["journal"]["forms"], driver.execution.linked.hash}
+        else:
+            new = plain(append.new)
+        start = {
+            "flow": unpack(self.get_flow(new[2])),
+            "flows": {hash: unpack(self.get_flow(hash)) for hash in sorted(forms)},
+            "id": id,
+            "new": new,
+            "past": past,
+        }
+        head = ["running", append.at, None]
+        if not self._call(self._begun(start, {HEAD: head}, reuse)):
+            raise Conflict(f"execution {id} exists, or is open", hint=f"flowengine show {id}")
+
+    async def _ended(self, id: str) -> WorkflowDriver:
+        found = await self._described(id)
+        return await self._past.of(await self._connection.client(), id, found.run_id)
+
+    async def _begun(
+        self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
+    ) -> bool:
+        """Start a workflow, and return whether it is new.
+
+        If no worker has ever run, the search attributes are added first.
+        """
+        if len(pack(start)) > MOST_BYTES:
+            raise unsupported("flows, inputs and histories of more than a megabyte")
         try:
-            await (await self._connected()).start_workflow(
+            return await self._start(start, memo, reuse)
+        except RPCError as error:
+            is_new = error.status == RPCStatusCode.INVALID_ARGUMENT
+            if not is_new or "search attribute" not in error.message:
+                raise
+            await register(await self._connection.client())
+            await asyncio.sleep(_REGISTERED_SECONDS)
+            return await self._start(start, memo, reuse)
+
+    async def _start(
+        self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
+    ) -> bool:
+        new, client = new_execution(start["new"]), await self._connection.client()
+        try:
+            await client.start_workflow(
                 WORKFLOW,
                 start,
-                id=beginning.id,
+                id=start["id"],
                 task_queue=QUEUE,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_reuse_policy=reuse,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                static_summary=f"flow {beginning.new.flow}",
+                static_summary=f"flow {new.flow}",
+                memo={NEW: start["new"], **memo},
+                search_attributes=TypedSearchAttributes(
+                    [
+                        SearchAttributePair(CREATED, _time(new.created_at)),
+                        SearchAttributePair(FLOW, new.flow),
+                        SearchAttributePair(LABELS, label_digests(new.labels, new.forked_from)),
+                    ]
+                ),
                 rpc_timeout=PATIENCE,
             )
         except WorkflowAlreadyStartedError:
-            return
+            return False
+        return True
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
+        kind = unpack(event)["type"]
+        if kind not in HANDS:
+            return self._call(self._signal(execution, event, at, message_id, kind))
         sent: Sent | None = self._write(execution, "send", execution, event, at, message_id)
         if sent is None:
             record = self.execution(execution)
             raise ended(execution, record.status, record)
         return sent
+
+    async def _signal(
+        self, execution: str, event: bytes, at: int, message_id: str, kind: str
+    ) -> Sent:
+        """Send a message as a signal, which needs no worker."""
+        record = await self._record(execution)
+        if record.status in ENDED:
+            if kind == "message" and (before := await self._sent(record, message_id)):
+                return before
+            raise ended(execution, record.status, record)
+        handle = await self._connection.handle(execution)
+        request = {"event": event, "at": at, "id": message_id}
+        try:
+            await handle.signal("message", request, rpc_timeout=PATIENCE)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            record = await self._record(execution)
+            raise ended(execution, record.status, record) from None
+        before = await self._sent(record, message_id) if kind == "message" else None
+        if before is None or before.event == event:
+            return Sent(0, execution, True, event=event)
+        return before
+
+    async def _sent(self, record: ExecutionRecord, message_id: str) -> Sent | None:
+        """Return a message as first sent. None: it was not sent, or no worker responds soon."""
+        try:
+            answer = await self._answer(record.id, "sent", [record.id, message_id], _SOON)
+        except (RPCError, StoreError):
+            return None
+        return None if answer is None else Sent(*answer)
 
     def decide(self, wait: str, vote: Vote) -> Standing:
         if vote.gives is not None or vote.uses is not None:
@@ -258,8 +415,14 @@ class TemporalStore:
         return standing
 
     def inbox(self, execution: str) -> list[Message]:
-        found: list[Message] = self._read(execution, "inbox", execution)
-        return found
+        """Return what starts an execution until a worker begins it. It takes the rest at once."""
+        return self._call(self._inbox(execution))
+
+    async def _inbox(self, execution: str) -> list[Message]:
+        if HEAD in await (await self._described(execution)).memo():
+            return []
+        start = await first_input(await self._connection.client(), execution)
+        return [Message(1, execution, start["new"][3], start["event"])]
 
     def arrived(self, after: int) -> list[Message]:
         return []  # a workflow takes its messages at once
@@ -267,19 +430,37 @@ class TemporalStore:
     def changes(self) -> int:
         raise unsupported("drivers in other processes than its workers")
 
+    def _begin_bounded(self, beginning: Beginning) -> None:
+        """Start an execution by the workflow of the lock that it claims, unless its id exists."""
+        if self._call(self._exists(beginning.id)):
+            return
+        locks = sorted({claim.lock for claim in beginning.claims})
+        request = {
+            "begin": beginning_as_data(beginning._replace(claims=())),
+            "claims": plain([*beginning.claims]),
+            "at": beginning.new.created_at,
+            "flow": self.get_flow(beginning.new.hash),
+        }
+        rejected = self._call(self._ask(lock_workflow(locks[0]), "begin", [request]))
+        if rejected is not None:
+            lock, holder = rejected
+            raise not_free(lock, holder, self.execution(holder))
+
     # -- shared between executions
 
     def outbox(self) -> list[Outgoing]:
-        return []
+        return []  # a worker delivers them
 
     def undelivered(self, execution: str) -> list[Outgoing]:
-        return []
+        found: list[Outgoing] = self._read(execution, "undelivered", execution)
+        return found
 
     def grants(self, flow: str | None = None, tool: str | None = None) -> list[FlowGrant]:
         return []
 
     def claims(self, lock: str) -> list[Claimed]:
-        return []
+        found = self._shared(lock_workflow(lock), "claims", lock)
+        return [Claimed(*one) for one in found or ()]
 
     def send_keyed(
         self,
@@ -290,16 +471,77 @@ class TemporalStore:
         message_id: str,
         begin: Beginning | None = None,
     ) -> Sent:
-        raise unsupported("signals by key")
+        begun = None if begin is None else beginning_as_data(begin)
+        name = f"{signal} {key}"
+        request = {"event": event, "at": at, "id": message_id, "begin": begun, "name": name}
+        try:
+            answer = self._call(self._ask(key_workflow(signal, key), "send", [request]))
+        except NotFound:
+            raise _no_key(signal, key) from None
+        return Sent(*answer)
 
     def find_key(self, signal: str, key: str) -> str:
-        raise unsupported("signals by key")
+        found: str | None = self._shared(key_workflow(signal, key), "holder", "")
+        if found is None:
+            raise _no_key(signal, key)
+        return found
+
+    def change_shared(self, request: Mapping[str, Any]) -> None:
+        """Carry out a request of an execution to what it shares with others."""
+        key, lock = request.get("key"), request.get("lock", "")
+        id = lock_workflow(lock) if key is None else key_workflow(*key)
+        self._call(self._change(id, request))
+
+    async def _change(self, id: str, request: Mapping[str, Any]) -> None:
+        client = await self._connection.client()
+        await client.start_workflow(
+            SHARED,
+            {},
+            id=id,
+            task_queue=QUEUE,
+            start_signal="change",
+            start_signal_args=[[dict(request)]],
+            rpc_timeout=PATIENCE,
+        )
 
     def settle(self, number: int, refused: str | None) -> None:
-        raise unsupported("messages between executions")
+        raise unsupported("messages between executions from outside a worker")
 
     def revoke(self, grant: str, by: str) -> FlowGrant:
         raise unsupported("grants for all executions of a flow")
+
+    async def _ask(self, id: str, update: str, arguments: list[Any]) -> Any:
+        """Send an update to what executions share, and return the answer."""
+        client = await self._connection.client()
+        start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+            SHARED,
+            {},
+            id=id,
+            task_queue=QUEUE,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        )
+        try:
+            answer = await client.execute_update_with_start_workflow(
+                update, args=arguments, start_workflow_operation=start, rpc_timeout=PATIENCE
+            )
+        except WorkflowUpdateRPCTimeoutOrCancelledError:
+            raise self._connection.no_worker() from None
+        except WorkflowUpdateFailedError as error:
+            answer = _refusal(error)
+        return None if answer is None else _answer_of(answer)
+
+    def _shared(self, id: str, what: str, about: str) -> Any:
+        """Query what executions share. None: nothing."""
+        return self._call(self._shared_async(id, what, about))
+
+    async def _shared_async(self, id: str, what: str, about: str) -> Any:
+        handle = await self._connection.handle(id)
+        try:
+            return await handle.query("read", args=[what, about], rpc_timeout=PATIENCE)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise
 
     # -- artifacts
 
@@ -321,13 +563,13 @@ class TemporalStore:
         raise _only_workers()
 
     def renew(self, owner: Owner, until: int) -> None:
-        raise _only_workers()
+        """Do nothing: Temporal ensures that an execution has one writer."""
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
-        raise _only_workers()
+        """Do nothing, as `renew`."""
 
     def retire(self, owner: str) -> None:
-        raise _only_workers()
+        """Do nothing, as `renew`."""
 
     # -- maintenance
 
@@ -335,102 +577,87 @@ class TemporalStore:
         raise unsupported("'prune': the retention of its namespace removes executions")
 
     def close(self) -> None:
-        with self._lock:
-            loop, self._loop = self._loop, None
-            thread, self._thread = self._thread, None
-            self._client = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+        self._connection.close()
 
     # -- internals
 
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop of this store, from any thread.
-
-        Raises:
-            StoreError: The server does not respond, or refuses.
-        """
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="flowengine-temporal", daemon=True
-                )
-                self._thread.start()
+    async def _described(self, execution: str) -> WorkflowExecutionDescription:
+        """Return the newest run of a workflow, as the server knows it at this moment."""
+        handle = await self._connection.handle(execution)
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+            return await handle.describe(rpc_timeout=PATIENCE)
         except RPCError as error:
-            raise self._explained(error) from error
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                raise no_execution(execution) from None
+            raise
 
-    def _explained(self, error: RPCError) -> StoreError:
-        if error.status == RPCStatusCode.FAILED_PRECONDITION or (
-            error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
-        ):
-            return self._no_worker()
-        return StoreError(f"{self.location}: {error.message}", hint="is the server running?")
+    async def _record(self, id: str) -> ExecutionRecord:
+        found = await self._described(id)
+        record = await record_of(found)
+        if record is None:
+            raise no_execution(id)
+        if record.status not in ENDED:
+            return record
+        driver = await self._past.of(await self._connection.client(), id, found.run_id)
+        full = driver.store.execution(id)
+        if full.status in ENDED:
+            return full
+        message = driver.broken or "its workflow was ended in Temporal"
+        return record._replace(error=pack({"type": "EngineError", "message": message}))
 
-    def _no_worker(self) -> StoreError:
-        return StoreError(
-            f"no worker of {self.location} answers",
-            hint=f"if there is none, start one: flowengine worker --store {self.location}",
-        )
-
-    async def _connected(self) -> Client:
-        if self._client is None:
-            self._client = await connect(self._address)
-        return self._client
+    async def _flow(self, execution: str) -> Any:
+        client = await self._connection.client()
+        return (await first_input(client, execution))["flow"]
 
     def _read(self, execution: str, method: str, *arguments: Any) -> Any:
-        """Query a workflow without changing it."""
-        if not arguments:
-            arguments = (execution,)
-        elif method == "events":
-            arguments = (execution, *arguments)
-        return self._call(self._query(execution, method, arguments))
+        """Call a read-only method of the store of an execution."""
+        return self._call(self._read_async(execution, method, arguments))
 
-    async def _query(self, execution: str, method: str, arguments: Sequence[Any]) -> Any:
-        handle = (await self._connected()).get_workflow_handle(execution)
-        request = {"method": method, "arguments": plain([*arguments])}
+    async def _read_async(self, execution: str, method: str, arguments: Sequence[Any]) -> Any:
+        data = plain([*arguments])
+        return ANSWERS[method](await self._answer(execution, method, data, PATIENCE))
+
+    async def _answer(
+        self, execution: str, method: str, arguments: list[Any], patience: timedelta
+    ) -> Any:
+        """Return the answer of a workflow that is open, or of the history of one that is not."""
+        request = {"method": method, "arguments": arguments}
+        found = await self._described(execution)
+        handle = await self._connection.handle(execution)
+        if found.status != WorkflowExecutionStatus.RUNNING:
+            client = await self._connection.client()
+            driver = await self._past.of(client, execution, found.run_id)
+            return _answer_of(answered(driver, request))
+        if method in _OF_NEW and HEAD not in await found.memo():
+            return _OF_NEW[method]
         try:
-            answer = await handle.query("read", request, rpc_timeout=PATIENCE)
+            return _answer_of(await handle.query("read", request, rpc_timeout=patience))
         except WorkflowQueryFailedError as error:
             raise StoreError(f"execution {execution} does not answer: {error.cause}") from error
-        except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                raise _no_execution(execution) from None
-            raise
-        return _answer_of(method, answer)
 
     def _write(self, execution: str, method: str, *arguments: Any) -> Any:
         """Send an update to a workflow. None: it has ended."""
         return self._call(self._update(execution, method, arguments))
 
     async def _update(self, execution: str, method: str, arguments: Sequence[Any]) -> Any:
-        handle = (await self._connected()).get_workflow_handle(execution)
+        handle = await self._connection.handle(execution)
         request = {"method": method, "arguments": plain([*arguments])}
         try:
             answer = await handle.execute_update("write", request, rpc_timeout=PATIENCE)
         except WorkflowUpdateRPCTimeoutOrCancelledError:
-            raise self._no_worker() from None
+            raise self._connection.no_worker() from None
         except WorkflowUpdateFailedError as error:
-            raise StoreError(f"execution {execution} does not answer: {error.cause}") from error
+            answer = _refusal(error)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            if await self._exists(execution):
-                return None
-            raise _no_execution(execution) from None
-        return _answer_of(method, answer)
+            await self._described(execution)
+            return None
+        return ANSWERS[method](_answer_of(answer))
 
     def may_rest(self, execution: str) -> bool:
         """Return whether an execution has ended, waits or is stalled. No worker is needed."""
-        return self._call(self._may_rest(execution))
-
-    async def _may_rest(self, execution: str) -> bool:
-        handle = (await self._connected()).get_workflow_handle(execution)
-        found = await handle.describe(rpc_timeout=PATIENCE)
+        found = self._call(self._described(execution))
         if found.status != WorkflowExecutionStatus.RUNNING:
             return True
         tries = found.raw_description.pending_workflow_task.attempt
@@ -440,7 +667,7 @@ class TemporalStore:
                 f"(attempt {tries})",
                 hint=f"see why: temporal workflow show --workflow-id {execution}",
             )
-        return found.typed_search_attributes.get(_STATUS) in _RESTING
+        return found.typed_search_attributes.get(STATUS) in RESTING
 
     def check_worker(self, execution: str) -> None:
         """Check that a worker is available for an execution that should continue.
@@ -455,9 +682,9 @@ class TemporalStore:
             )
 
     async def _has_worker(self) -> bool:
-        client = await self._connected()
+        client = await self._connection.client()
         request = DescribeTaskQueueRequest(
-            namespace=self._address.namespace,
+            namespace=client.namespace,
             task_queue=TaskQueue(name=QUEUE),
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
         )
@@ -468,93 +695,45 @@ class TemporalStore:
         )
 
     async def _exists(self, execution: str) -> bool:
-        handle = (await self._connected()).get_workflow_handle(execution)
         try:
-            found = await handle.describe(rpc_timeout=PATIENCE)
-        except RPCError as error:
-            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                return False
-            raise
+            found = await self._described(execution)
+        except NotFound:
+            return False
         return found.workflow_type == WORKFLOW
 
-    def _ids(self, beginning: str) -> list[str]:
-        """Return ids of executions with a prefix. The newest are possibly not listed yet."""
-        if not beginning or set(beginning) - _ID_CHARACTERS:
-            return []
-        return sorted(self._call(self._listed(f"WorkflowId STARTS_WITH '{beginning}'")))
-
-    async def _listed(self, condition: str) -> list[str]:
-        query = f"WorkflowType = '{WORKFLOW}' AND {condition}"
-        found: list[str] = []
-        async for one in (await self._connected()).list_workflows(
-            query, page_size=_SOME, rpc_timeout=PATIENCE
-        ):
-            found.append(one.id)
-            if len(found) == _SOME:
-                break
-        return found
-
-    def _found_waits(self, beginning: str) -> list[tuple[str, str]]:
-        """Return the waits whose ids have a prefix, each with its execution.
-
-        Raises:
-            UsageError: The prefix is too short.
-        """
-        if len(beginning) < SHORT_WAIT:
-            raise UsageError(
-                f"{beginning!r} is too short to find a wait in {self.location}",
-                hint=f"use at least {SHORT_WAIT} digits",
-            )
-        if set(beginning) - set("0123456789abcdef"):
-            return []
-        condition = f"{WAITS} = '{beginning[:SHORT_WAIT]}'"
-        found = []
-        for execution in self._call(self._listed(condition)):
-            for number in self._numbers(execution):
-                id = wait_id(execution, number)
-                if id.startswith(beginning):
-                    found.append((id, execution))
-        return sorted(found)
-
-    def _numbers(self, execution: str) -> list[int]:
-        page = self.waits(WaitFilter("all", execution=execution), None, 1000)
-        return [wait.number for wait in page.items]
-
     def _execution_of(self, wait: str) -> str:
-        for id, execution in self._found_waits(wait):
+        for id, execution in self._call(self._listing.found_waits(wait)):
             if id == wait:
                 return execution
         raise NotFound(f"there is no wait {wait}", hint="list them: flowengine approvals list")
 
 
-async def connect(address: Address) -> Client:
-    """Return a connected client.
-
-    Raises:
-        StoreError: The server cannot be reached.
-    """
-    try:
-        return await Client.connect(
-            address.server, namespace=address.namespace, data_converter=CONVERTER
-        )
-    except RuntimeError as error:
-        raise StoreError(
-            f"cannot connect to Temporal at {address.server}: {error}",
-            hint="is the server running?",
-        ) from error
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def _answer_of(method: str, answer: dict[str, Any]) -> Any:
+def _answer_of(answer: dict[str, Any]) -> Any:
     if "error" in answer:
         raise_error(answer["error"])
-    return ANSWERS.get(method, lambda data: data)(answer["answer"])
+    return answer["answer"]
 
 
-def _no_execution(id: str) -> NotFound:
-    return NotFound(f"there is no execution {id}", hint="list them: flowengine list")
+def _refusal(error: WorkflowUpdateFailedError) -> Any:
+    """Return the answer with which a workflow refused an update.
+
+    Raises:
+        StoreError: The update failed.
+    """
+    cause = error.cause
+    if not isinstance(cause, ApplicationError) or cause.type != REFUSED:
+        raise StoreError(f"a workflow does not answer: {cause}") from error
+    [answer] = cause.details
+    return answer
+
+
+def _no_key(signal: str, key: str) -> NotFound:
+    return NotFound(f"no open execution takes signal {signal!r} with key {key!r}")
 
 
 def _only_workers() -> UsageError:
-    return unsupported(
-        "retry, fork, upgrade, and what else writes a journal from outside its worker"
-    )
+    return unsupported("upgrade, and what else writes a journal from outside its worker")

@@ -16,25 +16,18 @@ _KINDS = frozenset({"std", "python", "http"})
 killed worker and run beside the next attempt."""
 _OF_FLOWS = {
     "budget": "budgets",
-    "concurrency": "'concurrency'",
     "environments": "environments",
     "secrets": "secrets",
-    "signals": "signals",
-    "start": "'start'",
-    "triggered": "triggers",
 }
 _OF_STEPS = {
     "about": "calls that people approve",
     "asks": "environments",
     "chat": "chats",
     "compensate": "compensation",
-    "emit": "signals",
     "environments": "environments",
     "policies": "policies",
-    "trigger": "triggers",
     "within": "policies",
 }
-_WAITS = frozenset({"id", "after", "until", "when", "watches"})
 
 
 def unsupported(what: str, user: str | None = None) -> UsageError:
@@ -90,15 +83,8 @@ def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
         yield f"steps of kind '{step['kind']}'"
     if "approval" in step:
         yield "calls that people approve"
-    if step.get("lock", {}).get("scope") in ("flow", "global"):
-        yield "locks that executions share"
-    if any(handler.get("compensate") or "emit" in handler for handler in step.get("on_error", ())):
-        yield "compensation and signals"
-    if "more" in step.get("map", {}):
-        yield "signals"
-    for alternative in step.get("wait", {}).get("alternatives", ()):
-        if alternative.keys() - _WAITS:
-            yield "signals"
+    if any(handler.get("compensate") for handler in step.get("on_error", ())):
+        yield "compensation"
 
 
 def _needed(part: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[str]:

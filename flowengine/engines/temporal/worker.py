@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from temporalio.api.enums.v1 import IndexedValueType
-from temporalio.api.operatorservice.v1 import (
-    AddSearchAttributesRequest,
-    ListSearchAttributesRequest,
-)
-from temporalio.service import RPCError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from flowengine.engines.host import Host
+from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.engines.temporal.attempts import BEATS, Attempts
-from flowengine.engines.temporal.requests import QUEUE, STATUS, WAITS
-from flowengine.engines.temporal.store import connect
+from flowengine.engines.temporal.attributes import register
+from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.requests import QUEUE
+from flowengine.engines.temporal.shared import SharedWorkflow
+from flowengine.engines.temporal.sharing import Sharing
+from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.workflow import FlowExecution, set_heartbeat
-from flowengine.errors import StoreError
+from flowengine.settings import load_settings
+from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from temporalio.client import Client
 
     from flowengine.engines.temporal.address import Address
 
@@ -37,10 +37,6 @@ _PASSED = (
     "tzdata",
 )
 """Modules that workflows share with the process. CEL cannot be imported twice in one process."""
-_SEARCHED = {
-    WAITS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
-    STATUS: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
-}
 _STICKY = timedelta(seconds=2)
 """How soon another worker takes over a workflow from a worker that does not respond."""
 _BEAT = timedelta(seconds=1)
@@ -72,50 +68,46 @@ async def work(
     """
     set_heartbeat(heartbeat)
     client = await connect(address)
-    await _register(client, address)
+    await register(client)
     from flowengine.flow.expressions import cel  # noqa: F401 - its library, before a workflow does
 
+    store = TemporalStore(address)
+    sharing = Sharing(_host(store), store)
+    attempts = Attempts(client, strict=strict)
     beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
     worker = Worker(
         client,
         task_queue=QUEUE,
-        workflows=[FlowExecution],
-        activities=[Attempts(client, strict=strict).attempt],
+        workflows=[FlowExecution, SharedWorkflow],
+        activities=[attempts.attempt, sharing.begin, sharing.share],
         workflow_runner=runner_of_workflows(),
         sticky_queue_schedule_to_start_timeout=_STICKY,
         max_heartbeat_throttle_interval=beat,
         default_heartbeat_throttle_interval=beat,
         graceful_shutdown_timeout=timedelta(seconds=drain),
     )
-    async with worker:
-        on_ready()
-        await stopping.wait()
+    try:
+        async with worker:
+            on_ready()
+            await stopping.wait()
+    finally:
+        await asyncio.to_thread(store.close)
+
+
+def _host(store: TemporalStore) -> Host:
+    """Return the context in which this worker delivers messages."""
+    return Host(
+        store,
+        clock=SystemClock(),
+        ids=RandomIds(),
+        settings=load_settings(project_folder()),
+        workdir=os.getcwd(),
+        stay=0,
+        ttl=0,
+    )
 
 
 def runner_of_workflows() -> SandboxedWorkflowRunner:
     """Return a sandboxed runner of workflows, without access to clocks, files and randomness."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED)
     return SandboxedWorkflowRunner(restrictions=restrictions)
-
-
-async def _register(client: Client, address: Address) -> None:
-    """Register the search attributes by which executions and waits are found."""
-    operator = client.operator_service
-    try:
-        there = await operator.list_search_attributes(
-            ListSearchAttributesRequest(namespace=address.namespace)
-        )
-        new = {
-            name: kind for name, kind in _SEARCHED.items() if name not in there.custom_attributes
-        }
-        if new:
-            request = AddSearchAttributesRequest(namespace=address.namespace, search_attributes=new)
-            await operator.add_search_attributes(request)
-    except RPCError as error:
-        raise StoreError(
-            f"the search attributes {WAITS} and {STATUS} cannot be added to namespace "
-            f"{address.namespace}: {error.message}",
-            hint=f"have its operator add them: temporal operator search-attribute create "
-            f"--namespace {address.namespace} --name {WAITS} --type KeywordList "
-            f"--name {STATUS} --type Keyword",
-        ) from error

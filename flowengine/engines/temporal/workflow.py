@@ -8,39 +8,50 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import RetryPolicy, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutError
 
 from flowengine.engines.executions.execution import Execution, Told
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.running.carrying import Carrier, Notice
 from flowengine.engines.running.recovery import fire, take_message
+from flowengine.engines.temporal.attributes import (
+    HEAD,
+    MOST_OPEN_BYTES,
+    OPEN_WAITS,
+    STATUS,
+    WAITS,
+    WAITS_KEPT,
+    wait_values,
+)
+from flowengine.engines.temporal.outgoing import Outgoing
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
     ATTEMPT,
     MOST_BYTES,
     READS,
-    SHORT_WAIT,
-    STATUS,
-    WAITS,
-    WAITS_KEPT,
+    REFUSED,
+    RESTING,
     WORKFLOW,
     WRITES,
+    append_of,
     error_as_data,
     new_execution,
     plain,
+    run_of,
 )
-from flowengine.errors import FlowEngineError
+from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.beginning import begin
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning
-from flowengine.kernel.commands import Notify, ReleaseRegion, Run, Stop
+from flowengine.kernel.commands import Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.sdk import ExecutionContext
 
@@ -57,8 +68,8 @@ LONGEST_HISTORY = 40_000
 """Maximum number of events in a history. Temporal ends a workflow at 51,200."""
 _PAGE_BYTES = 500_000
 """Maximum bytes of events in one response, which must fit into a payload."""
-_WAITS = SearchAttributeKey.for_keyword_list(WAITS)
-_STATUS = SearchAttributeKey.for_keyword(STATUS)
+READERS: dict[str, list[WorkflowDriver]] = {}
+"""Execution → receives its driver, in a process that replays a history to read it."""
 
 
 class _WorkflowFlow(LinkedFlow):
@@ -92,22 +103,23 @@ class WorkflowDriver(Carrier):
     """Drives one execution. Its store contains nothing else, and is rebuilt at each replay.
 
     Args:
-        start: `flow`, `hash`, and the parts of the `Beginning`.
+        start: `flow`, `id`, `new` (its entry in lists), and `event`, `keys` and `locks` of its
+            beginning, or `past`, see `_continue`.
     """
 
     def __init__(self, start: dict[str, Any]) -> None:
-        id, new, event = start["id"], new_execution(start["new"]), start["event"]
+        id, new = start["id"], new_execution(start["new"])
+        self.start = start
         self.store = MemoryStore()
-        self.store.put_flow(new.hash, pack(start["flow"]))
-        if new.hash not in _LINKED:
-            _LINKED[new.hash] = _WorkflowFlow(start["flow"], new.hash)
-        begin(self.store, Beginning(id, new, [], event), [])
-        given = unpack(event)["execution"]
+        for hash, flow in {new.hash: start["flow"], **start.get("flows", {})}.items():
+            self.store.put_flow(hash, pack(flow))
+            if hash not in _LINKED:
+                _LINKED[hash] = _WorkflowFlow(flow, hash)
         context = ExecutionContext(
             id,
             new.flow,
             new.version or "",
-            given["workdir"],
+            "",
             None,  # type: ignore[arg-type] # no step runs here
             lambda address, text: None,
         )
@@ -115,6 +127,7 @@ class WorkflowDriver(Carrier):
         read = partial(self.store.events, id)
         self.execution = Execution(id, flows.by_hash(new.hash), context, 0, flows, read)
         self.broken: str | None = None
+        self.outgoing = Outgoing(id, new.created_at, self.store, self._rest)
         self._held: deque[Run] = deque()
         self._bytes = 0
         self._pausing = False
@@ -123,6 +136,66 @@ class WorkflowDriver(Carrier):
         self._alarm_due: int | None = None
         self._shown_waits: list[str] = []
         self._shown_status = "running"
+        self._has_past = "past" in start
+        if self._has_past:
+            self._continue(start["past"])
+        else:
+            begin(self.store, Beginning(id, new, start["keys"], start["event"]), [])
+            self.outgoing.restore(0, start["locks"])
+
+    def _continue(self, past: dict[str, Any]) -> None:
+        """Continue an execution that has a past: in another run, as a fork, or retried.
+
+        Args:
+            past: `copy` (what its store contained), `append` (a change to it), `queue` (events to
+                apply), and from another run `held`, `outgoing`, `shown`.
+        """
+        id = self.execution.id
+        if past.get("copy") is not None:
+            self.store.restore(past["copy"])
+        if past.get("append") is not None:
+            [refusal] = self.store.commit([append_of(past["append"])])
+            if refusal is not None:
+                raise refusal
+        self.execution.load(self.store.load(id))
+        self.execution.queue += [unpack(event) for event in past.get("queue", ())]
+        self._held += [run_of(given) for given in past.get("held", ())]
+        self.outgoing.restore(*past.get("outgoing", (0, [])))
+        self._shown_waits, self._shown_status = past.get("shown", ([], "running"))
+
+    @property
+    def must_continue(self) -> bool:
+        """Whether it is to be continued in another run as soon as nothing is at work."""
+        return workflow.info().is_continue_as_new_suggested()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is at work that another run could not take over."""
+        return not (self.execution.work or self.execution.queue or self.outgoing.busy)
+
+    def continued(self) -> dict[str, Any]:
+        """Return what another run starts with, which continues this one.
+
+        Events before the snapshot stay in the history of this run.
+        """
+        execution, id = self.execution, self.execution.id
+        execution.rewrite()
+        append = execution.take(release=False)
+        [refusal] = self.store.commit([append])
+        if refusal is not None:
+            raise refusal
+        first = 0 if execution.linked.grows else execution.seq  # lists refer to events
+        past = {
+            "copy": self.store.copy(id, first),
+            "held": plain([*self._held]),
+            "outgoing": self.outgoing.kept(),
+            "shown": [self._shown_waits, self._shown_status],
+            "before": workflow.info().run_id,
+        }
+        return {name: self.start[name] for name in ("flow", "id", "new")} | {
+            "flows": self.start.get("flows", {}),
+            "past": past,
+        }
 
     @property
     def over(self) -> bool:
@@ -132,7 +205,7 @@ class WorkflowDriver(Carrier):
     @property
     def at_work(self) -> bool:
         """Whether attempts are still being ended. False for a broken execution."""
-        return bool(self.execution.work) and self.broken is None
+        return bool(self.execution.work or self.outgoing.busy) and self.broken is None
 
     def take_inbox(self) -> None:
         """Take the messages to the execution, and carry out the resulting commands."""
@@ -149,9 +222,10 @@ class WorkflowDriver(Carrier):
             while execution.queue:
                 execution.apply_queue()
                 append = execution.take(release=False)
-                [refusal] = self.store.commit([append])
+                [refusal] = self.store.commit([append._replace(claims=())])
                 if refusal is not None:
                     raise refusal
+                self.outgoing.add(append)
                 self._show(append)
                 self.carry_out(execution)
                 self._begin_held()
@@ -161,19 +235,36 @@ class WorkflowDriver(Carrier):
             self.broken = f"{type(error).__name__}: {error}"
 
     def _show(self, append: Append) -> None:
-        """Publish the status without a worker, and the ids of waits for lookups."""
+        """Publish the status and the open waits, for lists without a worker."""
         changed: list[SearchAttributeUpdate[Any]] = []
-        ids = [wait_id(self.execution.id, record["id"]) for record in append.opened]
-        if new := [id for id in ids if id not in self._shown_waits]:
+        memo: dict[str, Any] = {}
+        if append.opened or append.closed or self._has_past:
+            opened = [*append.opened, *(self.execution.waits.values() if self._has_past else ())]
+            self._has_past = False
+            ids = dict.fromkeys(wait_id(self.execution.id, record["id"]) for record in opened)
+            new = [id for id in ids if id not in self._shown_waits]
             self._shown_waits = [*self._shown_waits, *new][-WAITS_KEPT:]
-            values = [part for id in self._shown_waits for part in (id, id[:SHORT_WAIT])]
-            changed.append(_WAITS.value_set(values))
+            records = [*self.execution.waits.values()]
+            kinds = (record["kind"] for record in records)
+            changed.append(WAITS.value_set(wait_values(self._shown_waits, kinds)))
+            memo[OPEN_WAITS] = records if len(pack(records)) <= MOST_OPEN_BYTES else None
+        if append.head is not None:
+            memo[HEAD] = [append.head.status, append.head.at, append.head.due]
         status = self.execution.state["status"]
-        if status != self._shown_status:
+        if status != self._shown_status and not (status in RESTING and self.outgoing.busy):
             self._shown_status = status
-            changed.append(_STATUS.value_set(status))
+            changed.append(STATUS.value_set(status))
         if changed:
             workflow.upsert_search_attributes(changed)
+        if memo:
+            workflow.upsert_memo(memo)
+
+    def _rest(self) -> None:
+        """Publish that it rests, once others can reach it by its keys."""
+        status = self.execution.state["status"]
+        if status in RESTING and status != self._shown_status and self.broken is None:
+            self._shown_status = status
+            workflow.upsert_search_attributes([STATUS.value_set(status)])
 
     # Commands
 
@@ -185,10 +276,10 @@ class WorkflowDriver(Carrier):
     def _begin_held(self) -> None:
         """Begin queued attempts as far as capacity is available."""
         while self._held and len(self.execution.work) < MOST_AT_WORK and not self._pausing:
+            if self.must_continue:
+                return  # what begins now would be lost to the next run
             if workflow.info().get_current_history_length() > LONGEST_HISTORY:
-                raise RuntimeError(
-                    f"the history has {LONGEST_HISTORY} events, and is not continued in another yet"
-                )
+                raise RuntimeError(f"the history of one run has {LONGEST_HISTORY} events")
             run = self._held.popleft()
             given = plain(run)
             size = len(pack(given))
@@ -252,7 +343,7 @@ class WorkflowDriver(Carrier):
         Raises:
             NotImplementedError: `check_supported` should have refused the command.
         """
-        if not isinstance(command, Notify | ReleaseRegion):
+        if not isinstance(command, Notify | ReleaseRegion | Send):
             raise NotImplementedError(f"the command {type(command).__name__} in Temporal")
 
     # Attempts
@@ -311,6 +402,8 @@ class FlowExecution:
     def __init__(self, start: dict[str, Any]) -> None:
         self._driver = WorkflowDriver(start)
         self._begun = False
+        if (reader := READERS.get(start["id"])) is not None:
+            reader.append(self._driver)
 
     @workflow.run
     async def run(self, start: dict[str, Any]) -> dict[str, Any]:
@@ -325,7 +418,9 @@ class FlowExecution:
         driver = self._driver
         driver.take_inbox()
         self._begun = True
-        await workflow.wait_condition(lambda: driver.over and not driver.at_work)
+        await workflow.wait_condition(lambda: self._is_over() or self._is_to_continue())
+        if not self._is_over():
+            workflow.continue_as_new(driver.continued())
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.broken is not None:
             raise ApplicationError(driver.broken, type="EngineError", non_retryable=True)
@@ -337,39 +432,72 @@ class FlowExecution:
         small = len(pack(outputs)) <= MOST_BYTES
         return {"status": state["status"], "outputs": outputs if small else None}
 
+    def _is_over(self) -> bool:
+        return self._driver.over and not self._driver.at_work
+
+    def _is_to_continue(self) -> bool:
+        driver = self._driver
+        if driver.over or not driver.must_continue:
+            return False
+        return driver.quiet and workflow.all_handlers_finished()
+
+    @workflow.signal
+    def message(self, request: dict[str, Any]) -> None:
+        """Take a message, unless one with its id was taken or the execution has ended."""
+        driver = self._driver
+        with suppress(Conflict):
+            driver.store.send(driver.execution.id, request["event"], request["at"], request["id"])
+        if self._begun:
+            driver.take_inbox()
+
     @workflow.update
     async def write(self, request: dict[str, Any]) -> dict[str, Any]:
         """Execute a write method of a store, and carry out the resulting commands."""
         await workflow.wait_condition(lambda: self._begun)
-        answer = self._answered(request)
+        answer = answered(self._driver, request)
         self._driver.take_inbox()
         return answer
 
     @write.validator
     def _may_write(self, request: dict[str, Any]) -> None:
-        if request["method"] not in WRITES:
-            raise ApplicationError(f"there is no {request['method']}", type="UsageError")
+        """Refuse what changes nothing, so that it leaves no event in the history."""
+        method = request["method"]
+        if method not in WRITES:
+            raise ApplicationError(f"there is no {method}", type="UsageError")
+        if not self._begun:
+            return
+        refusal = answered(self._driver, {**request, "method": f"refusal_of_{method}"})
+        if refusal.get("answer", refusal) is not None:
+            raise ApplicationError("it changes nothing", refusal, type=REFUSED, non_retryable=True)
 
     @workflow.query
     def read(self, request: dict[str, Any]) -> dict[str, Any]:
         """Execute a read-only method of a store."""
-        if request["method"] == "flow":
-            return {"answer": self._driver.execution.linked.compiled}
         if request["method"] not in READS:
             raise ApplicationError(f"there is no {request['method']}", type="UsageError")
-        return self._answered(request)
+        return answered(self._driver, request)
 
-    def _answered(self, request: dict[str, Any]) -> dict[str, Any]:
-        driver, method = self._driver, request["method"]
-        if driver.broken is not None:
-            message = f"execution {driver.execution.id} cannot go on: {driver.broken}"
-            return {"error": ["StoreError", message, None, None, None]}
-        arguments = ARGUMENTS.get(method, list)(request["arguments"])
-        try:
+
+def answered(driver: WorkflowDriver, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of an execution's store to a request, or its error, as plain data."""
+    method = request["method"]
+    if driver.broken is not None:
+        message = f"execution {driver.execution.id} cannot go on: {driver.broken}"
+        return {"error": ["StoreError", message, None, None, None]}
+    arguments = ARGUMENTS.get(method, list)(request["arguments"])
+    try:
+        if method == "open_waits":
+            found: Any = [*driver.execution.waits.values()]
+        elif method == "events":
+            found = [
+                driver.store.first(driver.execution.id),
+                _page(driver.store.events(*arguments)),
+            ]
+        else:
             found = getattr(driver.store, method)(*arguments)
-        except FlowEngineError as error:
-            return {"error": error_as_data(error)}
-        return {"answer": plain(_page(found) if method == "events" else found)}
+    except FlowEngineError as error:
+        return {"error": error_as_data(error)}
+    return {"answer": plain(found)}
 
 
 def _page(events: list[Any]) -> list[Any]:

@@ -34,6 +34,15 @@ class Claims:
         """Return the claims on a lock, in order."""
         return [kept.claimed for kept in self._queues.get(lock, ())]
 
+    def all(self) -> list[tuple[str, list[KeptClaim]]]:
+        """Return the claims on each lock, in order."""
+        return [*self._queues.items()]
+
+    def restore(self, queues: Sequence[tuple[str, list[KeptClaim]]]) -> None:
+        """Replace all claims by those that `all` returned."""
+        self._queues = dict(queues)
+        self._claimed = max((kept.number for _, queue in queues for kept in queue), default=0)
+
     def rejected_by(self, execution: str, claims: Sequence[Claim]) -> tuple[str, str] | None:
         """Return the first lock that refuses a claim, and the execution that holds it."""
         for claim in claims:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flowengine.journal.records import Message, Outgoing, Sent
 
@@ -71,6 +71,20 @@ class Messages:
         for one in filter(is_unwanted, self._delivered):
             self._untaken.pop(one.message.number, None)
         self._delivered = [one for one in self._delivered if not is_unwanted(one)]
+
+    def copy(self) -> list[Any]:
+        """Return all messages, in both directions, as plain data."""
+        delivered = [[[*one.address], one.message_id, [*one.message]] for one in self._delivered]
+        sent = [[*one] for one in self._outbox.values()]
+        return [delivered, [*self._untaken], self._arrived, sent, self._outgoing]
+
+    def restore(self, copy: Sequence[Any]) -> None:
+        """Replace all messages by those that `copy` returned."""
+        delivered, untaken, self._arrived, sent, self._outgoing = copy
+        self._delivered = [Delivered((*a,), id, Message(*one)) for a, id, one in delivered]
+        messages = {one.message.number: one.message for one in self._delivered}
+        self._untaken = {number: messages[number] for number in untaken}
+        self._outbox = {one[0]: Outgoing(*one) for one in sent}
 
     # -- outbox
 

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 from flowengine.journal.encoding import unpack
-from flowengine.journal.records import ENDED, Entry, ExecutionRecord, Head, ListPart, Vote, Wait
+from flowengine.journal.records import (
+    ENDED,
+    Entry,
+    ExecutionRecord,
+    Head,
+    ListPart,
+    NewGrant,
+    Vote,
+    Wait,
+)
 
 
 class Journal:
     """An execution with all its data."""
 
-    __slots__ = ("artifacts", "entries", "epoch", "forms", "keys", "lists", "number", "owner",
-                 "record", "snapshot")  # fmt: skip
+    __slots__ = ("artifacts", "entries", "epoch", "first", "forms", "keys", "lists", "number",
+                 "owner", "record", "snapshot")  # fmt: skip
 
     def __init__(self, number: int, record: ExecutionRecord, owner: str | None) -> None:
         self.number = number
         self.record = record
+        self.first = 0
+        """Number of earlier events that are not kept here."""
         self.entries: list[Entry] = []
         self.snapshot: tuple[int, bytes] | None = None
         self.lists: dict[str, list[ListPart]] = {}
@@ -24,6 +38,36 @@ class Journal:
         """(signal, key, number of the listening wait or None for the whole execution)."""
         self.artifacts: set[str] = set()
         self.forms: set[str] = set()
+
+    @property
+    def length(self) -> int:
+        """Number of all events."""
+        return self.first + len(self.entries)
+
+    def copy(self, first: int) -> dict[str, Any]:
+        """Return it as plain data, without the events before a number."""
+        return {
+            "record": [*self.record],
+            "first": first,
+            "entries": [[*entry] for entry in self.entries if entry.seq >= first],
+            "snapshot": None if self.snapshot is None else [*self.snapshot],
+            "lists": [[*part] for parts in self.lists.values() for part in parts],
+            "keys": [[*key] for key in sorted(self.keys, key=repr)],
+            "forms": sorted(self.forms),
+        }
+
+    @classmethod
+    def of(cls, number: int, copy: Mapping[str, Any]) -> Self:
+        """Return the journal that `copy` returned."""
+        found = cls(number, ExecutionRecord(*copy["record"]), None)
+        found.first = copy["first"]
+        found.entries = [Entry(*entry) for entry in copy["entries"]]
+        found.snapshot = None if copy["snapshot"] is None else tuple(copy["snapshot"])
+        for part in copy["lists"]:
+            found.add_to_list(ListPart(*part))
+        found.keys = {(signal, key, wait) for signal, key, wait in copy["keys"]}
+        found.forms = {*copy["forms"]}
+        return found
 
     def add_to_list(self, part: ListPart) -> None:
         """Add a part to a list, or replace the end of the list by it."""
@@ -68,3 +112,19 @@ class KeptWait:
         """Return the wait as the port returns it."""
         answers = [vote.event for vote in self.votes] if votes else []
         return self.wait._replace(record=unpack(self.packed), votes=answers)
+
+    def copy(self) -> list[Any]:
+        """Return it as plain data."""
+        votes = [[*vote[:4], vote.gives and [*vote.gives], vote.uses] for vote in self.votes]
+        return [self.place, [*self.wait], self.packed, votes]
+
+    @classmethod
+    def of(cls, copy: list[Any]) -> Self:
+        """Return the wait that `copy` returned."""
+        place, wait, packed, votes = copy
+        found = cls(place, Wait(*wait))
+        found.packed = packed
+        for by, at, approves, event, gives, uses in votes:
+            grant = gives and NewGrant(*gives)
+            found.votes.append(Vote(by, at, approves, event, grant, uses))
+        return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _thread import RLock
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
 from flowengine.journal.encoding import pack
@@ -156,7 +156,7 @@ class MemoryStore(JournalStore):
     def _append_event(self, append: Append) -> bool:
         """Write a single event on the fast path, if possible."""
         journal = self._journals.get(append.execution)
-        if journal is None or journal.epoch != append.epoch or append.seq != len(journal.entries):
+        if journal is None or journal.epoch != append.epoch or append.seq != journal.length:
             return False
         at, payload = append.events[0]
         journal.entries.append(Entry(append.seq, at, payload))
@@ -173,9 +173,9 @@ class MemoryStore(JournalStore):
             return self._creation_refused(append.execution, append.new, journal)
         if journal is None or journal.epoch != append.epoch:
             return self._lease_lost(append.execution, journal)
-        if append.events and append.seq != len(journal.entries):
+        if append.events and append.seq != journal.length:
             raise StoreError(
-                f"execution {append.execution} has {len(journal.entries)} events; "
+                f"execution {append.execution} has {journal.length} events; "
                 f"number {append.seq} cannot be the next"
             )
         for closed in append.closed:
@@ -301,15 +301,49 @@ class MemoryStore(JournalStore):
     def load(self, id: str) -> Loaded:
         with self._lock:
             journal = self._journal(id)
-            first = journal.snapshot[0] if journal.snapshot else 0
+            first = journal.snapshot[0] - journal.first if journal.snapshot else 0
             lists = [part for _, parts in sorted(journal.lists.items()) for part in parts]
             return Loaded(journal.record, journal.snapshot, journal.entries[first:], lists)
 
     def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
-        since = max(since, 0)
         with self._lock:
+            journal = self._journal(id)
+            since = max(since - journal.first, 0)
             end = None if limit is None else since + limit
-            return self._journal(id).entries[since:end]
+            return journal.entries[since:end]
+
+    def copy(self, id: str, first: int = 0) -> dict[str, Any]:
+        """Return an execution with all that is known of it, as plain data.
+
+        Only for a store that contains no other execution.
+
+        Args:
+            id: Full id.
+            first: Number of the first event to include. A snapshot must include earlier ones.
+        """
+        with self._lock:
+            waits = [kept.copy() for kept in self._waits.values()]
+            return {
+                "journal": self._journal(id).copy(first),
+                "waits": waits,
+                "opened": self._opened,
+                "messages": self._messages.copy(),
+            }
+
+    def first(self, id: str) -> int:
+        """Return the number of events of an execution that were left out of a copy."""
+        return self._journal(id).first
+
+    def restore(self, copy: Mapping[str, Any]) -> None:
+        """Add the execution that `copy` returned to an empty store."""
+        with self._lock:
+            journal = Journal.of(1, copy["journal"])
+            self._journals[journal.record.id] = journal
+            self._created = 1
+            self._opened = copy["opened"]
+            waits = [KeptWait.of(wait) for wait in copy["waits"]]
+            self._waits = {kept.wait.id: kept for kept in waits}
+            self._messages.restore(copy["messages"])
 
     def _journal(self, id: str) -> Journal:
         try:
@@ -399,14 +433,29 @@ class MemoryStore(JournalStore):
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         with self._lock:
-            record = self._journal(execution).record
-            address = ("id", execution)
-            before = self._messages.sent_before(address, message_id)
+            before = self.refusal_of_send(execution, event, at, message_id)
             if before is not None:
                 return before
-            if record.status in ENDED:
-                raise ended(execution, record.status, record)
-            return self._messages.deliver(address, message_id, execution, at, event)
+            return self._messages.deliver(("id", execution), message_id, execution, at, event)
+
+    def refusal_of_send(
+        self, execution: str, event: bytes, at: int, message_id: str
+    ) -> Sent | None:
+        """Return the result of `send` for a message that was sent before. Nothing changes.
+
+        Raises:
+            NotFound: As for `send`.
+            Conflict: As for `send`.
+        """
+        record, before = self._journal(execution).record, self.sent(execution, message_id)
+        if before is None and record.status in ENDED:
+            raise ended(execution, record.status, record)
+        return before
+
+    def sent(self, execution: str, message_id: str) -> Sent | None:
+        """Return a message to an execution as it was sent first, or None."""
+        with self._lock:
+            return self._messages.sent_before(("id", execution), message_id)
 
     def send_keyed(
         self,
@@ -445,6 +494,11 @@ class MemoryStore(JournalStore):
                     return id
         raise NotFound(f"no open execution takes signal {signal!r} with key {key!r}")
 
+    def keys(self, execution: str) -> set[tuple[str, str]]:
+        """Return the (signal, key) pairs that an execution has now."""
+        with self._lock:
+            return {(signal, key) for signal, key, _ in self._journal(execution).keys}
+
     def inbox(self, execution: str) -> list[Message]:
         with self._lock:
             self._journal(execution)
@@ -461,11 +515,11 @@ class MemoryStore(JournalStore):
 
     def decide(self, wait: str, vote: Vote) -> Standing:
         with self._lock:
+            refusal = self.refusal_of_decide(wait, vote)
+            if refusal is not None:
+                return refusal
             kept = self._find_wait(wait)
-            own = next((cast.event for cast in kept.votes if cast.by == vote.by), None)
             before = kept.show(votes=True)
-            if not before.open or own is not None or vote.by in before.journaled:
-                return Standing(False, not before.open, before.decision or own, before)
             if vote.uses is not None and not self._grants.use(vote.uses, vote.at):
                 return Standing(False, False, None, before)
             kept.votes.append(vote)
@@ -476,6 +530,16 @@ class MemoryStore(JournalStore):
                 self._grants.give(wait, before.flow, vote)
             self._messages.deliver(("wait", wait), vote.by, before.execution, vote.at, vote.event)
             return Standing(True, settled, vote.event, kept.show(votes=True))
+
+    def refusal_of_decide(self, wait: str, vote: Vote) -> Standing | None:
+        """Return the result of `decide` if it would not accept a vote. Nothing changes."""
+        with self._lock:
+            kept = self._find_wait(wait)
+            own = next((cast.event for cast in kept.votes if cast.by == vote.by), None)
+            before = kept.show(votes=True)
+            if before.open and own is None and vote.by not in before.journaled:
+                return None
+            return Standing(False, not before.open, before.decision or own, before)
 
     def wait(self, id: str) -> Wait:
         with self._lock:

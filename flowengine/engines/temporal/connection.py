@@ -1,0 +1,116 @@
+"""The connection of a store to Temporal, on an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio.client import Client, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+
+from flowengine.engines.temporal.address import Address
+from flowengine.engines.temporal.payloads import CONVERTER
+from flowengine.errors import NotFound, StoreError
+from flowengine.store_folder import REMOTE
+
+T = TypeVar("T")
+PATIENCE = timedelta(seconds=30)
+"""How long to wait for a response, as a busy worker may take a while."""
+
+
+class Connection:
+    """Runs coroutines for callers on any thread, with a client that connects on first use.
+
+    Args:
+        address: The address of the namespace.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._client: Client | None = None
+
+    @property
+    def location(self) -> str:
+        """The address, as text."""
+        return f"{REMOTE}{self.address.server}/{self.address.namespace}"
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop, from any thread.
+
+        Raises:
+            StoreError: The server does not respond, or refuses.
+        """
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="flowengine-temporal", daemon=True
+                )
+                self._thread.start()
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        except RPCError as error:
+            raise self._explained(error) from error
+
+    async def client(self) -> Client:
+        """Return the connected client."""
+        if self._client is None:
+            self._client = await connect(self.address)
+        return self._client
+
+    async def handle(self, execution: str) -> WorkflowHandle[Any, Any]:
+        """Return the handle of an execution's workflow."""
+        return (await self.client()).get_workflow_handle(execution)
+
+    def no_worker(self) -> StoreError:
+        """Return the error that no worker responds."""
+        return StoreError(
+            f"no worker of {self.location} answers",
+            hint=f"if there is none, start one: flowengine worker --store {self.location}",
+        )
+
+    def close(self) -> None:
+        """Stop the loop. A later call starts another."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+            thread, self._thread = self._thread, None
+            self._client = None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _explained(self, error: RPCError) -> StoreError:
+        if error.status == RPCStatusCode.FAILED_PRECONDITION or (
+            error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+        ):
+            return self.no_worker()
+        return StoreError(f"{self.location}: {error.message}", hint="is the server running?")
+
+
+async def connect(address: Address) -> Client:
+    """Return a connected client.
+
+    Raises:
+        StoreError: The server cannot be reached.
+    """
+    try:
+        return await Client.connect(
+            address.server, namespace=address.namespace, data_converter=CONVERTER
+        )
+    except RuntimeError as error:
+        raise StoreError(
+            f"cannot connect to Temporal at {address.server}: {error}",
+            hint="is the server running?",
+        ) from error
+
+
+def no_execution(id: str) -> NotFound:
+    """Return the error for an unknown execution."""
+    return NotFound(f"there is no execution {id}", hint="list them: flowengine list")

@@ -1,0 +1,281 @@
+"""Lists of executions and waits, read from Temporal's index of workflows without a worker.
+
+The index lags behind by some milliseconds, or by seconds in a large cluster. It is used for lists
+and to find ids, never for a decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+
+from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
+
+from flowengine.engines.temporal.attributes import (
+    CREATED,
+    FLOW,
+    HEAD,
+    LABELS,
+    NEW,
+    OPEN,
+    OPEN_WAITS,
+    SHORT_WAIT,
+    STATUS,
+    WAITS,
+    fork_digest,
+    label_digest,
+)
+from flowengine.engines.temporal.connection import PATIENCE, Connection
+from flowengine.engines.temporal.requests import WORKFLOW, new_execution
+from flowengine.engines.temporal.support import unsupported
+from flowengine.errors import UsageError
+from flowengine.journal.filters import fits_execution, fits_wait, page_end, read_page_end
+from flowengine.journal.records import (
+    ENDED,
+    ExecutionFilter,
+    ExecutionPage,
+    ExecutionRecord,
+    Wait,
+    WaitFilter,
+    WaitPage,
+)
+from flowengine.kernel.notation.ids import wait_id
+
+_SOME = 20
+"""Number of ids to read when looking up a prefix."""
+_MOST = 500
+"""Executions to read at once for a page of a list."""
+_FIRST_SPAN = timedelta(hours=1)
+_SHORTEST_SPAN = timedelta(seconds=1)
+_LONGEST_SPAN = timedelta(days=40 * 365)
+_EARLIEST = datetime(2015, 1, 1, tzinfo=UTC)
+_LOOKS = 4
+_LOOK_SECONDS = 0.1
+"""How often, and after which delay, the index is read again for an id that it does not contain."""
+_ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+class Listing:
+    """Reads the index of one namespace.
+
+    Args:
+        connection: The connection to it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- executions
+
+    async def executions(
+        self, filter: ExecutionFilter, after: str | None, limit: int
+    ) -> ExecutionPage:
+        """Return a page of executions, newest first.
+
+        The index is not sorted by time of creation, so it is read in spans of time, from the end. A
+        span that contains few executions is followed by a longer one.
+        """
+        if filter.due is not None:
+            return ExecutionPage([], None)  # workers fire timers, without being resumed
+        place = None if after is None else read_page_end(after)
+        end = datetime.now(UTC) + timedelta(hours=1) if place is None else _time(-place[0])
+        condition, span = _condition(filter), _FIRST_SPAN
+        left = await self._count(f"{condition} AND {CREATED.name} <= '{_text(end)}'")
+        found: list[tuple[tuple[int, int], ExecutionRecord]] = []
+        while left > 0 and len(found) <= limit:
+            start = end - (span if left > _MOST else _LONGEST_SPAN)
+            query = f"{condition} AND {CREATED.name} > '{_text(start)}'"
+            query += f" AND {CREATED.name} <= '{_text(end)}'"
+            if left > _MOST and span > _SHORTEST_SPAN and await self._count(query) > _MOST:
+                span /= 8
+                continue
+            rows = [row async for row in self._rows(query)]
+            placed = [(_place(row), record) for row in rows if (record := await self._newest(row))]
+            fitting = [pair for pair in placed if fits_execution(pair[1], filter)]
+            fitting = [pair for pair in fitting if place is None or pair[0] > place]
+            found += sorted(fitting, key=lambda pair: pair[0])
+            left, end, span = left - len(rows), start, span * 8
+            if end < _EARLIEST:
+                break
+        page = found[:limit]
+        more = page_end(page[-1][0]) if page and len(found) > limit else None
+        return ExecutionPage([record for _, record in page], more)
+
+    async def ids(self, beginning: str) -> list[str]:
+        """Return some ids of executions with a prefix."""
+        if not beginning or set(beginning) - _ID_CHARACTERS:
+            return []
+        condition = f"WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{beginning}'"
+        return sorted({row.id async for row in self._rows(condition, _SOME)})
+
+    # -- waits
+
+    async def waits(self, filter: WaitFilter, after: str | None, limit: int) -> WaitPage:
+        """Return a page of the open waits of all executions, oldest first.
+
+        The cost grows with the number of executions with such waits.
+        """
+        if filter.state != "pending":
+            raise unsupported("lists of closed waits of several executions")
+        kinds = filter.kinds or [""]
+        listed = ", ".join(f"'{OPEN}{kind and ':'}{kind}'" for kind in kinds)
+        condition = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
+        condition += f" AND {WAITS.name} IN ({listed})"
+        if filter.flow is not None:
+            condition += f" AND {FLOW.name} = {_quoted(filter.flow)}"
+        place = (0, "") if after is None else _read_wait_end(after)
+        found: list[tuple[tuple[int, str], Wait]] = []
+        async for row in self._rows(condition):
+            async for wait in self._open_waits(row):
+                at = wait.record["since"], wait.id
+                if at > place and fits_wait(wait, filter):
+                    found.append((at, wait))
+        found.sort(key=lambda pair: pair[0])
+        page = found[:limit]
+        more = f"{page[-1][0][0]}.{page[-1][0][1]}" if page and len(found) > limit else None
+        return WaitPage([wait for _, wait in page], more)
+
+    async def found_waits(self, beginning: str) -> list[tuple[str, str]]:
+        """Return the waits whose ids have a prefix, each with its execution.
+
+        Raises:
+            UsageError: The prefix is too short.
+        """
+        if len(beginning) < SHORT_WAIT:
+            raise UsageError(
+                f"{beginning!r} is too short to find a wait in {self._connection.location}",
+                hint=f"use at least {SHORT_WAIT} digits",
+            )
+        if set(beginning) - set("0123456789abcdef"):
+            return []
+        condition = f"WorkflowType = '{WORKFLOW}' AND {WAITS.name} = '{beginning[:SHORT_WAIT]}'"
+        for look in range(_LOOKS):
+            if look:
+                await asyncio.sleep(_LOOK_SECONDS)  # the index may lag behind
+            found = {
+                (id, row.id)
+                async for row in self._rows(condition, _SOME)
+                for id in row.typed_search_attributes.get(WAITS, [])
+                if len(id) > SHORT_WAIT and id.startswith(beginning)
+            }
+            if found:
+                return sorted(found)
+        return []
+
+    # -- internals
+
+    async def _newest(self, row: WorkflowExecution) -> ExecutionRecord | None:
+        """Return the entry of a workflow in lists. None: it failed, and was retried."""
+        if row.status == WorkflowExecutionStatus.FAILED:
+            handle = await self._connection.handle(row.id)
+            if (await handle.describe(rpc_timeout=PATIENCE)).run_id != row.run_id:
+                return None
+        return await record_of(row)
+
+    async def _open_waits(self, row: WorkflowExecution) -> AsyncIterator[Wait]:
+        memo = await row.memo()
+        records = memo.get(OPEN_WAITS, []) if NEW in memo else []
+        if records is None:
+            handle = await self._connection.handle(row.id)
+            request = {"method": "open_waits", "arguments": []}
+            records = (await handle.query("read", request, rpc_timeout=PATIENCE))["answer"]
+        for record in records:
+            number, flow = record["id"], new_execution(memo[NEW]).flow
+            id = wait_id(row.id, number)
+            yield Wait(id, row.id, flow, number, record, None, [], None, None, None)
+
+    async def _count(self, query: str) -> int:
+        client = await self._connection.client()
+        return (await client.count_workflows(query, rpc_timeout=PATIENCE)).count
+
+    async def _rows(self, query: str, limit: int | None = None) -> AsyncIterator[WorkflowExecution]:
+        client = await self._connection.client()
+        async for row in client.list_workflows(query, limit=limit, rpc_timeout=PATIENCE):
+            yield row
+
+
+async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
+    """Return the entry of a workflow in lists, from its memo. `outputs` and `error` are None.
+
+    None: the workflow was not started by this project.
+    """
+    memo = await row.memo()
+    if NEW not in memo:
+        return None
+    new = new_execution(memo[NEW])
+    status, changed, due = memo.get(HEAD, ["running", new.created_at, None])
+    if row.status != WorkflowExecutionStatus.RUNNING and status not in ENDED:
+        status, due = "failed", None  # terminated in Temporal, or broken
+        changed = _milliseconds(row.close_time or row.start_time)
+    return ExecutionRecord(
+        row.id,
+        new.flow,
+        new.version,
+        new.hash,
+        new.created_at,
+        dict(new.labels),
+        new.started_by,
+        new.parent,
+        new.forked_from,
+        status,
+        changed,
+        due,
+        changed if status in ENDED else None,
+        None,
+        None,
+    )
+
+
+def _condition(filter: ExecutionFilter) -> str:
+    """Return the query for the executions that a filter matches, and perhaps others."""
+    return " AND ".join(_conditions(filter))
+
+
+def _conditions(filter: ExecutionFilter) -> Iterator[str]:
+    yield f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
+    if filter.flow is not None:
+        yield f"{FLOW.name} = {_quoted(filter.flow)}"
+    if filter.status == "running":
+        yield "ExecutionStatus = 'Running'"
+        yield f"({STATUS.name} IS NULL OR {STATUS.name} = 'running')"
+    elif filter.status == "failed":
+        yield "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut', 'Canceled')"
+    elif filter.status is not None:
+        yield f"{STATUS.name} = {_quoted(filter.status)}"
+    if filter.since is not None:
+        yield f"{CREATED.name} >= '{_text(_time(filter.since - 1))}'"
+    for name, value in filter.labels.items():
+        yield f"{LABELS.name} = '{label_digest(name, value)}'"
+    if filter.forked_from is not None:
+        yield f"{LABELS.name} = '{fork_digest(filter.forked_from)}'"
+
+
+def _quoted(text: str) -> str:
+    """Return text as a constant of a query. Names of flows and statuses need no escaping."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _place(row: WorkflowExecution) -> tuple[int, int]:
+    """Return the position of a workflow in a list, newest first."""
+    created = row.typed_search_attributes.get(CREATED, row.start_time)
+    return -_milliseconds(created), int.from_bytes(row.id.encode()[-6:], "big")
+
+
+def _read_wait_end(after: str) -> tuple[int, str]:
+    since, _, id = after.partition(".")
+    if not since.isdigit():
+        read_page_end("")  # raises the error
+    return int(since), id
+
+
+def _milliseconds(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp((milliseconds + 1) / 1000, UTC)
+
+
+def _text(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,101 @@
+"""Requests of an execution to others: its keys, its claims on locks, and its messages, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from temporalio import workflow
+
+from flowengine.engines.temporal.requests import SHARE, plain
+from flowengine.journal.records import ENDED
+
+if TYPE_CHECKING:
+    from flowengine.journal.memory.store import MemoryStore
+    from flowengine.journal.records import Append
+
+_PATIENCE = timedelta(seconds=60)
+
+
+class Outgoing:
+    """Passes on what an append contains for others, by local activities, one after the other.
+
+    Args:
+        execution: Id of the execution.
+        created: When it started (ms).
+        store: Its store.
+        on_sent: Called when everything was passed on.
+    """
+
+    def __init__(
+        self, execution: str, created: int, store: MemoryStore, on_sent: Callable[[], None]
+    ) -> None:
+        self._execution = execution
+        self._created = created
+        self._store = store
+        self._on_sent = on_sent
+        self._requests: list[dict[str, Any]] = []
+        self._numbers = 0
+        self._keys: set[tuple[str, str]] = set()
+        self._locks: set[str] = set()
+        self._sent = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is not passed on yet."""
+        return self._task is not None
+
+    def restore(self, numbers: int, locks: list[str]) -> None:
+        """Continue after an earlier run.
+
+        Args:
+            numbers: Number of requests so far.
+            locks: The locks on which the execution has claims.
+        """
+        self._numbers, self._locks = numbers, {*locks}
+
+    def kept(self) -> list[Any]:
+        """Return what `restore` takes in another run."""
+        return [self._numbers, sorted(self._locks)]
+
+    def add(self, append: Append) -> None:
+        """Add what a committed append contains, and begin to pass it on."""
+        at = append.at
+        keys = self._store.keys(self._execution)
+        for signal, key in sorted(keys - self._keys):
+            self._add({"do": "join", "key": [signal, key], "created": self._created})
+        for signal, key in sorted(self._keys - keys):
+            self._add({"do": "leave", "key": [signal, key]})
+        self._keys = keys
+        for claim in append.claims:
+            self._locks.add(claim.lock)
+            self._add({"do": "claim", "lock": claim.lock, "claims": [plain(claim)], "at": at})
+        for sent in self._store.outbox():
+            if sent.number > self._sent:
+                self._sent = sent.number
+                self._add({"do": "deliver", "message": plain(sent)})
+        if append.head is not None and append.head.status in ENDED:
+            for lock in sorted(self._locks):
+                self._add({"do": "end", "lock": lock, "at": at})
+            self._locks.clear()
+        if self._requests and self._task is None:
+            self._task = asyncio.create_task(self._pass_on())
+
+    def _add(self, request: dict[str, Any]) -> None:
+        request |= {"execution": self._execution, "number": self._numbers}
+        self._numbers += 1
+        self._requests.append(request)
+
+    async def _pass_on(self) -> None:
+        while self._requests:
+            requests, self._requests = self._requests, []
+            refused = await workflow.execute_local_activity(
+                SHARE, requests, start_to_close_timeout=_PATIENCE
+            )
+            for number, why in refused:
+                self._store.settle(number, why)
+        self._task = None
+        self._on_sent()

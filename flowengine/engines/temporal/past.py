@@ -1,0 +1,78 @@
+"""Histories of workflows, replayed in this process to read an execution without a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from flowengine.engines.temporal.payloads import CONVERTER
+from flowengine.engines.temporal.workflow import READERS, FlowExecution
+from flowengine.errors import StoreError
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+    from flowengine.engines.temporal.workflow import WorkflowDriver
+
+MOST_KEPT = 8
+"""Number of replayed executions to keep in memory."""
+
+
+class Past:
+    """Executions that have ended, as their histories tell."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], WorkflowDriver] = {}
+        self._turn = asyncio.Lock()
+
+    async def of(self, client: Client, execution: str, run: str) -> WorkflowDriver:
+        """Return an execution whose workflow is closed.
+
+        Args:
+            client: Reads the history.
+            execution: Its id.
+            run: Id of the run that closed.
+
+        Raises:
+            StoreError: This version of the program does not understand the history.
+        """
+        key = execution, run
+        async with self._turn:
+            if key not in self._kept:
+                while len(self._kept) >= MOST_KEPT:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[key] = await _replayed(client, execution, run)
+            return self._kept[key]
+
+
+async def _replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
+    history = await client.get_workflow_handle(execution, run_id=run).fetch_history()
+    replayer = Replayer(
+        workflows=[FlowExecution],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        data_converter=CONVERTER,
+    )
+    drivers = READERS.setdefault(execution, [])
+    try:
+        await replayer.replay_workflow(history)
+    except Exception as error:
+        raise StoreError(
+            f"the history of execution {execution} cannot be read: {error}",
+            hint="it may have been written by another version of flowengine",
+        ) from error
+    finally:
+        del READERS[execution]
+    return drivers[-1]
+
+
+async def first_input(client: Client, execution: str, run: str | None = None) -> Mapping[str, Any]:
+    """Return the data that a workflow was started with, from the first event of its history."""
+    handle = client.get_workflow_handle(execution, run_id=run)
+    async for event in handle.fetch_history_events(page_size=1):
+        payloads = event.workflow_execution_started_event_attributes.input.payloads
+        [start] = await client.data_converter.decode(payloads)
+        return dict(start)
+    raise StoreError(f"the history of execution {execution} is empty")

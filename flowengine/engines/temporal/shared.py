@@ -1,0 +1,268 @@
+"""What executions share under one name: a key of a signal, a lock, or the list of starting signals.
+
+Each name is a small workflow, so requests for it are taken one after the other. It exists while it
+is used, and for some days longer. It does not drive executions: it sends them signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, FailureError
+
+from flowengine.engines.temporal.requests import (
+    BEGIN,
+    REFUSED,
+    SHARED,
+    error_as_data,
+    plain,
+)
+from flowengine.errors import Conflict, FlowEngineError, NotFound
+from flowengine.journal.memory.claims import Claims, KeptClaim
+from flowengine.journal.memory.messages import Messages
+from flowengine.journal.records import Claim, Claimed, Message, Sent
+
+STARTS = "flowengine-starts"
+"""Id of the workflow that keeps the signals that start executions."""
+_KEPT = timedelta(days=7)
+"""How long the ids of messages are remembered after the last request."""
+_MOST_SENT = 1000
+"""Number of message ids to remember when a history is continued in another one."""
+_PATIENCE = timedelta(seconds=30)
+
+
+def key_workflow(signal: str, key: str) -> str:
+    """Return the workflow id of a key. Ids are visible to operators, and keys can be personal."""
+    return f"flowengine-key-{_digest(signal, key)}"
+
+
+def lock_workflow(lock: str) -> str:
+    """Return the workflow id of a lock."""
+    return f"flowengine-lock-{_digest(lock)}"
+
+
+def _digest(*parts: str) -> str:
+    return sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+class Shared:
+    """The state, as plain data between requests.
+
+    Args:
+        state: As returned by `plain`. Empty: nothing yet.
+    """
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self.members: list[list[Any]] = list(state.get("members", ()))
+        """[time of start, id] of each open execution with the key, oldest first."""
+        self.sent: dict[str, list[Any]] = dict(state.get("sent", {}))
+        """Id of a message → execution, packed event."""
+        self.seen: dict[str, int] = dict(state.get("seen", {}))
+        """Execution → number of its last request, because requests can be repeated."""
+        self.starts: dict[str, list[Any]] = dict(state.get("starts", {}))
+        """Flow → hash, signals, packed flow."""
+        self.messages = Messages()
+        self.claims = Claims(self.messages)
+        self.claims.restore(
+            [
+                (lock, [KeptClaim(one[0], Claimed(*one[1]), *one[2:]) for one in queue])
+                for lock, queue in state.get("claims", ())
+            ]
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return the state as plain data."""
+        return {
+            "members": self.members,
+            "sent": dict([*self.sent.items()][-_MOST_SENT:]),
+            "seen": dict([*self.seen.items()][-_MOST_SENT:]),
+            "starts": self.starts,
+            "claims": plain(self.claims.all()),
+        }
+
+    @property
+    def used(self) -> bool:
+        """Whether it must be kept."""
+        return bool(self.members or self.starts or self.claims.all())
+
+    def change(self, request: Mapping[str, Any]) -> None:
+        """Carry out a request of an execution, unless it was carried out already."""
+        execution, number = request["execution"], request["number"]
+        if number <= self.seen.get(execution, -1):
+            return
+        self.seen.pop(execution, None)
+        self.seen[execution] = number
+        _CHANGES[request["do"]](self, request)
+
+    def join(self, created: int, execution: str) -> None:
+        """Add an execution with the key."""
+        if [created, execution] not in self.members:
+            self.members = sorted([*self.members, [created, execution]])
+
+    def leave(self, execution: str) -> None:
+        """Remove an execution that no longer has the key."""
+        self.members = [member for member in self.members if member[1] != execution]
+
+    def claim(self, execution: str, claims: list[Any], at: int) -> None:
+        """Make or release claims on the lock."""
+        for claim in claims:
+            self.claims.write(execution, Claim(*claim), at)
+
+
+_CHANGES: Mapping[str, Callable[[Shared, Mapping[str, Any]], None]] = {
+    "join": lambda shared, given: shared.join(given["created"], given["execution"]),
+    "leave": lambda shared, given: shared.leave(given["execution"]),
+    "claim": lambda shared, given: shared.claim(given["execution"], given["claims"], given["at"]),
+    "end": lambda shared, given: shared.claims.end(given["execution"], given["at"]),
+}
+
+
+@workflow.defn(name=SHARED)
+class SharedWorkflow:
+    """The workflow.
+
+    Args:
+        state: See `Shared`.
+    """
+
+    @workflow.init
+    def __init__(self, state: dict[str, Any]) -> None:
+        self._shared = Shared(state)
+        self._turn = asyncio.Lock()
+
+    @workflow.run
+    async def run(self, state: dict[str, Any]) -> None:
+        """Forward messages until it is not used any more."""
+        while True:
+            try:
+                await workflow.wait_condition(self._has_work, timeout=_KEPT)
+            except TimeoutError:
+                if not self._shared.used and workflow.all_handlers_finished():
+                    return
+            for message in self._shared.messages.arrived(0):
+                await self._forward_grant(message)
+            if self._is_long() and workflow.all_handlers_finished() and not self._is_asked():
+                workflow.continue_as_new(self._shared.plain())
+
+    @workflow.signal
+    def change(self, requests: list[Any]) -> None:
+        """Carry out requests of an execution."""
+        for request in requests:
+            self._shared.change(request)
+
+    @workflow.update
+    async def send(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Forward a message to the oldest open execution with the key, or start one."""
+        async with self._turn:
+            try:
+                return {"answer": plain(await self._sent(request))}
+            except FlowEngineError as error:
+                return {"error": error_as_data(error)}
+
+    @send.validator
+    def _may_send(self, request: dict[str, Any]) -> None:
+        """Refuse a message that was sent before, so that it leaves no event in the history."""
+        before = self._before(request["id"])
+        if before is not None:
+            raise ApplicationError("sent before", {"answer": plain(before)}, type=REFUSED)
+
+    @workflow.update
+    async def begin(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Start an execution with claims on the lock, unless the lock refuses them."""
+        shared, execution = self._shared, request["begin"]["id"]
+        async with self._turn:
+            claims = [Claim(*claim) for claim in request["claims"]]
+            rejected = shared.claims.rejected_by(execution, claims)
+            if rejected is not None:
+                return {"answer": [*rejected]}
+            shared.claim(execution, request["claims"], request["at"])
+            locks = sorted({claim.lock for claim in claims})
+            await self._begin({**request["begin"], "flow": request["flow"], "locks": locks})
+        return {"answer": None}
+
+    @workflow.update
+    def register(self, flow: str, hash: str, signals: list[str], compiled: bytes) -> None:
+        """Keep the signals that start executions of a flow, in place of earlier ones."""
+        self._shared.starts.pop(flow, None)
+        if signals:
+            self._shared.starts[flow] = [hash, signals, compiled]
+
+    @workflow.query
+    def read(self, what: str, about: str) -> Any:
+        """Return the oldest execution with the key, claims, or registered flows."""
+        shared = self._shared
+        if what == "holder":
+            return shared.members[0][1] if shared.members else None
+        if what == "claims":
+            return plain(shared.claims.of(about))
+        if what == "starts":
+            starts = sorted(shared.starts.items())
+            return [[flow, hash] for flow, (hash, signals, _) in starts if about in signals]
+        return next((kept[2] for kept in shared.starts.values() if kept[0] == about), None)
+
+    # Internals
+
+    def _is_asked(self) -> bool:
+        return bool(self._shared.messages.arrived(0))
+
+    def _is_long(self) -> bool:
+        return workflow.info().is_continue_as_new_suggested()
+
+    def _has_work(self) -> bool:
+        return self._is_asked() or (self._is_long() and workflow.all_handlers_finished())
+
+    def _before(self, id: str) -> Sent | None:
+        before = self._shared.sent.get(id)
+        return None if before is None else Sent(0, before[0], False, event=before[1])
+
+    async def _sent(self, request: dict[str, Any]) -> Sent:
+        id, event, begin = request["id"], request["event"], request["begin"]
+        before = self._before(id)
+        if before is not None:
+            return before
+        shared = self._shared
+        message = {"event": event, "at": request["at"], "id": f"key {request['name']} {id}"}
+        while shared.members:
+            execution = shared.members[0][1]
+            if await _signal(execution, message):
+                shared.sent[id] = [execution, event]
+                return Sent(0, execution, True, event=event)
+            shared.leave(execution)  # it has ended
+        if begin is None:
+            raise NotFound("no open execution has the key")
+        await self._begin(begin)
+        shared.join(begin["new"][3], begin["id"])
+        shared.sent[id] = [begin["id"], begin["event"]]
+        return Sent(0, begin["id"], True, True, begin["event"])
+
+    async def _begin(self, begin: dict[str, Any]) -> None:
+        """Start an execution. Its id makes this idempotent."""
+        refusal = await workflow.execute_activity(
+            BEGIN, begin, start_to_close_timeout=_PATIENCE, retry_policy=None
+        )
+        if refusal is not None:
+            raise Conflict(refusal[0], hint=refusal[1])
+
+    async def _forward_grant(self, message: Message) -> None:
+        """Tell an execution that it was granted the lock, or must be cancelled."""
+        shared, execution = self._shared, message.execution
+        number = f"{workflow.info().workflow_id} {workflow.info().run_id} {message.number}"
+        request = {"event": message.event, "at": message.at, "id": number}
+        shared.messages.take(execution, [message.number])
+        if not await _signal(execution, request):
+            shared.claims.end(execution, message.at)
+
+
+async def _signal(execution: str, message: dict[str, Any]) -> bool:
+    """Send a message to an execution, and return whether it is open."""
+    handle = workflow.get_external_workflow_handle(execution)
+    try:
+        await handle.signal("message", message)
+    except FailureError:
+        return False
+    return True

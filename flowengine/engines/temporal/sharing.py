@@ -1,0 +1,75 @@
+"""Activities with which workflows reach others: their clients may not be used inside a workflow."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from temporalio import activity
+
+from flowengine.engines.temporal.requests import BEGIN, SHARE, beginning
+from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.journal.records import Outgoing
+
+if TYPE_CHECKING:
+    from flowengine.engines.host import Host
+    from flowengine.engines.temporal.store import TemporalStore
+
+
+class Sharing:
+    """Carries out requests of workflows to others.
+
+    Args:
+        host: Of this worker.
+        store: Its store.
+    """
+
+    def __init__(self, host: Host, store: TemporalStore) -> None:
+        self._host = host
+        self._store = store
+
+    @activity.defn(name=BEGIN)
+    async def begin(self, begin: dict[str, Any]) -> list[Any] | None:
+        """Start an execution unless its id exists.
+
+        Returns:
+            Why it cannot start, and a hint. None: it was started.
+        """
+        try:
+            await asyncio.to_thread(self._begin, begin)
+        except Conflict as error:
+            return [error.message, error.hint]
+        return None
+
+    def _begin(self, begin: dict[str, Any]) -> None:
+        if "locks" not in begin:
+            self._store.begin(beginning(begin))
+            return
+        new = beginning(begin)
+        self._store.put_flow(new.new.hash, begin["flow"])
+        self._store.begin_with(new, begin["locks"])
+
+    @activity.defn(name=SHARE)
+    async def share(self, requests: list[Any]) -> list[Any]:
+        """Carry out requests of an execution in order.
+
+        Returns:
+            Number of each message, and why it cannot be delivered or None.
+        """
+        refused: list[Any] = []
+        for request in requests:
+            if request["do"] == "deliver":
+                message = Outgoing(*request["message"])
+                refused.append([message.number, await asyncio.to_thread(self._delivered, message)])
+            else:
+                await asyncio.to_thread(self._store.change_shared, request)
+        return refused
+
+    def _delivered(self, message: Outgoing) -> str | None:
+        from flowengine.engines.messages.delivery import delivered
+
+        try:
+            delivered(self._host, message)
+        except (NotFound, Conflict, InputError) as error:
+            return error.message
+        return None
