@@ -9,8 +9,8 @@ from flowengine.journal.records import ENDED, Entry, ExecutionRecord, Head, List
 class Journal:
     """An execution with all its data."""
 
-    __slots__ = ("artifacts", "entries", "epoch", "forms", "keys", "lists", "number", "owner",
-                 "record", "snapshot")  # fmt: skip
+    __slots__ = ("artifacts", "deaths", "entries", "epoch", "forms", "keys", "lists", "number",
+                 "owner", "record", "snapshot")  # fmt: skip
 
     def __init__(self, number: int, record: ExecutionRecord, owner: str | None) -> None:
         self.number = number
@@ -19,6 +19,8 @@ class Journal:
         self.snapshot: tuple[int, bytes] | None = None
         self.lists: dict[str, list[ListPart]] = {}
         self.owner = owner
+        self.deaths = 0
+        """How many owners in a row died."""
         self.epoch = 0 if owner is None else 1
         self.keys: set[tuple[str, str, int | None]] = set()
         """(signal, key, number of the listening wait or None for the whole execution)."""
@@ -30,6 +32,12 @@ class Journal:
         kept = [one for one in self.lists.pop(part.name, ()) if one.first < part.first]
         if kept or part.items:
             self.lists[part.name] = [*kept, part] if part.items else kept
+
+    def let_go(self) -> None:
+        """Release the lease."""
+        self.owner = None
+        self.epoch += 1
+        self.deaths = 0
 
     def set_head(self, head: Head) -> None:
         """Update the entry for lists."""
