@@ -304,6 +304,39 @@ class Engine(Operator):
             result = await self._driving.drive_async(self._driving.loaded(result.execution))
         return result
 
+    async def take_async(self, execution: str) -> ExecutionResult | None:
+        """Resume an execution that is due, as one of several workers, on the running event loop.
+
+        Executions to which it sends messages are not driven here: `due` returns them.
+
+        Args:
+            execution: Its full id.
+
+        Returns:
+            The state of the execution. None: another process drives it.
+        """
+        return await self._driving.take(execution)
+
+    def hear(self) -> None:
+        """Take messages of other processes to the executions that are driven here.
+
+        Driving does so several times a second. A program that knows that the store has changed
+        calls this to be faster. It also delivers messages whose senders died before.
+        """
+        self._driving.hear()
+
+    async def drain_async(self, patience: float) -> None:
+        """Stop driving: running attempts may end, no others begin, and leases are released.
+
+        Any process can continue these executions, as if they had waited. The engine can still be
+        used for everything except driving.
+
+        Args:
+            patience: Seconds that running attempts have to end. Longer ones are interrupted, as if
+                the process had died.
+        """
+        await self._driving.drain(patience)
+
     def signal(
         self,
         name: str,

@@ -99,6 +99,8 @@ class Host:
         self.ask_about_call: Callable[[str, Mapping[str, Any]], Awaitable[bool]] | None = None
         """Asks a program about a call, by id and record of the question, before an approver
         answers."""
+        self.draining = False
+        """Whether this process is being stopped: running attempts end, and no others begin."""
         self._closed = False
 
     def close(self, *, store: bool = True) -> None:
@@ -191,6 +193,10 @@ class Host:
     def holder(self, execution: str) -> Owner | None:
         """Return the living holder of an execution, if there is one."""
         return self.store.holder(execution, steady_now())
+
+    def deaths(self, execution: str) -> int:
+        """Return how many processes that held an execution have died in a row."""
+        return self.store.deaths(execution, steady_now())
 
     def bring(self, execution: str, resources: Mapping[str, Any]) -> None:
         """Keep the caller's objects for an execution, in addition to those that it has."""

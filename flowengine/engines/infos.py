@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Evidence
 
 Status = Literal[
-    "recorded", "running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"
-]
+    "recorded", "running", "interrupted", "waiting", "stalled", "quarantined", "succeeded",
+    "failed", "cancelled",
+]  # fmt: skip
 """Status of an execution.
 
 `succeeded`, `failed` and `cancelled` are final. `interrupted`: it has work to do, but no process is
-running it, for example because its process died. `recorded`: no step of it has started. `resume`
-continues both.
+running it, for example because its process died. `recorded`: no step of it has started.
+`quarantined`: its processes died several times in a row, so no worker takes it. `resume` continues
+all three.
 """
 
 

@@ -13,7 +13,7 @@ from flowengine.journal.shapes import Sound
 
 STATUSES = (
     *("recorded", "running", "interrupted", "waiting"),
-    *("stalled", "succeeded", "failed", "cancelled"),
+    *("stalled", "quarantined", "succeeded", "failed", "cancelled"),
 )
 """All statuses of an execution: `flowengine.engines.infos.Status`."""
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
-    from flowengine.engines.infos import Difference, ExecutionInfo, Reason, WaitInfo
+    from flowengine.engines.infos import Difference, ExecutionInfo, Reason, Status, WaitInfo
     from flowengine.engines.results import ExecutionPage, ExecutionResult, Update, WaitPage
+    from flowengine.journal.records import Due
     from flowengine.journal.store import Store
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph.specs import StepSpec
@@ -69,7 +70,10 @@ class Reader:
         id = self.find(execution)
         with _sound(id):
             found = result_of(self._read(id))
-        status = left(self._host, self.store.execution(found.execution))
+        record = self.store.execution(found.execution)
+        status: Status | None = left(self._host, record)
+        if status is None and found.status == "running" != record.status:
+            status = "waiting"  # its process was stopped between two steps
         return found if found.ended or status is None else found._replace(status=status)
 
     def show(
@@ -159,15 +163,40 @@ class Reader:
         wanted = ExecutionFilter(flow, status, labels or {}, since)
         return page(self._host, wanted, after, limit)
 
-    def due(self) -> list[str]:
-        """Return the ids of the executions that `resume` can continue now.
+    def due(self, execution: str | None = None) -> list[Due]:
+        """Return the executions that `resume` can continue now.
 
         Their timer is due, a message or decision has arrived, or the process that ran them has
-        died. Executions held by a running process are left out.
+        died. Executions held by a running process are left out, and quarantined ones, whose
+        processes died several times in a row.
+
+        Args:
+            execution: Only this one, by its full id.
+
+        Returns:
+            `(execution, flow, since, why, deaths)` of each. Those that have been able to continue
+            for longest are first.
         """
         from flowengine.engines.inspection.unattended import due
 
-        return due(self._host)
+        return due(self._host, execution)
+
+    def waited(self) -> list[float]:
+        """Return for how many seconds each execution of `due` has been able to continue."""
+        now = self._host.clock.now()
+        return [max(now - one.since, 0) / 1000 for one in self.due()]
+
+    def quarantined(self) -> int:
+        """Return how many executions are quarantined."""
+        from flowengine.engines.inspection.unattended import quarantined
+
+        return len(quarantined(self._host))
+
+    def next_due(self) -> float | None:
+        """Return the number of seconds until the next timer of any execution is due, or None."""
+        now = self._host.clock.now()
+        due = self.store.next_due(now)
+        return None if due is None else (due - now) / 1000
 
     def waits(
         self,

@@ -220,6 +220,20 @@ class ExecutionRecord(NamedTuple):
     error: bytes | None
 
 
+class Due(NamedTuple):
+    """An execution that can continue, and that no living process holds."""
+
+    execution: str
+    """Full id."""
+    flow: str
+    since: int
+    """Since when it can continue (ms)."""
+    why: Literal["timer", "message", "left"]
+    """A timer is due, a message or decision has arrived, or its process has left it `running`."""
+    deaths: int = 0
+    """How many of its holders have died in a row. See `DirectoryPort.deaths`."""
+
+
 class Loaded(NamedTuple):
     """The data needed to continue an execution."""
 

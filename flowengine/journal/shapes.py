@@ -69,7 +69,7 @@ EVENTS: dict[str, Shape] = {
     "measured": {**_OUTCOME, "needs": dict},
     "used": {**_OUTCOME, "run": str, "amounts": dict},
     "described": {"wait": int, "source?": str, "preview?": str, "note?": str},
-    "cut": _OUTCOME,
+    "cut": {**_OUTCOME, "began?": bool},
     "timer": {"timer": int, "evidence?": dict},
     "decided": {
         "wait": int, "choice?": str, "by?": str, "via?": str, "comment?": (str, _NONE),

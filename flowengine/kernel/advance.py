@@ -177,8 +177,11 @@ def _used(tx: Transition, unit: Unit, event: Used) -> None:
     budgets.count_run(tx, unit, event["run"], event["amounts"])
 
 
-def _cut(tx: Transition, unit: Unit, _event: CutOff) -> None:
-    interrupted.resume_cut(tx, unit)
+def _cut(tx: Transition, unit: Unit, event: CutOff) -> None:
+    if event.get("began", True):
+        interrupted.resume_cut(tx, unit)
+    else:
+        interrupted.begin_put_off(tx, unit)
 
 
 ATTEMPTS: dict[str, Callable[[Transition, Unit, Any], None]] = {

@@ -157,12 +157,16 @@ class Described(TypedDict):
 
 
 class CutOff(TypedDict):
-    """A process died while an attempt ran, so it is unknown whether the attempt took effect."""
+    """A process died while an attempt ran, so it is unknown whether the attempt took effect.
+
+    `began` is false if the process stopped in an orderly way, before it began the attempt.
+    """
 
     type: Literal["cut"]
     at: int
     unit: int
     attempt: int
+    began: NotRequired[bool]
 
 
 class TimerFired(TypedDict):

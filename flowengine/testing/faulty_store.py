@@ -32,6 +32,7 @@ from flowengine.journal.records import (
     Artifact,
     Beginning,
     Claimed,
+    Due,
     Entry,
     ExecutionFilter,
     ExecutionPage,
@@ -216,6 +217,18 @@ class FaultyStore(JournalStore):
     def renew(self, owner: Owner, until: int) -> None:
         self._owners.add(owner.id)
         self._write("renew", owner, until)
+
+    def calm(self, execution: str, epoch: int) -> None:
+        self._write("calm", execution, epoch)
+
+    def deaths(self, execution: str, now: int) -> int:
+        return self._alive.deaths(execution, now)
+
+    def due(self, at: int, now: int, execution: str | None = None) -> list[Due]:
+        return self._alive.due(at, now, execution)
+
+    def next_due(self, after: int) -> int | None:
+        return self._alive.next_due(after)
 
     def acquire(self, execution: str, owner: str, now: int) -> int:
         epoch: int = self._write("acquire", execution, owner, now)

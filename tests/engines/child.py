@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["tests.engines.child", "flowengine.engines.running.local", "flowengine_nodes.python"]
+    [
+        "tests.engines.child",
+        "tests.worker.worker_process",
+        "flowengine.engines.running.local",
+        "flowengine_nodes.python",
+    ]
 )
 
 

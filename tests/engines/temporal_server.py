@@ -63,7 +63,7 @@ class RunningWorker:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd="/")
         assert self.process.stderr is not None
         line = self.process.stderr.readline()
-        if line != f"taking the work of {address}\n":
+        if not line.endswith(f"started  store={address}\n"):
             self.kill()
             raise AssertionError(line)
 

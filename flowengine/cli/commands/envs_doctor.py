@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 
-from flowengine.cli.terminal.output import out, out_json
+from flowengine.cli.terminal.output import clean, out, out_json
 from flowengine.cli.views.environments import examined
 
 HELP = "show supported and missing capabilities of this machine, and how limits are enforced"
@@ -32,6 +33,20 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         out_json(found)
     else:
-        for line in examined(found):
+        for line in (*examined(found), *_of_workers(arguments.store)):
             out(line)
     return 0
+
+
+def _of_workers(named: str | None) -> Iterator[str]:
+    """Yield how soon a worker notices that another process has written to the store, if any."""
+    import os
+
+    from flowengine.store_folder import find_store, remote_store
+    from flowengine.worker.wakeups import are_reported
+
+    folder, _ = find_store(named or "")
+    if remote_store(folder) is None and os.path.isdir(folder):
+        how = "at once" if are_reported(folder) else "within a second: its files give no notice"
+        yield ""
+        yield clean(f"a worker notices writes to {folder} {how}")

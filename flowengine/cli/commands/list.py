@@ -25,6 +25,7 @@ STATUSES = [
     "interrupted",
     "waiting",
     "stalled",
+    "quarantined",
     "succeeded",
     "failed",
     "cancelled",
@@ -98,7 +99,7 @@ def run(arguments: Namespace) -> int:
             out(line.replace(row[2], _painted(row[2]), 1))
         left = [one for one in page.items if "command" in one]
         for one in left[:MOST]:
-            what = "resume" if one["status"] == "interrupted" else "begin"
+            what = "begin" if one["status"] == "recorded" else "resume"
             err(f"{one['status']}; to {what} it: {one['command']}")
         if len(left) > MOST:
             more = session.command("list", "--status", left[MOST]["status"])

@@ -102,7 +102,7 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     yield f"execution   {found['execution']}"
     yield f"flow        {clean(found['flow'])}{clean(version)}"
     yield f"status      {status}"
-    if found["status"] == "interrupted":
+    if found["status"] in ("interrupted", "quarantined"):
         yield f"resume      {found['command']}"
     yield f"started     {when(found['started_at'])} by {clean(found['started_by'])}"
     if "ended_at" in found:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from flowengine.cli.parsing import arguments as read
-from flowengine.cli.terminal.output import err
+from flowengine.cli.session import Session
 from flowengine.errors import UsageError
 from flowengine.store_folder import remote_store
 
-HELP = "drive the executions of a store in Temporal until stopped"
+if TYPE_CHECKING:
+    import asyncio
+
+    from flowengine.worker.loop import Taken
+    from flowengine.worker.measures import Measure
+    from flowengine.worker.service import Log
+
+HELP = "drive the executions of a store until stopped"
 EXAMPLE = """\
-flowengine worker --store temporal://127.0.0.1:7233/default
-flowengine worker --store temporal://127.0.0.1:7233/default --drain 5m"""
+flowengine worker
+flowengine worker --at-once 50 --per-flow 10 --drain 5m --log-format json
+flowengine worker --store temporal://127.0.0.1:7233/default"""
 DRAIN = 30.0
 HEARTBEAT = 10.0
+_WAKES = {True: "by notice", False: "each second"}
+"""How a worker learns that another process has written to the store."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -29,11 +41,36 @@ def configure(parser: ArgumentParser) -> None:
         "30s. A second signal stops at once",
     )
     parser.add_argument(
+        "--at-once",
+        metavar="N",
+        type=read.count,
+        help="how many executions run at once; default: 16",
+    )
+    parser.add_argument(
+        "--per-flow",
+        metavar="N",
+        type=read.count,
+        help="how many executions of one flow run at once; default: as many as in all",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=["text", "json"],
+        default="text",
+        help="the form of the lines on standard error; default: text",
+    )
+    parser.add_argument(
+        "--http",
+        metavar="[HOST:]PORT",
+        type=_address,
+        help="answer GET /healthz, /readyz and /metrics at this port; default HOST: 127.0.0.1",
+    )
+    parser.add_argument(
         "--heartbeat",
         metavar="DURATION",
         type=read.duration,
         default=HEARTBEAT,
-        help="after how long without a sign of life an attempt counts as cut off; default: 10s",
+        help="in Temporal, after how long without a sign of life an attempt counts as cut off; "
+        "default: 10s",
     )
 
 
@@ -44,46 +81,128 @@ def run(arguments: Namespace) -> int:
         The exit code.
 
     Raises:
-        UsageError: The store is in a directory.
+        UsageError: An option does not apply to a store in Temporal.
     """
     import asyncio
 
+    from flowengine.engines.seam import SystemClock
+    from flowengine.worker.service import Log
+
+    if arguments.quiet:
+        log = Log(arguments.log_format, SystemClock().now, lambda line: None)
+    else:
+        log = Log(arguments.log_format, SystemClock().now)
     address = remote_store(arguments.store or "")
-    if address is None:
-        raise UsageError(
-            "only stores in Temporal have workers",
-            hint="for a store in a directory, run this regularly: flowengine resume --due",
-        )
-    asyncio.run(_work(arguments, address))
+    asyncio.run(_work(arguments, log) if address is None else _remote(arguments, log, address))
     return 0
 
 
-async def _work(arguments: Namespace, address: str) -> None:
-    import asyncio
-    import signal
+async def _work(arguments: Namespace, log: Log) -> None:
+    """Take the work of a store in a directory."""
+    from flowengine.worker.backlog import AT_ONCE
+    from flowengine.worker.loop import Worker
+    from flowengine.worker.service import until_stopped
 
-    from flowengine.engines.temporal.opening import work
+    arguments.stay = 0.0  # whatever waits makes room for others
+    with Session(arguments) as session:
+        at_once = arguments.at_once or AT_ONCE
 
-    stopping = asyncio.Event()
+        def tell(taken: Taken) -> None:
+            _tell(log, taken)
 
-    def stop(number: int) -> None:
-        if stopping.is_set():
-            os._exit(128 + number)
-        stopping.set()
-        if not arguments.quiet:
-            err("stopping when attempts at work have ended; once more stops at once")
+        worker = Worker(session.engine, at_once=at_once, per_flow=arguments.per_flow, tell=tell)
 
-    def ready() -> None:
-        if not arguments.quiet:
-            err(f"taking the work of {address}")
+        def begun() -> None:
+            log("started", store=session.place, at_once=at_once, wakes=_WAKES[worker.by_reports])
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
-    await work(
-        address,
-        drain=arguments.drain,
-        heartbeat=arguments.heartbeat,
-        stopping=stopping,
-        on_ready=ready,
-    )
+        async def work(stopping: asyncio.Event) -> None:
+            await worker.work(stopping, drain=arguments.drain, on_start=begun)
+
+        def measures() -> list[Measure]:
+            from flowengine.worker.measures import measured
+
+            return measured(worker, session.engine)
+
+        async with _answering(arguments, log, lambda: worker.is_ready, measures):
+            await until_stopped(work, log)
+
+
+def _tell(log: Log, taken: Taken) -> None:
+    """Write the line about an execution that was taken, or cannot be run here."""
+    due, error = taken.due, taken.error
+    if taken.result is not None:
+        return
+    if error is not None:
+        log("refused", execution=due.execution, flow=due.flow, error=str(error))
+        return
+    log("taken", execution=due.execution, flow=due.flow, why=due.why, deaths=due.deaths or None)
+
+
+async def _remote(arguments: Namespace, log: Log, address: str) -> None:
+    """Take the work of a store in Temporal."""
+    from flowengine.engines.temporal.opening import work as work_for
+    from flowengine.worker.service import until_stopped
+
+    if arguments.at_once is not None or arguments.per_flow is not None:
+        raise UsageError(
+            "--at-once and --per-flow apply to stores in a directory",
+            hint="leave them out: Temporal distributes its work",
+        )
+
+    is_ready = False
+
+    def begun() -> None:
+        nonlocal is_ready
+        is_ready = True
+        log("started", store=address)
+
+    async def work(stopping: asyncio.Event) -> None:
+        await work_for(
+            address,
+            drain=arguments.drain,
+            heartbeat=arguments.heartbeat,
+            stopping=stopping,
+            on_ready=begun,
+        )
+
+    async with _answering(arguments, log, lambda: is_ready, list):
+        await until_stopped(work, log)
+
+
+@asynccontextmanager
+async def _answering(
+    arguments: Namespace,
+    log: Log,
+    is_ready: Callable[[], bool],
+    measures: Callable[[], list[Measure]],
+) -> AsyncIterator[None]:
+    """Answer requests about health, if an address is given."""
+    if arguments.http is None:
+        yield
+        return
+    try:
+        from flowengine.worker.health import answering, routes
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--http needs the package {error.name}",
+            hint="install it: pip install 'flowengine[serve]'",
+        ) from None
+    host, port = arguments.http
+    async with answering(routes(is_ready, measures), host, port) as port:
+        log("http", address=f"{host}:{port}")
+        yield
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Read an address to listen at.
+
+    Returns:
+        The host and the port.
+
+    Raises:
+        ArgumentTypeError: It is not valid.
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ArgumentTypeError(f"{text!r} is not an address such as 8080 or 0.0.0.0:8080")
+    return host.strip("[]") or "127.0.0.1", int(port)

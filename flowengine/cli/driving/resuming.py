@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import watch
@@ -10,6 +11,7 @@ from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err
 from flowengine.cli.views.outcome import EXIT_CODES, as_object, show_outcome
 from flowengine.errors import Conflict
+from flowengine.worker.backlog import Backlog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,9 +69,12 @@ def resume_due(session: Session) -> Resumed:
         Their states, without those that another process resumed first.
     """
     resumed: Resumed = ([], [])
-    for execution in session.engine.due():
+    backlog = Backlog(at_once=1, window=1)
+    backlog.fill(session.engine.due())
+    while (due := backlog.next(monotonic())) is not None:
+        backlog.done(due.execution)
         try:
-            result, _ = _resume(session, execution)
+            result, _ = _resume(session, due.execution)
         except Conflict:  # another process was faster
             continue
         if result is not None:

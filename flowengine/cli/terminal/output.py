@@ -39,6 +39,7 @@ STATUS_COLOURS = {
     "stalled": "red",
     "interrupted": "red",
     "recorded": "yellow",
+    "quarantined": "red",
     "uncertain": "red",
 }
 _PEN = f"<{os.urandom(8).hex()}>"

@@ -28,6 +28,7 @@ EXIT_CODES = {
     "running": 4,
     "interrupted": 4,
     "recorded": 4,
+    "quarantined": 4,
 }
 
 

@@ -108,6 +108,10 @@ class Execution:
         waited_until: How long to stay while it waits for a lock of another execution, on the
             monotonic clock.
         error: Why it cannot continue in this process.
+        put_off: Whether none of its attempts has begun: its last process was stopped in an orderly
+            way.
+        recovered: Number of events once the interruption by the death of its last process is on
+            disk. None: its last process did not die.
         outer: The attempt that started it, if the budgets and policies around that apply.
         depth: How many executions enclose it in this process.
     """
@@ -145,8 +149,10 @@ class Execution:
         "linked",
         "outer",
         "printed",
+        "put_off",
         "queue",
         "queued",
+        "recovered",
         "seq",
         "state",
         "timers",
@@ -185,6 +191,8 @@ class Execution:
         self.told: Told | None = None
         self.waited_until: float | None = None
         self.error: Exception | None = None
+        self.put_off = False
+        self.recovered: int | None = None
         self.outer: OuterAttempt | None = None
         self.depth = 0
         self._batch: list[Event] = []
@@ -271,6 +279,7 @@ class Execution:
             check_wait(wait["record"], f"a wait of execution {self.id}")
         self.seq += len(loaded.tail)
         self._head = (loaded.record.status, loaded.record.due)
+        self.put_off = self.state["status"] == "running" != loaded.record.status
         self.queue.clear()
         self._events.clear()
         self._taken.clear()
@@ -519,6 +528,11 @@ class Execution:
         return [(self.id, 0 if self._new is not None else self.epoch)]
 
     @property
+    def stored_status(self) -> str:
+        """Its status in lists."""
+        return self._head[0]
+
+    @property
     def claims(self) -> bool:
         """Whether the next commit claims or releases locks."""
         return bool(self._claims)
@@ -593,9 +607,13 @@ class Execution:
     def _changed_head(self, release: bool) -> Head | None:
         """Return the entry for lists, if it changed. The due time is set only on release."""
         state = self.state
-        status = state["status"]
-        if status == "running":
-            head: tuple[str, int | None] = (status, self.timers.next() if release else None)
+        status: str = state["status"]
+        head: tuple[str, int | None]
+        if status == "running" and self.put_off:
+            # No process died, so it waits, and the next process is due at once.
+            status, head = "waiting", ("waiting", state["now"])
+        elif status == "running":
+            head = (status, self.timers.next() if release else None)
         else:
             head = (status, self.timers.next())
         if head == self._head:

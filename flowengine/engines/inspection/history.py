@@ -98,8 +98,10 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
     elif not plumbing:
         steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
     standing = standing_view(host, record)
-    if standing["status"] == "interrupted":
-        _stop(steps)
+    if standing["status"] in ("interrupted", "quarantined"):
+        _stop(steps, "interrupted")
+    elif standing["status"] == "waiting":
+        _stop(steps, "waiting")
     for found in steps if step is None else ():
         for key in ("input", "tries", "subject"):
             found.pop(key, None)  # type: ignore[misc]
@@ -142,12 +144,12 @@ def _wait_with_what_is_inside(steps: list[StepInfo]) -> None:
             inside[address[: sign.start()]].add(step["status"])
 
 
-def _stop(steps: list[StepInfo]) -> None:
-    """Mark running steps as interrupted, because their process is gone."""
+def _stop(steps: list[StepInfo], status: str) -> None:
+    """Give running steps another status, because their process is gone."""
     for step in steps:
         for each in (step, *step["tries"]):
             if each["status"] == "running":
-                each["status"] = "interrupted"
+                each["status"] = status
 
 
 def _by_replay(host: Host, record: ExecutionRecord) -> _Shown:
@@ -287,6 +289,8 @@ class _StepLog:
     def __init__(self) -> None:
         self.steps: dict[str, StepInfo] = {}
         self._earlier: dict[str, int] = {}
+        self._tried: dict[str, int] = {}
+        """Address → number of the attempt that began last."""
         """Number of tries of an activation before it began anew."""
         self._begun: dict[str, str] = {}
         """When the first item or round of a running step began."""
@@ -331,6 +335,9 @@ class _StepLog:
         step["status"] = seen.status
         if seen.input is not None:
             step["input"] = seen.input
+        if seen.status == "running" and self._begins_late(step, seen):
+            step["tries"][-1]["started_at"] = at
+            return
         if seen.status in ("running", "uncertain"):
             _interrupt_attempt(step, at)
         if seen.status == "running":
@@ -353,6 +360,13 @@ class _StepLog:
         """Record only that an item or round existed, because its step is not shown."""
         for whole in wholes(seen.address):
             self._begun.setdefault(whole, self._time(seen.at))
+
+    def _begins_late(self, step: StepInfo, seen: Observation) -> bool:
+        """Return whether an attempt begins that an earlier process left to a later one."""
+        before = self._tried.get(seen.address)
+        self._tried[seen.address] = seen.attempt
+        open_tries = [one for one in step["tries"][-1:] if "ended_at" not in one]
+        return before == seen.attempt and bool(open_tries)
 
     def _time(self, at: int) -> str:
         if self._last_time[0] != at:  # all effects of an event have the same time

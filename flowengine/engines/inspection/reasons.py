@@ -8,6 +8,7 @@ from flowengine.engines.executions.replay import read
 from flowengine.engines.executions.views import timers_of
 from flowengine.engines.inspection import budgets
 from flowengine.engines.inspection.deadlocks import circle
+from flowengine.engines.inspection.unattended import TRIES
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.people.approvals import DECIDABLE
 from flowengine.engines.results import ENDED
@@ -53,7 +54,8 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     view = View(execution.linked.graph, state)
     for unit in state["units"].values():
         if unit["phase"] == "run":
-            found.append(_at_work(_shown_address(view, unit), unit["attempt"], holder, id))
+            at_work = _put_off if execution.put_off else _at_work
+            found.append(at_work(_shown_address(view, unit), unit["attempt"], holder, id))
         elif unit["phase"] == "pause":
             due = state["timers"][unit["timer"]]["due"]
             found.append(_pause(_shown_address(view, unit), unit["attempt"], due, holder, id))
@@ -71,6 +73,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
         if record["id"] not in decided:
             found.append(_wait(host, execution, record, id))
     found += _held(view, id)
+    found += _quarantined(host, execution.id, holder, id)
     return found or _idle(view, id) or _left(state, holder, id)
 
 
@@ -138,6 +141,30 @@ def _at_work(address: str, attempt: int, holder: Owner | None, id: str) -> Reaso
         "wakes": "a process that resumes it",
         "command": f"flowengine resume {id}",
     }
+
+
+def _put_off(address: str, attempt: int, _holder: Owner | None, id: str) -> Reason:
+    return {
+        "address": address,
+        "what": f"attempt {attempt} has not begun: its process was stopped before",
+        "wakes": "a process that resumes it",
+        "command": f"flowengine resume {id}",
+    }
+
+
+def _quarantined(host: Host, execution: str, holder: Owner | None, id: str) -> list[Reason]:
+    """Return the reason of an execution that no worker takes any more."""
+    deaths = 0 if holder is not None else host.deaths(execution)
+    if deaths < TRIES:
+        return []
+    return [
+        {
+            "address": "",
+            "what": f"quarantined: the last {deaths} processes that ran it died",
+            "wakes": "an operator who resumes it",
+            "command": f"flowengine resume {id}",
+        }
+    ]
 
 
 def _pause(address: str, attempt: int, due: int, holder: Owner | None, id: str) -> Reason:

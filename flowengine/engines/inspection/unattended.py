@@ -1,5 +1,8 @@
 """Executions with work to do that no process is driving: abandoned, interrupted or never begun.
 
+An execution whose processes die again and again is quarantined: only `resume` with its id
+continues it, so that it does not end every process that takes it.
+
 The store alone cannot detect them. The last status it recorded is `running`, which remains when the
 process is gone. A recorded decision takes effect when a process drives the execution again.
 """
@@ -10,23 +13,25 @@ from typing import TYPE_CHECKING, Literal
 
 from flowengine.engines.executions.views import execution_view
 from flowengine.engines.results import ENDED, ExecutionPage
+from flowengine.journal.filters import fits_execution
+from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.ports.directory import every_execution
 from flowengine.journal.records import ExecutionFilter
 from flowengine.journal.shapes import unpack_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from flowengine.engines.host import Host
     from flowengine.engines.infos import ExecutionInfo
-    from flowengine.journal.records import ExecutionRecord, Message
+    from flowengine.journal.records import Due, ExecutionRecord, Message
 
-_LEFT = ("interrupted", "recorded")
+_LEFT = ("interrupted", "recorded", "quarantined")
+TRIES = 3
+"""After how many deaths in a row of its processes an execution is quarantined."""
 
 
 def left(
     host: Host, record: ExecutionRecord, inbox: list[Message] | None = None
-) -> Literal["interrupted", "recorded"] | None:
+) -> Literal["interrupted", "recorded", "quarantined"] | None:
     """Return the status of an execution that `resume` can continue. None: nothing to do.
 
     Args:
@@ -35,15 +40,22 @@ def left(
         inbox: Its pending messages. None: they are looked up.
 
     Returns:
-        `recorded` if no step of it has begun, otherwise `interrupted`.
+        `quarantined` if its processes died several times in a row, `recorded` if no step of it has
+        begun, otherwise `interrupted`.
     """
     if record.status in ENDED:
         return None
+    can_go_on = True
     if record.status != "running":
         sent = host.store.inbox(record.id) if inbox is None else inbox
         if all(unpack_message(message)["type"] == "warning" for message in sent):
-            return None
-    if host.holder(record.id) is not None:
+            can_go_on = False
+    is_due = record.due is not None and record.due <= host.clock.now()
+    if not (can_go_on or is_due) or host.holder(record.id) is not None:
+        return None
+    if host.deaths(record.id) >= TRIES:
+        return "quarantined"
+    if not can_go_on:
         return None
     has_begun = record.status != "running" or bool(host.store.events(record.id, limit=1))
     return "interrupted" if has_begun else "recorded"
@@ -93,7 +105,11 @@ def _page_of_left(
     limit: int,
 ) -> ExecutionPage:
     """Return executions that no process drives: running without one, or with pending messages."""
-    found = [*every_execution(host.store, wanted._replace(status="running"))]
+    if wanted.status == "quarantined":
+        found = [host.store.execution(one.execution) for one in quarantined(host)]
+        found = [one for one in found if fits_execution(one, wanted._replace(status=None))]
+    else:
+        found = [*every_execution(host.store, wanted._replace(status="running"))]
     for status in ("waiting", "stalled") if inboxes and wanted.status == "interrupted" else ():
         there = every_execution(host.store, wanted._replace(status=status))
         found += [record for record in there if record.id in inboxes]
@@ -107,24 +123,24 @@ def _page_of_left(
     return ExecutionPage(rest[:limit], rest[limit - 1]["execution"] if more else None)
 
 
-def due(host: Host) -> list[str]:
-    """Return the full ids of the executions that can progress and that no living process holds.
+def due(host: Host, execution: str | None = None) -> list[Due]:
+    """Return the executions that can progress and that no living process holds.
 
     Their timer is due, a message or decision has arrived that is not journaled yet, or the process
-    that ran them has died.
+    that ran them has died. Quarantined executions are left out.
+
+    Args:
+        host: Provides the store.
+        execution: Only this one, by its full id.
 
     Returns:
-        The ids, in this order of reasons, each oldest first.
+        Those that have been able to progress for longest first.
     """
-    store = host.store
-    found = dict.fromkeys(_oldest_first(host, ExecutionFilter(due=host.clock.now())))
-    for message in store.arrived(0):
-        if store.execution(message.execution).status not in ENDED:
-            found[message.execution] = None
-    found |= dict.fromkeys(_oldest_first(host, ExecutionFilter(status="running")))
-    return [id for id in found if host.holder(id) is None]
+    found = host.store.due(host.clock.now(), steady_now(), execution)
+    return [one for one in found if one.deaths < TRIES]
 
 
-def _oldest_first(host: Host, wanted: ExecutionFilter) -> Iterator[str]:
-    """Return the ids of the executions that a filter matches, oldest first."""
-    return reversed([record.id for record in every_execution(host.store, wanted)])
+def quarantined(host: Host) -> list[Due]:
+    """Return the quarantined executions, as `due`."""
+    found = host.store.due(host.clock.now(), steady_now())
+    return [one for one in found if one.deaths >= TRIES]

@@ -114,7 +114,8 @@ class Driver(Carrier):
         """Commit the applied events, and carry out the resulting commands."""
         appends = []
         for execution in going:
-            rests = execution.state["status"] != "running" and self._may_rest(execution)
+            is_over = execution.state["status"] != "running" or self.host.draining
+            rests = is_over and self._may_rest(execution)
             appends.append(execution.take(release=rests))
         if not appends:
             return
@@ -135,6 +136,8 @@ class Driver(Carrier):
                 else:
                     self._quick_until = monotonic() + QUICK_SECONDS
                     self.carry_out(execution)
+                if execution.recovered is not None and execution.seq > execution.recovered:
+                    self._got_further(execution)
                 if verdict is None and (append.claims or append.head is not None):
                     self._claimed(execution, append)
             except Exception as error:
@@ -154,7 +157,8 @@ class Driver(Carrier):
         if self.executions.get(execution.id) is not execution:
             execution.queued = False
             return False
-        runs_ahead = not execution.queue and may_run_ahead(self.host, execution)
+        runs_ahead = not execution.queue and not self.host.draining
+        runs_ahead = runs_ahead and may_run_ahead(self.host, execution)
         if runs_ahead and until is None:
             self.ahead.append(execution)
             return False
@@ -273,13 +277,23 @@ class Driver(Carrier):
 
     def _may_rest(self, execution: Execution) -> bool:
         """Return whether nothing will happen here until a timer, a message or a decision."""
-        status = execution.state["status"]
-        if execution.work or status == "running" or self._consults(execution):
+        is_running = execution.state["status"] == "running"
+        if execution.work or self._consults(execution):
+            return False
+        if self.host.draining:
+            execution.put_off = is_running
+            return True
+        if is_running:
             return False
         if "claims" in execution.state and self._stays_for_lock(execution):
             return False
         until = self.host.clock.now() + self.host.stay
         return execution.ended or not execution.timers.stays(until)
+
+    def _got_further(self, execution: Execution) -> None:
+        """Note that an execution whose last process died has got further in this one."""
+        execution.recovered = None
+        self.host.keeper.calm(execution.leases)
 
     def _consults(self, execution: Execution) -> bool:
         """Return whether this process must handle a question that was just opened."""
@@ -360,7 +374,7 @@ class Driver(Carrier):
         self.host.keeper.released(execution.id)
         self.carry_out(execution)
         store = self.host.store
-        if not execution.ended and store.inbox(execution.id):
+        if not (execution.ended or self.host.draining) and store.inbox(execution.id):
             with suppress(Conflict):
                 execution.epoch = self.host.keeper.acquire(execution.id)
                 execution.load(store.load(execution.id))
@@ -391,6 +405,8 @@ class Driver(Carrier):
 
     def begin_attempt(self, execution: Execution, run: Run) -> bool:
         """Begin an attempt if permitted. A quick step runs immediately."""
+        if self.host.draining:
+            return True  # the next process begins it
         is_open = self.host.is_open(run, execution)
         context, runner = execution.context, execution.linked.runner
         if not is_open and (gated := self._look(execution, run)):

@@ -104,7 +104,10 @@ class Driving:
             found = host.stored(id, epoch)
             self._bring(found, resources)
             self._answer_open(found)
+            interrupted = bool(found.seq) and found.stored_status == "running"
             recover(found, host.store.inbox(id), host.clock.now())
+            if interrupted:
+                found.recovered = found.seq + len(found.queue)
             _enter(found)
             found.look_ahead()
         except BaseException:
@@ -143,17 +146,53 @@ class Driving:
 
     async def drive_async(self, execution: Execution) -> ExecutionResult:
         """Like `drive`, on the running event loop."""
-        from flowengine.engines.running.local import Local
-
-        if self._local is None or not self._local.is_here():
-            self._local = Local(self._host)
+        local = self._here()
         self._send_out()
-        await self._local.drive(execution)
+        await local.drive(execution)
         rests = not self._host.woken
         for other in self._woken():
             with suppress(Conflict, NotFound):
-                await self._local.drive(other)
+                await local.drive(other)
         return result_of(execution if rests else self._host.stored(execution.id, 0))
+
+    async def take(self, execution: str) -> ExecutionResult | None:
+        """Drive one execution, and leave those to which it sends messages to the next look.
+
+        Args:
+            execution: Full id.
+
+        Returns:
+            The state of the execution. None: another process has taken it, or this one is draining.
+        """
+        local = self._here()
+        if self._host.draining:
+            return None
+        try:
+            found = self.loaded(execution)
+        except Conflict:
+            return None
+        await local.drive(found)
+        self._host.woken.clear()  # they are due
+        return result_of(found)
+
+    def hear(self) -> None:
+        """Read the messages to the executions driven here, and deliver those of dead processes."""
+        if self._host.store.outbox():
+            from flowengine.engines.messages.delivery import deliver
+
+            deliver(self._host)
+        if self._local is not None:
+            self._local.hear()
+
+    async def drain(self, patience: float) -> None:
+        """Let running attempts end, begin no others, and release all executions.
+
+        Args:
+            patience: Seconds until attempts that still run are interrupted.
+        """
+        self._host.draining = True
+        if self._local is not None:
+            await self._local.drain(patience)
 
     def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Resume an execution that received a message, unless another process does.
@@ -234,6 +273,14 @@ class Driving:
             check_names(compiled, resources, execution.context.environments)
             self._host.bring(execution.id, resources)
             execution.take_resources(self._host.resources_of(execution.id))
+
+    def _here(self) -> Local:
+        """Return what drives on the running event loop."""
+        from flowengine.engines.running.local import Local
+
+        if self._local is None or not self._local.is_here():
+            self._local = Local(self._host)
+        return self._local
 
     def _taken_here(self, execution: str) -> bool:
         """Deliver the messages of an execution if it is driven here, and return whether it is."""

@@ -126,6 +126,19 @@ class Local(Driver):
         for execution in list(self.executions.values()):
             await self._leave(execution)
 
+    async def drain(self, patience: float) -> None:
+        """Let running attempts end, then stop driving.
+
+        Args:
+            patience: Seconds until attempts that still run are interrupted.
+        """
+        for execution in self.executions.values():
+            self.look(execution)
+        resting = list(self._rests.values())
+        if resting:
+            await asyncio.wait(resting, timeout=patience)
+        await self.close()
+
     # Driver methods
 
     def add(self, execution: Execution) -> None:
@@ -445,8 +458,12 @@ class Local(Driver):
         if not self.executions:
             return
         self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
+        self.hear()
+
+    def hear(self) -> None:
+        """Read new messages to the executions driven here."""
         changes = self.host.store.changes()
-        if changes == self._changes:
+        if changes == self._changes or not self.executions:
             return
         for message in self.host.store.arrived(self._arrived):
             self._arrived = message.number

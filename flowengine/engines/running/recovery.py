@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.journal.records import Message
-    from flowengine.kernel.events import Event, Evidence
+    from flowengine.kernel.events import CutOff, Event, Evidence
 
 
 def recover(execution: Execution, inbox: list[Message], now: int) -> None:
     """Queue everything that happened to an execution that was just loaded.
 
-    First, attempts of its last process count as interrupted, before everything else. Then messages
+    First, attempts of its last process count as interrupted, before everything else, unless that
+    process left them without beginning them. Then messages
     follow in the order of their commits, regardless of their senders' clocks, and timers in the
     order in which they were due. Both are merged by time. On a tie messages come first. Last,
     attempts that wait for an environment are retried.
@@ -32,12 +33,16 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         now: The time (ms).
     """
     left = list(running(execution.state))
-    if left:
+    put_off, execution.put_off = execution.put_off, False
+    if left and not put_off:
         from flowengine.sdk.process_tree import end_marked
 
         end_marked(execution.id)  # a second attempt must not run beside the first
     for unit, attempt in left:
-        execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
+        cut: CutOff = {"type": "cut", "at": now, "unit": unit, "attempt": attempt}
+        if put_off:
+            cut["began"] = False
+        execution.queue.append(cut)
     if any("digest" in record for record in execution.waits.values()):
         from flowengine.engines.running.call_descriptions import undescribed
 

@@ -70,6 +70,7 @@ from flowengine.journal.records import (
     Artifact,
     Beginning,
     Claimed,
+    Due,
     Entry,
     ExecutionFilter,
     ExecutionPage,
@@ -211,6 +212,15 @@ class TemporalStore:
     async def _is_held(self, execution: str) -> bool:
         memo = await (await self._described(execution)).memo()
         return HEAD in memo and bool(memo[HEAD][0] == "running")
+
+    def deaths(self, execution: str, now: int) -> int:
+        return 0  # Temporal gives an execution to another worker
+
+    def due(self, at: int, now: int, execution: str | None = None) -> list[Due]:
+        raise unsupported("'resume --due': its workers do that")
+
+    def next_due(self, after: int) -> int | None:
+        return None
 
     def executions(
         self, filter: ExecutionFilter = _ALL_EXECUTIONS, after: str | None = None, limit: int = 50
@@ -557,6 +567,9 @@ class TemporalStore:
     # -- journals, which only workers write
 
     def commit(self, appends: Sequence[Append]) -> NoReturn:
+        raise _only_workers()
+
+    def calm(self, execution: str, epoch: int) -> NoReturn:
         raise _only_workers()
 
     def acquire(self, execution: str, owner: str, now: int) -> NoReturn:

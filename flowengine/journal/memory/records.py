@@ -21,7 +21,8 @@ from flowengine.journal.records import (
 class Journal:
     """An execution with all its data."""
 
-    __slots__ = ("artifacts", "entries", "epoch", "first", "forms", "keys", "lists", "number",
+    __slots__ = ("artifacts", "deaths", "entries", "epoch", "first", "forms", "keys", "lists",
+                 "number",
                  "owner", "record", "snapshot")  # fmt: skip
 
     def __init__(self, number: int, record: ExecutionRecord, owner: str | None) -> None:
@@ -33,6 +34,8 @@ class Journal:
         self.snapshot: tuple[int, bytes] | None = None
         self.lists: dict[str, list[ListPart]] = {}
         self.owner = owner
+        self.deaths = 0
+        """How many owners in a row died."""
         self.epoch = 0 if owner is None else 1
         self.keys: set[tuple[str, str, int | None]] = set()
         """(signal, key, number of the listening wait or None for the whole execution)."""
@@ -74,6 +77,12 @@ class Journal:
         kept = [one for one in self.lists.pop(part.name, ()) if one.first < part.first]
         if kept or part.items:
             self.lists[part.name] = [*kept, part] if part.items else kept
+
+    def let_go(self) -> None:
+        """Release the lease."""
+        self.owner = None
+        self.epoch += 1
+        self.deaths = 0
 
     def set_head(self, head: Head) -> None:
         """Update the entry for lists."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _thread import RLock
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
 from flowengine.journal.encoding import pack
@@ -28,6 +28,7 @@ from flowengine.journal.records import (
     Append,
     Beginning,
     Claimed,
+    Due,
     Entry,
     ExecutionFilter,
     ExecutionPage,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from flowengine.journal.store import Durability
 
 T = TypeVar("T", ExecutionRecord, Wait)
+Why: TypeAlias = Literal["timer", "message", "left"]
 
 _NO_EXECUTIONS_LEFT_OUT = ExecutionFilter()
 _NO_WAITS_LEFT_OUT = WaitFilter()
@@ -238,8 +240,7 @@ class MemoryStore(JournalStore):
         for part in append.lists:
             journal.add_to_list(part)
         if append.release:
-            journal.owner = None
-            journal.epoch += 1
+            journal.let_go()
 
     def _write_to_others(self, append: Append) -> None:
         """Write the messages of an append, and its claims and releases of locks."""
@@ -375,17 +376,58 @@ class MemoryStore(JournalStore):
                     standing=holder,
                     hint="wait for that process to finish with it, or stop it",
                 )
+            journal.deaths += journal.owner not in (None, owner)
             journal.owner = owner
             journal.epoch += 1
             return journal.epoch
+
+    def deaths(self, execution: str, now: int) -> int:
+        with self._lock:
+            journal = self._journal(execution)
+            dead = journal.owner is not None and self.holder(execution, now) is None
+            return journal.deaths + dead
+
+    def calm(self, execution: str, epoch: int) -> None:
+        with self._lock:
+            journal = self._journal(execution)
+            if journal.epoch == epoch:
+                journal.deaths = 0
+
+    def due(self, at: int, now: int, execution: str | None = None) -> list[Due]:
+        with self._lock:
+            found: dict[str, tuple[int, int, Why]] = {}
+            for id, journal in self._journals.items():
+                record = journal.record
+                wanted = execution in (None, id) and record.status not in ENDED
+                if not wanted or self.holder(id, now) is not None:
+                    continue
+                reasons: list[tuple[int, Why]] = []
+                if record.due is not None and record.due <= at:
+                    reasons.append((record.due, "timer"))
+                sent = [message.at for message in self._messages.inbox(id)]
+                if sent:
+                    reasons.append((min(sent), "message"))
+                if record.status == "running":
+                    reasons.append((record.changed_at, "left"))
+                if reasons:
+                    since, why = min(reasons, key=lambda reason: reason[0])
+                    found[id] = since, journal.number, why
+            return [
+                Due(id, self._journals[id].record.flow, since, why, self.deaths(id, now))
+                for id, (since, _, why) in sorted(found.items(), key=lambda item: item[1][:2])
+            ]
+
+    def next_due(self, after: int) -> int | None:
+        with self._lock:
+            times = [journal.record.due for journal in self._journals.values()]
+            return min((due for due in times if due is not None and due > after), default=None)
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
         with self._lock:
             for execution, epoch in leases:
                 journal = self._journals.get(execution)
                 if journal is not None and journal.epoch == epoch:
-                    journal.owner = None
-                    journal.epoch += 1
+                    journal.let_go()
 
     def retire(self, owner: str) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from flowengine.journal.records import (
+        Due,
         ExecutionFilter,
         ExecutionPage,
         ExecutionRecord,
@@ -48,6 +49,33 @@ class DirectoryPort(Protocol):
         Raises:
             NotFound: The execution does not exist.
         """
+
+    def deaths(self, execution: str, now: int) -> int:
+        """Return how many holders of an execution have died in a row, without releasing it.
+
+        The count begins again when a holder releases it, and with `JournalPort.calm`.
+
+        Args:
+            execution: Full id.
+            now: As for `acquire`.
+
+        Raises:
+            NotFound: The execution does not exist.
+        """
+
+    def due(self, at: int, now: int, execution: str | None = None) -> list[Due]:
+        """Return the executions that can continue and that no living owner holds, oldest first.
+
+        The cost depends on their number, not on the number of executions.
+
+        Args:
+            at: Timers that are due at this time or earlier count.
+            now: As for `acquire`.
+            execution: Only this one, by its full id.
+        """
+
+    def next_due(self, after: int) -> int | None:
+        """Return when the earliest timer after a time is due, or None."""
 
     def executions(
         self, filter: ExecutionFilter = ..., after: str | None = None, limit: int = 50

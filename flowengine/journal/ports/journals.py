@@ -55,6 +55,12 @@ class JournalPort(HistoryPort, Protocol):
             NotFound: The execution does not exist.
         """
 
+    def calm(self, execution: str, epoch: int) -> None:
+        """Note that a holder got further, so earlier holders did not die of the execution.
+
+        A lost lease is ignored.
+        """
+
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
         """Release leases, given as (execution, epoch). Lost leases are ignored."""
 

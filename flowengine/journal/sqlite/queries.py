@@ -201,7 +201,7 @@ NUMBER = "SELECT number FROM executions WHERE id = ?"
 """Select the number of an execution."""
 
 HOLDER = """
-SELECT leases.epoch, owners.id, pid, started, host, boot, until
+SELECT leases.epoch, owners.id, pid, started, host, boot, until, deaths
 FROM leases LEFT JOIN owners ON owners.id = leases.owner WHERE leases.execution = ?"""
 """Select the lease of an execution and its holder, if it is held."""
 
@@ -211,14 +211,19 @@ ON CONFLICT (id) DO UPDATE SET until = excluded.until"""
 """Insert an owner, or extend its leases."""
 
 ACQUIRE = """
-UPDATE leases SET owner = ?, epoch = epoch + 1 WHERE execution = ? RETURNING epoch"""
-"""Set a new holder, with a new epoch."""
+UPDATE leases SET owner = :owner, epoch = epoch + 1,
+  deaths = deaths + (owner IS NOT NULL AND owner <> :owner)
+WHERE execution = :execution RETURNING epoch"""
+"""Set a new holder, with a new epoch. Another holder has died."""
 
 RELEASE = """
-UPDATE leases SET owner = NULL, epoch = epoch + 1 WHERE execution = ? AND epoch = ?"""
+UPDATE leases SET owner = NULL, epoch = epoch + 1, deaths = 0 WHERE execution = ? AND epoch = ?"""
 """Release a lease, with a new epoch so that a delayed write of the last holder fails."""
 
-RELEASE_ALL = "UPDATE leases SET owner = NULL, epoch = epoch + 1 WHERE owner = ?"
+CALM = "UPDATE leases SET deaths = 0 WHERE execution = ? AND epoch = ?"
+"""Forget earlier holders that died."""
+
+RELEASE_ALL = "UPDATE leases SET owner = NULL, epoch = epoch + 1, deaths = 0 WHERE owner = ?"
 """Release all leases of an owner."""
 
 FORGET_OWNER = "DELETE FROM owners WHERE id = ?"
@@ -269,9 +274,48 @@ WHERE sender = ? AND why IS NOT NULL ORDER BY number"""
 
 ARRIVED = """
 SELECT messages.number, executions.id, messages.at, messages.event
-FROM messages JOIN executions ON executions.number = messages.execution
+FROM messages INDEXED BY messages_untaken
+CROSS JOIN executions ON executions.number = messages.execution
 WHERE messages.number > ? AND taken IS NULL ORDER BY messages.number"""
 """Select the messages to all executions that are not journaled yet, starting at a number."""
+
+OWNERS = "SELECT id, pid, started, host, boot, until FROM owners"
+"""Select all lease holders."""
+
+_CAN_CONTINUE = """
+SELECT executions.id, executions.flow, min(since), why,
+  deaths + (leases.owner IS NOT NULL), leases.owner
+FROM ({found}) AS found
+CROSS JOIN executions ON executions.number = found.number
+CROSS JOIN leases ON leases.execution = found.number
+WHERE executions.status NOT IN ('succeeded', 'failed', 'cancelled')
+GROUP BY found.number ORDER BY min(since), found.number"""
+
+DUE = _CAN_CONTINUE.format(
+    found="""
+  SELECT number, due AS since, 'timer' AS why FROM executions INDEXED BY executions_by_due
+  WHERE due <= :at
+  UNION ALL
+  SELECT execution, at, 'message' FROM messages INDEXED BY messages_untaken WHERE taken IS NULL
+  UNION ALL
+  SELECT number, changed_at, 'left' FROM executions INDEXED BY executions_by_status
+  WHERE status = 'running'"""
+)
+"""Select the executions that can continue, with the holders of their leases."""
+
+IS_DUE = _CAN_CONTINUE.format(
+    found="""
+  SELECT number, due AS since, 'timer' AS why FROM executions WHERE id = :id AND due <= :at
+  UNION ALL
+  SELECT execution, at, 'message' FROM messages INDEXED BY messages_by_execution
+  WHERE execution = (SELECT number FROM executions WHERE id = :id) AND taken IS NULL
+  UNION ALL
+  SELECT number, changed_at, 'left' FROM executions WHERE id = :id AND status = 'running'"""
+)
+"""Select one execution if it can continue, as `DUE`."""
+
+NEXT_DUE = "SELECT min(due) FROM executions INDEXED BY executions_by_due WHERE due > ?"
+"""Select the time of the earliest timer after a time."""
 
 CHANGES = "PRAGMA data_version"
 """Read a number that changes when another connection commits."""

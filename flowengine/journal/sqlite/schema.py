@@ -44,7 +44,10 @@ _VERSION_1 = (
     """CREATE TABLE owners (
         id TEXT PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER NOT NULL, host TEXT NOT NULL,
         boot TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID""",
-    "CREATE TABLE leases (execution INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, owner TEXT)",
+    # Leases. `deaths` counts the holders in a row that died without releasing it.
+    """CREATE TABLE leases (
+        execution INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, owner TEXT,
+        deaths INTEGER NOT NULL DEFAULT 0)""",
     "CREATE INDEX leases_by_owner ON leases (owner) WHERE owner IS NOT NULL",
     # Waits. A wait is pending until it is closed or settled by a decision.
     """CREATE TABLE waits (
@@ -75,6 +78,7 @@ _VERSION_1 = (
         address TEXT NOT NULL, message_id TEXT NOT NULL, at INTEGER NOT NULL, event BLOB NOT NULL,
         taken INTEGER, UNIQUE (address, message_id))""",
     "CREATE INDEX messages_by_execution ON messages (execution, taken)",
+    "CREATE INDEX messages_untaken ON messages (number) WHERE taken IS NULL",
     """CREATE TABLE keys (
         signal TEXT, key TEXT, execution INTEGER, wait INTEGER,
         PRIMARY KEY (signal, key, execution, wait)) WITHOUT ROWID""",

@@ -15,6 +15,7 @@ from flowengine.journal.records import (
     Append,
     Beginning,
     Claimed,
+    Due,
     Entry,
     ExecutionFilter,
     ExecutionPage,
@@ -249,9 +250,42 @@ class SqliteStore:
                     hint="wait for that process to finish with it, or stop it",
                 )
             epoch: int
-            (epoch,) = connection.execute(queries.ACQUIRE, (owner, number)).fetchone()
+            (epoch,) = connection.execute(
+                queries.ACQUIRE, {"owner": owner, "execution": number}
+            ).fetchone()
         self._numbers[execution] = number
         return epoch
+
+    def deaths(self, execution: str, now: int) -> int:
+        with self._database.reading() as connection:
+            number = find_number(connection, execution)
+            row = connection.execute(queries.HOLDER, (number,)).fetchone()
+            dead = row[1] is not None and self._living_holder(connection, number, now) is None
+        deaths: int = row[7]
+        return deaths + dead
+
+    def calm(self, execution: str, epoch: int) -> None:
+        with self._database.preparing() as connection:
+            connection.execute(queries.CALM, (find_number(connection, execution), epoch))
+
+    def due(self, at: int, now: int, execution: str | None = None) -> list[Due]:
+        query = queries.DUE if execution is None else queries.IS_DUE
+        with self._database.reading() as connection:
+            rows = connection.execute(query, {"at": at, "id": execution}).fetchall()
+            holders = {row[5] for row in rows if row[5] is not None}
+            owners = connection.execute(queries.OWNERS).fetchall() if holders else ()
+        living = {
+            owner.id
+            for *parts, until in owners
+            if (owner := Owner(*parts)).id in holders and until > now and not self._is_dead(owner)
+        }
+        return [Due(*row[:5]) for row in rows if row[5] not in living]
+
+    def next_due(self, after: int) -> int | None:
+        with self._database.reading() as connection:
+            found: int | None
+            (found,) = connection.execute(queries.NEXT_DUE, (after,)).fetchone()
+        return found
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
         with self._database.preparing() as connection:

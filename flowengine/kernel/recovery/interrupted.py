@@ -40,8 +40,7 @@ def resume_cut(tx: Transition, unit: Unit) -> None:
     act = tx.act_of(unit)
     node = tx.node(act)
     budgets.settle_unit(tx, unit)
-    if "timer" in unit:
-        tx.clear_timer(unit.pop("timer"))
+    stop_timeout(tx, unit)
     if node.effect != "once" or node.on_crash == "retry":
         run_again(tx, unit)
     elif node.on_crash == "ask":
@@ -51,6 +50,18 @@ def resume_cut(tx: Transition, unit: Unit) -> None:
         cut_off(tx, unit)
         move(unit, "ready")
         tx.agenda.append(entries.attempt_failed(unit["id"], uncertain(tx, unit)))
+
+
+def begin_put_off(tx: Transition, unit: Unit) -> None:
+    """Begin an attempt that a process left to a later one, with the whole of its timeout.
+
+    Args:
+        unit: The unit, in phase `run`.
+    """
+    budgets.settle_unit(tx, unit, ran=False)
+    stop_timeout(tx, unit)
+    unit["attempt"] -= 1
+    run_again(tx, unit)
 
 
 def lose(tx: Transition, unit: Unit, ran: str, error: ErrorData) -> None:

@@ -123,6 +123,62 @@ def check_leases_are_given_back(store: JournalStore) -> None:
     same(len(store.events("e2")), 2, "the journal")
 
 
+def check_deaths_in_a_row_are_counted(make: MakeStore) -> None:
+    """Each holder that died counts, until one gives the lease back or gets further."""
+    dead = {"ana", "ben"}
+    with opened(make, lambda owner: owner.id in dead) as store:
+        for name in ("ben", "eve"):
+            store.renew(ANA._replace(id=name), 5000)
+        new_execution(store, "e1")
+        same(store.deaths("e1", 0), 1, "the first holder is dead")
+        store.acquire("e1", "ben", now=0)
+        same(store.deaths("e1", 0), 2, "so is the second")
+        epoch = store.acquire("e1", "eve", now=0)
+        same(store.deaths("e1", 0), 2, "the third lives")
+        same(store.acquire("e1", "eve", now=0), epoch + 1, "the same owner")
+        same(store.deaths("e1", 0), 2, "it has not died")
+        store.calm("e1", epoch)
+        same(store.deaths("e1", 0), 2, "a lost lease calms nobody")
+        store.calm("e1", epoch + 1)
+        same(store.deaths("e1", 0), 0, "it got further")
+        store.release([("e1", epoch + 1)])
+        same(store.deaths("e1", 0), 0, "it was given back")
+        raises(NotFound, lambda: store.deaths("e9", 0), "no execution")
+
+
+def check_what_is_due_is_what_nobody_living_holds(make: MakeStore) -> None:
+    """Timers, messages and executions left running are due; those of a living holder are not."""
+    with opened(make, lambda owner: owner.id == "ben") as store:
+        store.renew(ANA._replace(id="ben"), 5000)
+        for id in ("timer", "later", "message", "ended"):
+            new_execution(store, id)
+        for id, status, due in (
+            ("timer", "waiting", 100),
+            ("later", "waiting", 300),
+            ("message", "stalled", None),
+            ("ended", "failed", None),
+        ):
+            store.commit([Append(id, 1, 1, head=Head(status, 50, due), release=True)])
+        new_execution(store, "held")
+        new_execution(store, "left", owner="ben")
+        new_execution(store, "begun", owner=None)
+        store.send("message", b"x", 200, "m")
+        store.send("held", b"x", 200, "m")
+
+        found = store.due(200, 0)
+
+        same({one.execution: (one.why, one.deaths) for one in found}, {
+            "timer": ("timer", 0), "message": ("message", 0), "left": ("left", 1),
+            "begun": ("left", 0),
+        }, "what is due")  # fmt: skip
+        same([one.since for one in found], sorted(one.since for one in found), "the order")
+        for one in found:
+            same(store.due(200, 0, one.execution), [one], "one of them")
+        for id in ("later", "ended", "held"):
+            same(store.due(200, 0, id), [], id)
+        same((store.next_due(100), store.next_due(300)), (300, None), "the next timer")
+
+
 @checks
 def check_executions_can_begin_without_holder(store: JournalStore) -> None:
     """An execution without a holder can be acquired."""

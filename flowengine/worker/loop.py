@@ -1,0 +1,177 @@
+"""The loop of a worker: look for what is due, take it, sleep until something may be due."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from flowengine.worker.backlog import AT_ONCE, Backlog
+from flowengine.worker.wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowengine.engines.engine import Engine
+    from flowengine.engines.results import ExecutionResult
+    from flowengine.journal.records import Due
+
+LOOK = 1.0
+"""Seconds after which a worker looks even if nothing was reported: a process may have died."""
+_REST = 10.0
+"""A look that took this many seconds is followed by ten times as long without one."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
+"""Seconds before an execution is taken again that this process cannot run."""
+
+
+class Taken(NamedTuple):
+    """What a worker did with an execution."""
+
+    due: Due
+    """Why it was taken."""
+    result: ExecutionResult | None = None
+    """Its state when it ended or had to wait. None: it has just been taken."""
+    error: Exception | None = None
+    """Why this process cannot run it. It is tried again later."""
+
+
+class Worker:
+    """Takes the executions of a store that are due, until it is stopped.
+
+    These are executions whose timers are due, for which a decision or a message was recorded, which
+    were recorded and not begun, and whose process died. An execution whose processes died three
+    times in a row is left alone.
+
+    Args:
+        engine: Drives them. `stay=0` makes room for others while an execution waits.
+        at_once: How many executions run at once.
+        per_flow: How many executions of one flow run at once. None: as many as `at_once`.
+        tell: Called when an execution was taken, and again when it ended or had to wait.
+
+    Attributes:
+        backlog: What is due and what runs.
+        is_ready: Whether it accepts work.
+        taken: How many executions it has taken.
+        refused: How many of them this process could not run.
+        by_reports: Whether the operating system reports writes to the store. Otherwise they are
+            noticed within a second.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        at_once: int = AT_ONCE,
+        per_flow: int | None = None,
+        tell: Callable[[Taken], None] = lambda taken: None,
+    ) -> None:
+        self.backlog = Backlog(at_once, per_flow)
+        self.by_reports = self.is_ready = False
+        self.taken = self.refused = 0
+        self._engine = engine
+        self._tell = tell
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pauses: dict[str, tuple[float, float]] = {}
+        """Execution → how long it is left alone (s), and until when."""
+        self._wake = asyncio.Event()
+        self._is_stale = True
+        self._looked = self._took = 0.0
+
+    async def work(
+        self,
+        stopping: asyncio.Event,
+        *,
+        drain: float,
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take what is due until stopped, then let what runs come to a safe point.
+
+        Args:
+            stopping: Stops it when set.
+            drain: Seconds that running attempts have to end. Longer ones are interrupted.
+            on_start: Called when it starts to accept work.
+        """
+        wakeups = Wakeups(self._engine.store, asyncio.get_running_loop(), self._note_changes)
+        self.by_reports = wakeups.by_reports
+        on_start()
+        stop = asyncio.ensure_future(stopping.wait())
+        stop.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not stopping.is_set():
+                self._wake.clear()
+                self.look()
+                self.is_ready = True
+                await self._sleep()
+        finally:
+            self.is_ready = False
+            stop.cancel()
+            wakeups.close()
+            await self._engine.drain_async(drain)
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+
+    def look(self) -> None:
+        """Look for what is due, if it is time to, and begin as much as may run."""
+        now = monotonic()
+        may_look = self._is_stale and now >= self._looked + self._took * _REST
+        if not self.backlog.is_full and (may_look or now >= self._looked + LOOK):
+            self._is_stale = False
+            self._engine.hear()
+            self.backlog.fill(due for due in self._engine.due() if not self._is_paused(due, now))
+            self._looked = monotonic()
+            self._took = self._looked - now
+        while (due := self.backlog.next(now)) is not None:
+            task = asyncio.create_task(self._take(due))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _take(self, due: Due) -> None:
+        """Run one execution until it ends or has to wait."""
+        try:
+            if not self._engine.due(due.execution):
+                return  # another worker was faster
+            self.taken += 1
+            self._tell(Taken(due))
+            result = await self._engine.take_async(due.execution)
+            self._pauses.pop(due.execution, None)
+            if result is not None:
+                self._tell(Taken(due, result))
+        except Exception as error:  # also of a plug-in: the others go on
+            self.refused += 1
+            before, _ = self._pauses.get(due.execution, (_FIRST_PAUSE / 2, 0.0))
+            pause = min(before * 2, _LONGEST_PAUSE)
+            self._pauses[due.execution] = pause, monotonic() + pause
+            self._tell(Taken(due, error=error))
+        finally:
+            self.backlog.done(due.execution)
+            if not self.backlog:
+                self._is_stale = True
+            self._wake.set()
+
+    def _is_paused(self, due: Due, now: float) -> bool:
+        pause = self._pauses.get(due.execution)
+        return pause is not None and now < pause[1]
+
+    def _note_changes(self) -> None:
+        """Note that another process has written to the store."""
+        self._engine.hear()
+        self._is_stale = True
+        self._wake.set()
+
+    async def _sleep(self) -> None:
+        """Sleep until something may be due, for at most the time between two looks."""
+        now = monotonic()
+        longest = LOOK
+        if not self.backlog.is_full:
+            timer = self._engine.next_due()
+            probation = self.backlog.wait(now)
+            stale = self._looked + self._took * _REST - now if self._is_stale else None
+            longest = min(one for one in (LOOK, timer, probation, stale) if one is not None)
+            if timer is not None and timer <= LOOK:
+                self._is_stale = True
+        if longest > 0:
+            handle = asyncio.get_running_loop().call_later(longest, self._wake.set)
+            await self._wake.wait()
+            handle.cancel()
+        else:
+            await asyncio.sleep(0)

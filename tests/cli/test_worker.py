@@ -1,0 +1,113 @@
+"""`flowengine worker` as an operator sees it (V4, V5)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from contextlib import closing
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.worker import wakeups
+from tests.cli.conftest import CommandLine
+
+ASKING = "flowengine: 1\nid: asking\nsteps: [{id: ask, approval: {title: Go?}}]\n"
+LONG = """
+flowengine: 1
+id: long
+steps:
+  - {id: sleep, run: sleep 60, effect: idempotent}
+"""
+
+
+def read(worker: subprocess.Popen[str], count: int) -> list[dict[str, Any]]:
+    """Read lines of its log."""
+    assert worker.stderr is not None
+    return [json.loads(worker.stderr.readline()) for _ in range(count)]
+
+
+def ask(address: str, path: str, method: str = "GET") -> tuple[int, str]:
+    """Send a request."""
+    with closing(HTTPConnection(address, timeout=60)) as connection:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_each_thing_taken_is_a_line_and_sigterm_ends_it_in_order(flowengine: CommandLine) -> None:
+    file = flowengine.write("asking.yaml", ASKING)
+    flowengine("run", file, "--id", "it", code=4)
+    flowengine("approve", "--all", "--no-resume")
+    words = ["worker", "--log-format", "json", "--drain", "1m", "--http", "0"]
+    with flowengine.spawn(*words) as worker:
+        lines = read(worker, 3)
+        address = lines[0]["address"]
+        while "flowengine_worker_running 0\n" not in (metrics := ask(address, "/metrics"))[1]:
+            assert worker.poll() is None
+        answers = [ask(address, "/healthz"), ask(address, "/readyz")]
+        refused = [ask(address, "/healthz", "POST")[0], ask(address, "/executions")[0]]
+        worker.send_signal(signal.SIGTERM)
+        assert worker.stderr is not None
+        lines += [json.loads(line) for line in worker.stderr]
+
+    assert worker.returncode == 0
+    events = ["http", "started", "taken", "draining", "stopped"]
+    assert [line["event"] for line in lines] == events
+    assert lines[2].keys() == {"at", "event", "execution", "flow", "why"}
+    assert (lines[2]["execution"], lines[2]["flow"], lines[2]["why"]) == ("it", "asking", "message")
+    assert answers == [(200, "ok\n"), (200, "ready\n")]
+    assert refused == [405, 404]
+    assert metrics[0] == 200
+    assert (
+        "# TYPE flowengine_worker_taken_total counter\nflowengine_worker_taken_total 1\n"
+        in metrics[1]
+    )
+    assert flowengine("--json", "show", "it").json()["status"] == "succeeded"
+
+
+def test_it_is_not_ready_while_it_drains_and_a_second_signal_stops_it_now(
+    flowengine: CommandLine,
+) -> None:
+    file = flowengine.write("long.yaml", LONG)
+    with Engine(flowengine.folder / ".flowengine") as engine:
+        engine.start(file, id="it")
+    with flowengine.spawn("worker", "--log-format", "json", "--http", "0") as worker:
+        address = read(worker, 3)[0]["address"]
+        flowengine.wait_until_running(worker)
+        worker.send_signal(signal.SIGTERM)
+        assert read(worker, 1)[0]["event"] == "draining"
+        while ask(address, "/readyz") != (503, "not ready\n"):
+            assert worker.poll() is None
+        assert ask(address, "/healthz")[0] == 200
+        worker.send_signal(signal.SIGTERM)
+        worker.wait()
+
+    assert worker.returncode == 128 + signal.SIGTERM
+    assert flowengine("--json", "show", "it").json()["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_the_doctor_says_how_soon_a_worker_notices_writes(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch, reported: bool
+) -> None:
+    monkeypatch.setattr(EnvironmentManager, "examine", lambda manager: [])
+    if not reported:
+        monkeypatch.setattr(wakeups, "reports_of", lambda folder: None)
+    flowengine("run", flowengine.write("asking.yaml", ASKING), code=4)
+
+    said = flowengine("envs", "doctor").out.splitlines()[-1]
+
+    assert said.startswith("a worker notices writes to ")
+    assert said.endswith(" at once" if reported else " within a second: its files give no notice")
+
+
+def test_bounds_apply_to_stores_in_a_directory(flowengine: CommandLine) -> None:
+    store = "temporal://127.0.0.1:1/default"
+    done = flowengine("--store", store, "worker", "--at-once", "3", code=2)
+
+    assert "--at-once and --per-flow apply to stores in a directory" in done.err

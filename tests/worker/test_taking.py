@@ -1,0 +1,218 @@
+"""A worker takes all that is due, and leaves it well when it is stopped (V1, V2, V3, V4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.worker import loop, wakeups
+from flowengine.worker.loop import Taken, Worker
+from tests.engines import child, world
+from tests.engines.test_leases import SLOW
+
+BOUND = 60.0
+ASKING = "steps: [{id: ask, approval: {title: Go?}}]\n"
+NAPPING = "steps: [{id: nap, wait: 1h}]\n"
+
+
+class Stage:
+    """A worker on the running loop, and what it told."""
+
+    def __init__(self, engine: Engine, **options: Any) -> None:
+        self.told: list[Taken] = []
+        self.stopping = asyncio.Event()
+        self.changed = asyncio.Event()
+        self.worker = Worker(engine, tell=self._tell, **options)
+        self.drain = BOUND
+
+    def _tell(self, taken: Taken) -> None:
+        self.told.append(taken)
+        self.changed.set()
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Run the worker until something holds, then stop it."""
+        task = asyncio.create_task(self.worker.work(self.stopping, drain=self.drain))
+        async with asyncio.timeout(BOUND):
+            while not holds():
+                self.changed.clear()
+                wait = asyncio.ensure_future(self.changed.wait())
+                await asyncio.wait([wait, task], return_when="FIRST_COMPLETED", timeout=0.05)
+                wait.cancel()
+                assert holds() or not task.done(), "the worker has ended"
+        self.stopping.set()
+        await task
+
+    @property
+    def taken(self) -> dict[str, str]:
+        """Execution → why it was taken."""
+        return {one.due.execution: one.due.why for one in self.told}
+
+
+def run(tmp_path: Path, play: Callable[[Engine], Any], **options: Any) -> None:
+    """Play with an engine on a loop."""
+
+    async def main() -> None:
+        async with Engine(tmp_path / "store", stay=0, **options) as engine:
+            await play(engine)
+
+    asyncio.run(main())
+
+
+def statuses(engine: Engine) -> dict[str, str]:
+    return {one["execution"]: one["status"] for one in engine.executions().items}
+
+
+def test_each_kind_of_what_is_due_is_taken(tmp_path: Path) -> None:
+    """Timers, expiries, decisions, signals, starts, and executions whose owner died."""
+    killed = world.make(tmp_path / "killed", SLOW)
+    process = child.start(child.begin, str(tmp_path / "store"), killed, "left")
+    clock = world.Clock()
+    with Engine(tmp_path / "store", stay=0, clock=clock) as engine:
+        world.until(lambda: statuses(engine) == {"left": "running"} and _at_work(engine, "left"))
+        assert child.kill(process)
+        engine.run(world.make(tmp_path / "nap", NAPPING), id="nap")
+        engine.run(world.make(tmp_path / "ask", ASKING), id="decided")
+        engine.run(world.make(tmp_path / "ask", ASKING), id="open")
+        [wait] = engine.waits(execution="decided").items
+        engine.approve(wait["id"], resume=False)
+        engine.start(world.make(tmp_path / "ask", ASKING), id="recorded")
+    (tmp_path / "killed" / "go").touch()
+    clock.time += 3_600_000
+
+    async def play(engine: Engine) -> None:
+        stage = Stage(engine)
+        ends = {"nap": "succeeded", "decided": "succeeded", "left": "succeeded"}
+        wanted = ends | {"open": "waiting", "recorded": "waiting"}
+        await stage.until(lambda: statuses(engine) == wanted)
+        assert stage.taken == {
+            "nap": "timer", "decided": "message", "recorded": "message", "left": "left",
+        }  # fmt: skip
+
+    run(tmp_path, play, clock=clock)
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_it_wakes_when_another_process_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: bool
+) -> None:
+    """By the report of the operating system, else by looking now and then."""
+    monkeypatch.setattr(loop, "LOOK", 3600.0 if reported else 0.05)
+    if not reported:
+        monkeypatch.setattr(wakeups, "reports_of", lambda folder: None)
+
+    async def play(engine: Engine) -> None:
+        await engine.run_async(world.make(tmp_path, ASKING), id="it")
+        [wait] = engine.waits(execution="it").items
+        stage = Stage(engine)
+
+        async def decide() -> None:
+            await asyncio.sleep(0.2)  # by then it sleeps; if not, the test shows less
+            with Engine(tmp_path / "store") as other:
+                other.approve(wait["id"], resume=False)
+
+        deciding = asyncio.create_task(decide())
+        await stage.until(lambda: engine.result("it").ended)
+        await deciding
+        assert stage.worker.by_reports is reported
+
+    run(tmp_path, play)
+
+
+def test_it_wakes_when_a_timer_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "LOOK", 3600.0)
+
+    async def play(engine: Engine) -> None:
+        file = world.make(tmp_path, "steps: [{id: nap, wait: 300ms}]\n")
+        await engine.run_async(file, id="it")
+        stage = Stage(engine)
+        await stage.until(lambda: engine.result("it").ended)
+
+    run(tmp_path, play)
+
+
+TWO = """
+steps:
+  - {id: first, python: "effects:stay"}
+  - {id: once_after, python: "effects:act"}
+"""
+
+
+def test_after_a_drain_nothing_is_interrupted_and_nothing_is_asked(tmp_path: Path) -> None:
+    """The attempt that runs ends. The next one has not begun, which is certain."""
+    file = world.make(tmp_path, TWO)
+
+    async def play(engine: Engine) -> None:
+        engine.start(file, id="it")
+        stage = Stage(engine)
+        working = asyncio.create_task(stage.until(stage.stopping.is_set))
+        while not _at_work(engine):  # noqa: ASYNC110 - a step that runs tells nobody
+            await asyncio.sleep(0.01)
+        stage.stopping.set()
+        await asyncio.sleep(0)
+        (tmp_path / "go").touch()
+        await working
+        assert [address for address, _, _ in world.effects(tmp_path)] == ["first"]
+        assert statuses(engine) == {"it": "waiting"}
+        assert engine.result("it").status == "waiting"
+        [reason] = engine.why("it")
+        assert reason["what"] == "attempt 1 has not begun: its process was stopped before"
+        steps = engine.show("it")["steps"]
+        assert [step["status"] for step in steps] == ["succeeded", "waiting"]
+
+    run(tmp_path, play)
+
+    async def again(engine: Engine) -> None:
+        stage = Stage(engine)
+        await stage.until(lambda: engine.result("it").ended)
+        assert engine.result("it").status == "succeeded"
+        after = engine.show("it", step="once_after")["steps"][0]
+        assert [one["status"] for one in after["tries"]] == ["succeeded"]
+
+    run(tmp_path, again)
+    assert world.check_effects(tmp_path) == {"first", "once_after"}
+
+
+def test_what_takes_longer_than_the_drain_is_interrupted(tmp_path: Path) -> None:
+    file = world.make(tmp_path, SLOW)
+
+    async def play(engine: Engine) -> None:
+        engine.start(file, id="it")
+        stage = Stage(engine)
+        stage.drain = 0.05
+        working = asyncio.create_task(stage.until(stage.stopping.is_set))
+        while not _at_work(engine):  # noqa: ASYNC110 - a step that runs tells nobody
+            await asyncio.sleep(0.01)
+        stage.stopping.set()
+        await working
+        assert statuses(engine) == {"it": "interrupted"}
+
+    run(tmp_path, play)
+
+
+def _at_work(engine: Engine, id: str = "it") -> bool:
+    return any("is running in" in reason["what"] for reason in engine.why(id))
+
+
+def test_an_execution_that_this_process_cannot_run_does_not_stop_it(tmp_path: Path) -> None:
+    async def play(engine: Engine) -> None:
+        await engine.run_async(world.make(tmp_path / "a", NAPPING.replace("1h", "1ms")), id="sound")
+        engine.start(world.make(tmp_path / "b", ASKING), id="broken")
+        take = engine.take_async
+
+        async def fails(id: str) -> Any:
+            if id == "broken":
+                raise RuntimeError("no such plug-in")
+            return await take(id)
+
+        engine.take_async = fails  # type: ignore[assignment,method-assign]
+        stage = Stage(engine)
+        await stage.until(lambda: engine.result("sound").ended and "broken" in stage.taken)
+        errors = [one for one in stage.told if one.error is not None]
+        assert [str(one.error) for one in errors] == ["no such plug-in"]
+
+    run(tmp_path, play)

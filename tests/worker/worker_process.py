@@ -1,0 +1,33 @@
+"""A worker in a child process, which may be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from flowengine.engines.engine import Engine
+from flowengine.worker.loop import Worker
+from flowengine.worker.service import Log, until_stopped
+from tests.engines import child
+
+
+def start(store: Path, at_once: int = 8) -> BaseProcess:
+    """Start a worker."""
+    return child.start(work, str(store), at_once)
+
+
+def work(store: str, at_once: int) -> None:
+    """Work until stopped. What it does is of no interest."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the process ends with it
+    asyncio.run(_work(store, at_once))
+
+
+async def _work(store: str, at_once: int) -> None:
+    async with Engine(store, durability="process", stay=0) as engine:
+        worker = Worker(engine, at_once=at_once)
+        await until_stopped(
+            lambda stopping: worker.work(stopping, drain=60), Log("json", lambda: 0)
+        )
