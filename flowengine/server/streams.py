@@ -1,8 +1,9 @@
 """Streams of an execution's events (server-sent events).
 
-Each event of a followed execution is read and encoded once, whatever the number of its readers. A
-reader has a bounded queue: one that falls behind is cut off, and comes back with the number of the
-last event that it received.
+Each event of a followed execution is read and encoded once, whatever the number of its readers. The
+newest ones are kept, and each reader sends them at its own pace. One that falls behind continues
+from the journal, and one that accepts nothing is cut off. It comes back with the number of the last
+event that it has received.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from itertools import takewhile
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk.threads import on_thread
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.server.calls import Call
 
-QUEUE = 256
-"""Events that a reader may fall behind."""
-RECENT = 1000
-"""Events of an execution that are kept for readers that come back."""
+RECENT_BYTES = 8 * 1024 * 1024
+"""Size of the newest events of an execution that are kept in memory."""
+PIECE_BYTES = 64 * 1024
+"""Size from which events are not merged into a piece any more."""
 BATCH = 200
 """Events that are read at once."""
 LOOK_SECONDS = 0.02
@@ -38,66 +39,69 @@ SEND_SECONDS = 10
 """Seconds that a reader may take for a piece."""
 LONGEST_SECONDS = 600.0
 """Seconds after which a stream ends. The reader comes back, and its credential is checked again."""
+_END = b"event: end\ndata: {}\n\n"
 
 
 class _Event(NamedTuple):
     number: int
-    text: str
-
-
-class _Reader:
-    """One open stream."""
-
-    def __init__(self) -> None:
-        self.queue: asyncio.Queue[_Event | None] = asyncio.Queue(QUEUE)
-        """None: the stream ends."""
-        self.is_cut_off = False
-
-    def put(self, event: _Event | None) -> bool:
-        """Add an event, and return whether the reader keeps up."""
-        if not self.queue.full():
-            self.queue.put_nowait(event)
-            return True
-        self.cut_off()
-        return False
-
-    def cut_off(self) -> None:
-        """End the stream at once."""
-        self.is_cut_off = True
-        while not self.queue.empty():
-            self.queue.get_nowait()
-        self.queue.put_nowait(None)
+    piece: bytes
 
 
 class _Feed:
-    """The events of one execution, for all its readers."""
+    """The newest events of one execution, for all its readers.
+
+    Args:
+        entries: The entries of its journal, see `Engine.feed`.
+    """
 
     def __init__(self, entries: Iterator[dict[str, Any] | None]) -> None:
-        self._entries = entries
-        self.streams = 0
-        """How many streams use it, also those that are not readers yet."""
-        self.readers: set[_Reader] = set()
-        self.recent: deque[_Event] = deque(maxlen=RECENT)
+        self.readers = 0
         self.next = 0
         """Number of the next event."""
         self.has_ended = False
+        self._entries = entries
+        self._recent: deque[_Event] = deque()
+        self._size = 0
         self._reading = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    @property
+    def first(self) -> int:
+        """Number of the oldest event that is kept."""
+        return self._recent[0].number if self._recent else self.next
+
+    def since(self, number: int) -> list[_Event]:
+        """Return the events from a number on, not before `first`."""
+        return list(islice(self._recent, number - self.first, None))
 
     async def read(self) -> None:
-        """Pass on all new events."""
+        """Read all new events."""
         async with self._reading:
             while not self.has_ended:
                 batch, self.has_ended = await on_thread(self._batch)
                 for event in batch:
+                    self._recent.append(event)
+                    self._size += len(event.piece)
                     self.next = event.number + 1
-                    self.recent.append(event)
-                    self.readers -= {one for one in self.readers if not one.put(event)}
-                if not batch:
-                    break
-            if self.has_ended:
-                for reader in self.readers:
-                    reader.put(None)
-                self.readers.clear()
+                while self._size > RECENT_BYTES and len(self._recent) > 1:
+                    self._size -= len(self._recent.popleft().piece)
+                if batch or self.has_ended:
+                    self.wake()
+                if len(batch) < BATCH:
+                    return
+
+    def wake(self) -> None:
+        """Wake all readers."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def changed(self, until: float) -> bool:
+        """Wait for a change, and return whether there was one before a time (monotonic)."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), until - time.monotonic())
+        except TimeoutError:
+            return False
+        return True
 
     def _batch(self) -> tuple[list[_Event], bool]:
         """Return the next events, and whether the execution has ended."""
@@ -140,7 +144,7 @@ class Streams:
         if last is not None and last.isdecimal():
             since = int(last) + 1
         return EventSourceResponse(
-            self._events(call.path["execution"], since),
+            self._pieces(call.path["execution"], since),
             ping=HEARTBEAT_SECONDS,
             send_timeout=SEND_SECONDS,
             sep="\n",
@@ -152,71 +156,54 @@ class Streams:
         if self._watching is not None:
             self._watching.cancel()
         for feed in self._feeds.values():
-            for reader in feed.readers:
-                reader.cut_off()
+            feed.wake()
 
-    async def _events(self, execution: str, since: int) -> AsyncIterator[dict[str, str]]:
-        feed, reader = self._join(execution), _Reader()
+    async def _pieces(self, execution: str, since: int) -> AsyncIterator[bytes]:
+        """Yield the events from a number on, until the execution or the time of the stream ends."""
+        until = time.monotonic() + LONGEST_SECONDS
+        feed = self._join(execution)
         try:
-            await feed.read()  # it is not a reader yet, because its queue could not hold the past
-            end, recent = feed.next, list(feed.recent)
-            feed.readers.add(reader)
-            async for event in self._missed(execution, since, end, recent):
-                since = event.number + 1
-                yield _piece(event)
-            async for event in self._live(feed, reader):
-                if event.number >= since:
-                    yield _piece(event)
-            if feed.has_ended and not reader.is_cut_off:
-                yield {"event": "end", "data": "{}"}
+            await feed.read()
+            while not self._closed and time.monotonic() < until:
+                if since < feed.first:
+                    async for event in self._past(execution, since, feed):
+                        yield event.piece
+                        since = event.number + 1
+                elif since < feed.next:
+                    for piece, following in _merged(feed.since(since)):
+                        yield piece
+                        since = following
+                elif feed.has_ended:
+                    yield _END
+                    return
+                elif not await feed.changed(until):
+                    return
         finally:
-            feed.readers.discard(reader)
             self._leave(execution, feed)
 
-    async def _live(self, feed: _Feed, reader: _Reader) -> AsyncIterator[_Event]:
-        """Yield events as they happen, until the execution or the time of the stream ends."""
-        until = time.monotonic() + LONGEST_SECONDS
-        while not self._closed and not (feed.has_ended and reader.queue.empty()):
-            try:
-                event = await asyncio.wait_for(reader.queue.get(), until - time.monotonic())
-            except TimeoutError:
-                reader.is_cut_off = True
-                return
-            if event is None:
-                return
-            yield event
-
-    async def _missed(
-        self, execution: str, since: int, end: int, recent: list[_Event]
-    ) -> AsyncIterator[_Event]:
-        """Yield the events that happened before the reader came."""
-        first = recent[0].number if recent else end
-        if since < first:
-            for event in await on_thread(lambda: self._history(execution, since, first)):
+    async def _past(self, execution: str, since: int, feed: _Feed) -> AsyncIterator[_Event]:
+        """Yield events of the journal, up to the oldest that is kept in memory."""
+        entries = self._engine.events(execution, since=since)
+        while since < feed.first:
+            batch = await on_thread(lambda: [_encoded(entry) for entry in islice(entries, BATCH)])
+            for event in batch:
                 yield event
-        for event in recent:
-            if event.number >= since:
-                yield event
-
-    def _history(self, execution: str, since: int, end: int) -> list[_Event]:
-        """Return events from the journal, before a number."""
-        entries = takewhile(
-            lambda entry: entry["seq"] < end, self._engine.events(execution, since=since)
-        )
-        return [_encoded(entry) for entry in entries]
+            if not batch:
+                return
+            since = batch[-1].number + 1
 
     def _join(self, execution: str) -> _Feed:
         feed = self._feeds.get(execution)
         if feed is None or feed.has_ended:
             feed = self._feeds[execution] = _Feed(self._engine.feed(execution))
-        feed.streams += 1
+        feed.readers += 1
         if self._watching is None or self._watching.done():
             self._watching = asyncio.get_running_loop().create_task(self._watch())
         return feed
 
     def _leave(self, execution: str, feed: _Feed) -> None:
-        feed.streams -= 1
-        if not feed.streams and self._feeds.get(execution) is feed:
+        feed.readers -= 1
+        if not feed.readers and self._feeds.get(execution) is feed:
             del self._feeds[execution]
 
     async def _watch(self) -> None:
@@ -231,9 +218,17 @@ class Streams:
             await asyncio.sleep(LOOK_SECONDS)
 
 
+def _merged(events: list[_Event]) -> Iterator[tuple[bytes, int]]:
+    """Yield events in larger pieces, each with the number that follows it."""
+    pieces, size = [], 0
+    for event in events:
+        pieces.append(event.piece)
+        size += len(event.piece)
+        if size >= PIECE_BYTES or event is events[-1]:
+            yield b"".join(pieces), event.number + 1
+            pieces, size = [], 0
+
+
 def _encoded(entry: dict[str, Any]) -> _Event:
-    return _Event(entry["seq"], as_json(entry).decode())
-
-
-def _piece(event: _Event) -> dict[str, str]:
-    return {"id": str(event.number), "event": "entry", "data": event.text}
+    number = entry["seq"]
+    return _Event(number, b"id: %d\nevent: entry\ndata: %s\n\n" % (number, as_json(entry)))
