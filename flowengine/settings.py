@@ -4,7 +4,7 @@
 directory of a project. If both set a value, the stricter one wins: the greater durability, `strict`
 if either sets it, and no acting for other users if either forbids it. The user's file defines the
 members of groups. The project's file can only restrict them: members are the users named by both,
-or by either where a group is excluded.
+or by either where a group is excluded. Only the user's file says who may use a server (`access`).
 
     durability: process
     strict: true
@@ -12,6 +12,8 @@ or by either where a group is excluded.
     groups:
       finance: [ben, "group:board"]
       board: [ana]
+    access:
+      - {who: ["group:finance"], role: approver, flows: ["expense*"]}
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ from flowengine.errors import NotFound, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from flowengine.access_rules import AccessEntry
+
 DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
 """From the weakest guarantee to the strongest: none, a killed process, a power cut."""
 
 _NAME = "settings.yaml"
-_KEYS = ("durability", "groups", "strict", "act_for_others")
+_KEYS = ("durability", "groups", "strict", "act_for_others", "access")
 
 
 class Settings(NamedTuple):
@@ -46,6 +50,8 @@ class Settings(NamedTuple):
     warning."""
     act_for_others: bool = True
     """Whether a user may act in another user's name: `--as`, `by=`."""
+    access: tuple[AccessEntry, ...] = ()
+    """Roles of the users of a server."""
 
     def is_one_of(self, user: str, named: list[str]) -> bool:
         """Return whether a user is named in a list of `user:NAME` and `group:NAME`."""
@@ -130,7 +136,7 @@ def _merge(user: Settings, project: Settings) -> Settings:
     level = max(levels, key=DURABILITIES.index, default=None)
     strict = user.strict or project.strict
     act_for_others = user.act_for_others and project.act_for_others
-    return Settings(level, groups, barred, strict, act_for_others)
+    return Settings(level, groups, barred, strict, act_for_others, user.access)
 
 
 def _read(path: str) -> Settings:
@@ -154,6 +160,7 @@ def _read(path: str) -> Settings:
         {},
         _switch(path, data, "strict", default=False),
         _switch(path, data, "act_for_others", default=True),
+        _access(path, data.get("access")),
     )
 
 
@@ -184,6 +191,23 @@ def _data(path: str) -> Any:
             what = "this cannot be read as YAML"
         raise UsageError(f"{path}:{first.line}:{first.column}: {what}")
     return source.data
+
+
+def _access(path: str, value: Any) -> tuple[AccessEntry, ...]:
+    """Read who may use a server, which a project may not say.
+
+    Raises:
+        UsageError: It is not valid, or in a project's file.
+    """
+    if value is None:
+        return ()
+    if path != settings_file():
+        raise UsageError(
+            f"{path}: a project cannot give access", hint=f"write it into {settings_file()}"
+        )
+    from flowengine.access_rules import read_access
+
+    return read_access(path, value)
 
 
 def _switch(path: str, data: dict[Any, Any], name: str, *, default: bool) -> bool:

@@ -137,6 +137,26 @@ class Engine(Operator):
         await on_thread(self._host.close_environments)  # blocks until everything is closed
         self.close()
 
+    def acting_as(self, user: str, *, via: str) -> Self:
+        """Return this engine for another acting user, with the same store and executions.
+
+        For services: the caller has checked the user's credentials. Settings about acting on behalf
+        of other users do not apply, because the user acts in person. Close only the first engine.
+
+        Args:
+            user: The acting user, as `user:NAME`.
+            via: The channel, for the audit trail of decisions.
+
+        Returns:
+            An engine that is cheap to create, so that each request can have its own.
+        """
+        from copy import copy
+
+        other = copy(self)
+        other.user, other._via = user, via
+        other.__dict__.pop("_consultant", None)
+        return other
+
     @property
     def environments(self) -> EnvironmentManager:
         """The manager of the environments that its executions use."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
-if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData, Evidence
+from flowengine.kernel.events import ErrorData, Evidence
 
 Status = Literal[
     "recorded", "running", "interrupted", "waiting", "stalled", "quarantined", "succeeded",

@@ -24,7 +24,13 @@ class Operator(Decider):
     """Lets an operator cancel, retry, fork, upgrade and delete executions."""
 
     def cancel(
-        self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
+        self,
+        execution: str,
+        *,
+        reason: str = "",
+        now: bool = False,
+        by: str | None = None,
+        resume: bool = True,
     ) -> ExecutionResult:
         """Cancel an execution. If another process or thread is running it, that one cancels it.
 
@@ -33,9 +39,11 @@ class Operator(Decider):
             reason: The reason, for the history.
             now: Skip `finally` and compensation.
             by: The user who cancels it. Default: the engine's user.
+            resume: Cancel it here unless another process or thread is running it. Otherwise the
+                request is only recorded.
 
         Returns:
-            The state of the execution. Still open if another process or thread is running it.
+            The state of the execution. Still open if it was not cancelled here.
 
         Raises:
             Conflict: It has ended.
@@ -43,16 +51,22 @@ class Operator(Decider):
         from flowengine.engines.messages.signals import ask_to_cancel
 
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
-        return self._driving.go_on(id) or self.result(id)
+        return self._driving.go_on(id, resume=resume) or self.result(id)
 
     async def cancel_async(
-        self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
+        self,
+        execution: str,
+        *,
+        reason: str = "",
+        now: bool = False,
+        by: str | None = None,
+        resume: bool = True,
     ) -> ExecutionResult:
         """Like `cancel`, on the running event loop."""
         from flowengine.engines.messages.signals import ask_to_cancel
 
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
-        return await self._driving.go_on_async(id) or self.result(id)
+        return await self._driving.go_on_async(id, resume=resume) or self.result(id)
 
     def retry(
         self,

@@ -108,6 +108,19 @@ class Reader:
         hash = self.store.execution(self.find(execution)).hash
         return LoadedFlow(self._host.flows.by_hash(hash).compiled, hash)
 
+    def kept_flow(self, hash: str) -> LoadedFlow:
+        """Return a flow that the store keeps, by `LoadedFlow.form`.
+
+        Args:
+            hash: The hash.
+
+        Raises:
+            NotFound: The store keeps no such flow.
+        """
+        from flowengine.engines.flows import LoadedFlow
+
+        return LoadedFlow(self._host.flows.by_hash(hash).compiled, hash)
+
     def observations(
         self, execution: str, *, until: int | None = None
     ) -> Iterator[tuple[Observation, StepSpec]]:
@@ -251,6 +264,34 @@ class Reader:
         from flowengine.engines.people.waits import wait_of
 
         return wait_of(self._host, wait)
+
+    def may_answer(self, wait: WaitInfo, user: str) -> bool:
+        """Return whether a wait is addressed to a user, by name or group.
+
+        Args:
+            wait: The wait.
+            user: `user:NAME`.
+        """
+        from flowengine.engines.actors import is_assignee
+
+        return is_assignee(wait, user, self._host.settings)
+
+    def feed(self, execution: str, *, since: int = 0) -> Iterator[dict[str, Any] | None]:
+        """Return the entries of a journal as `events` does, and None when there is no new one.
+
+        For programs that serve many readers: unlike `events(follow=True)` it never blocks. After
+        None, the next call looks again. It ends with the execution.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            since: Number of the first entry to yield.
+
+        Returns:
+            An iterator that reads lazily.
+        """
+        from flowengine.engines.inspection.history import feed
+
+        return feed(self._host, self.find(execution), since)
 
     def events(
         self, execution: str, *, since: int = 0, follow: bool = False

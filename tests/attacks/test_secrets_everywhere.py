@@ -15,6 +15,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from flowengine import Engine
+from tests.server.api import Api
 
 NAMES = ("PY", "SH", "JS", "TERM_", "OWN", "BOX", "DB", "NOTES", "UNITS", "FAILED")
 
@@ -224,6 +225,10 @@ def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixtu
             assert results[name].status == "failed", name
         engine.environments.flush_events()
         inspected = json.dumps(engine.environments.list())
+        api = Api(place, [text], engine)
+        answers = api.everything()
+        api.records.close()
+        assert any(path.endswith("/events") for path in answers)
         # While the database is open, what was written last is in its journal.
         sinks = {
             f"open {folder}: {name}": data
@@ -236,6 +241,7 @@ def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixtu
         "events": json.dumps(heard).encode(),
         "results": repr(results).encode(),
         "inspected": inspected.encode(),
+        **{f"GET {path}": answer for path, answer in answers.items()},
         "log": log.getvalue().encode(),
         "stdout": captured.out.encode(),
         "stderr": captured.err.encode(),

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {
     "asyncio", "pydantic", "yaml", "rich", "networkx", "importlib.metadata", "dataclasses",
     "inspect", "logging", "subprocess", "ssl", "jsonschema_rs", "cel_expr_python", "argcomplete",
-    "litellm", "docker", "playwright", "starlette", "temporalio",
+    "litellm", "docker", "playwright", "starlette", "uvicorn", "temporalio",
 }  # fmt: skip
 NOT_AT_START = {
     "flowengine.engines.infos", "flowengine.kernel.events", "flowengine.kernel.graph.specs",
@@ -75,7 +75,7 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
     [
         (["rnu"], "error: unknown command 'rnu'\n  did you mean 'flowengine run'?\n"),
         (["LIST"], "error: unknown command 'LIST'\n  did you mean 'flowengine list'?\n"),
-        (["serve"], "error: unknown command 'serve'\n"),
+        (["teach"], "error: unknown command 'teach'\n"),
         (["approvals", "lst"], "did you mean 'flowengine approvals list'?\n"),
         (["approvals", "frobnicate"], "see: flowengine approvals --help\n"),
         (["run", "a.yaml", "--inptu", "a=b"], "did you mean --input?\n"),

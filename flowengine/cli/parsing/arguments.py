@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from flowengine.errors import InputError, NotFound, UsageError
+from flowengine.json_values import read_json
 
 _JSON_TYPES: dict[type, tuple[str, ...]] = {
     bool: ("boolean",),
@@ -359,34 +360,6 @@ def _bounded(file: TextIO, name: str) -> str:
             hint="pass large data as a file: give its path as an input",
         )
     return text
-
-
-def read_json(text: str, what: str, field: str) -> Any:
-    """Read JSON without `NaN` and infinities.
-
-    Args:
-        text: JSON.
-        what: Its description in messages.
-        field: Its name.
-
-    Returns:
-        Plain data.
-
-    Raises:
-        InputError: It is not JSON.
-    """
-    import json
-
-    def refuse(word: str) -> None:
-        raise ValueError(f"{word} is not a number")
-
-    try:
-        return json.loads(text, parse_constant=refuse)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise InputError(f"{what} is not JSON: {error.msg} ({place})", field=field) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{what} is not JSON: {error}", field=field) from None
 
 
 def _yaml(path: str) -> Any:

@@ -22,6 +22,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "upgrade": "upgrade",
         "worker": "worker",
     },
+    "Serve": {
+        "serve": "serve",
+        "tokens create": "tokens_create",
+        "tokens list": "tokens_list",
+        "tokens revoke": "tokens_revoke",
+    },
     "Decide": {
         "approvals list": "approvals_list",
         "approvals show": "approvals_show",

@@ -110,8 +110,10 @@ def as_json(value: Any) -> str:
     """Return a value as JSON on one line, with bytes as base64 text."""
     import json
 
+    from flowengine.json_values import plain
+
     ascii_only = (results().encoding or "").lower().replace("-", "") != "utf8"
-    text = json.dumps(value, ensure_ascii=ascii_only, default=_plain)
+    text = json.dumps(value, ensure_ascii=ascii_only, default=plain)
     if text.isprintable():
         return text
     return "".join([c if printable(c) == c else json.dumps(c)[1:-1] for c in text])
@@ -254,11 +256,3 @@ def duration(ms: float) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return " ".join(parts[:2])
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bytes):
-        from base64 import b64encode
-
-        return b64encode(value).decode()
-    return str(value)

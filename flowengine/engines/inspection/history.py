@@ -254,21 +254,42 @@ def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator
     Yields:
         See `entry_view`.
     """
+    for entry in feed(host, execution, since):
+        if entry is not None:
+            yield entry
+        elif not follow:
+            return
+        else:
+            time.sleep(FOLLOW_SECONDS)
+
+
+def feed(host: Host, execution: str, since: int) -> Iterator[dict[str, Any] | None]:
+    """Yield the entries of a journal, and None when there is no new one, until it has ended.
+
+    Args:
+        host: Provides the store.
+        execution: Full id.
+        since: Number of the first entry.
+
+    Yields:
+        See `entry_view`. None: look again later.
+    """
     store = host.store
     hash = store.execution(execution).hash
     journal = read(store, execution)
-    while follow and not journal:  # it is recorded and has not begun
-        time.sleep(FOLLOW_SECONDS)
+    while not journal:  # it is recorded and has not begun
+        yield None
         journal = read(store, execution)
     ended = False
     for moment in walk(host.flows, hash, journal):
         if moment.number >= since:
             yield entry_view(moment.number, moment.event, moment.address, moment.why)
         ended = moment.state["status"] in _OVER
-        while follow and not ended and moment.number + 1 == len(journal):
-            time.sleep(FOLLOW_SECONDS)
+        while not ended and moment.number + 1 == len(journal):
             more = store.events(execution, len(journal))
             journal.extend(unpacked(execution, more))
+            if not more:
+                yield None
 
 
 def _warnings(events: Sequence[Event]) -> list[Warned]:

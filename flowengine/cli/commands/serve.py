@@ -1,0 +1,92 @@
+"""`flowengine serve`: an HTTP API over the store, until stopped."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import err
+from flowengine.errors import UsageError
+
+if TYPE_CHECKING:
+    from flowengine.server.running import Ready
+
+HELP = "serve an HTTP API over the store until stopped"
+EXAMPLE = """\
+flowengine serve expense.yaml refund.yaml
+flowengine serve expense.yaml --host 0.0.0.0 --proxy 10.0.0.2 --public flows.example.com
+flowengine serve --port 0"""
+PORT = 8383
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "flows", metavar="FILE", nargs="*", help="flows that users may start by their id"
+    )
+    parser.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        default="127.0.0.1",
+        help="address to listen on (default: 127.0.0.1). Any but this machine's own needs TLS or "
+        "--proxy",
+    )
+    parser.add_argument(
+        "--port", metavar="N", type=int, default=PORT, help=f"default: {PORT}; 0: any free one"
+    )
+    parser.add_argument("--tls-certificate", metavar="FILE", help="certificate chain (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="private key of the certificate (PEM)")
+    parser.add_argument(
+        "--proxy",
+        metavar="ADDRESS",
+        action="append",
+        default=[],
+        help="IP address of a proxy in front, whose X-Forwarded-For is believed (may be repeated)",
+    )
+    parser.add_argument(
+        "--public",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="further name under which users reach it, with the port unless it is the scheme's own "
+        "(may be repeated)",
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Serve until SIGTERM or SIGINT.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: The packages of the extra `serve` are missing.
+    """
+    try:
+        from flowengine.server.running import Serving, check, serve
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"'flowengine serve' needs the package {error.name}",
+            hint="pip install 'flowengine[serve]'",
+        ) from None
+
+    def ready(found: Ready) -> None:
+        if not arguments.quiet:
+            err(f"serving {session.place} at {found.url}/v1")
+            err(f"your token is in {found.token_file}")
+
+    serving = Serving(
+        arguments.host,
+        arguments.port,
+        arguments.tls_certificate,
+        arguments.tls_key,
+        tuple(arguments.proxy),
+        tuple(arguments.public),
+    )
+    check(serving)
+    make = arguments.flows[0] if arguments.flows else None
+    with Session(arguments, make=make) as session:
+        flows = [session.engine.load(path) for path in arguments.flows]
+        serve(session.engine, flows, serving, ready)
+    return 0

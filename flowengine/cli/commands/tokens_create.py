@@ -1,0 +1,86 @@
+"""`flowengine tokens create`: a token for a user or a program of the server."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+
+from flowengine.access_rules import ROLES
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import err, out, out_json
+from flowengine.errors import UsageError
+
+HELP = "create a token for the API, which is printed once"
+EXAMPLE = """\
+flowengine tokens create ci --role starter --flow "expense*" --expires 90d
+flowengine tokens create ben --user ben"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("name", metavar="NAME", help="its name, for lists and the audit record")
+    parser.add_argument(
+        "--user",
+        metavar="USER",
+        type=read.user,
+        help="the user it stands for (default: you). It never gives more rights than this user has",
+    )
+    parser.add_argument(
+        "--role",
+        choices=ROLES,
+        metavar="ROLE",
+        help=f"limits it to the rights of a role: {', '.join(ROLES)} (default: no limit)",
+    )
+    parser.add_argument(
+        "--flow",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="limits it to flows whose id matches, with --role (may be repeated)",
+    )
+    parser.add_argument(
+        "--content",
+        action="store_true",
+        help="let it see inputs, outputs and events, with --role",
+    )
+    parser.add_argument(
+        "--expires", metavar="DURATION", type=read.duration, help="default: it does not expire"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Create it.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: A limit is given without a role.
+    """
+    from flowengine.server.records import Records, server_folder
+    from flowengine.server.rights import Access, access_of
+
+    if arguments.role is None and (arguments.flow or arguments.content):
+        raise UsageError("--flow and --content limit a role", hint="add --role ROLE")
+    now = int(time.time() * 1000)
+    expires = None if arguments.expires is None else now + int(arguments.expires * 1000)
+    flows = tuple(arguments.flow) or ("*",)
+    scope = arguments.role and Access(arguments.role, flows, arguments.content)
+    with Session(arguments) as session:
+        engine = session.engine
+        user = arguments.user or engine.user
+        records = Records(server_folder(engine.store.location))
+        try:
+            token = records.create_token(arguments.name, user, scope, engine.user, now, expires)
+        finally:
+            records.close()
+        if not access_of(user, engine.user, engine.settings):
+            err(f"{user} has no rights yet: add an entry to 'access' in settings.yaml")
+    if arguments.json:
+        out_json({"name": arguments.name, "user": user, "token": token})
+        return 0
+    if not arguments.quiet:
+        err("this token is shown only once:")
+    out(token)
+    return 0

@@ -1,0 +1,54 @@
+"""`flowengine tokens list`: the tokens of the server."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import clean, err, out, out_json, table, when
+
+HELP = "list the tokens for the API, without their secrets"
+EXAMPLE = "flowengine tokens list"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add no arguments."""
+
+
+def run(arguments: Namespace) -> int:
+    """List them.
+
+    Returns:
+        The exit code.
+    """
+    from flowengine.server.records import Records, server_folder, token_view
+
+    now = int(time.time() * 1000)
+    with Session(arguments) as session:
+        records = Records(server_folder(session.engine.store.location))
+        try:
+            views = [token_view(token, now) for token in records.tokens()]
+        finally:
+            records.close()
+    if arguments.json:
+        out_json(views)
+        return 0
+    if not views:
+        err("there are no tokens: flowengine tokens create NAME")
+        return 0
+    rows = [
+        [
+            clean(view["name"]),
+            clean(view["user"]),
+            view["status"],
+            view.get("role", "-"),
+            clean(" ".join(view["flows"])),
+            when(view.get("expires_at", "-")),
+            when(view.get("used_at", "-")),
+        ]
+        for view in views
+    ]
+    for line in table(rows, ["NAME", "USER", "STATUS", "ROLE", "FLOWS", "EXPIRES", "LAST USED"]):
+        out(line)
+    return 0

@@ -1,0 +1,39 @@
+"""`flowengine tokens revoke`: revoke a token of the server."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import clean, err, out_json
+
+HELP = "revoke a token for the API: a running server refuses it from then on"
+EXAMPLE = "flowengine tokens revoke ci"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("name", metavar="NAME", help="name of the token")
+
+
+def run(arguments: Namespace) -> int:
+    """Revoke it.
+
+    Returns:
+        The exit code.
+    """
+    from flowengine.server.records import Records, server_folder, token_view
+
+    now = int(time.time() * 1000)
+    with Session(arguments) as session:
+        records = Records(server_folder(session.engine.store.location))
+        try:
+            view = token_view(records.revoke_token(arguments.name, now), now)
+        finally:
+            records.close()
+    if arguments.json:
+        out_json(view)
+    elif not arguments.quiet:
+        err(f"revoked {clean(arguments.name)}")
+    return 0

@@ -1,0 +1,72 @@
+"""The routes of the server itself: its flows, users, tokens and audit record."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from flowengine.errors import NotFound
+from flowengine.kernel.notation.times import format_time
+from flowengine.server.calls import Call
+from flowengine.server.records import token_view
+from flowengine.server.rights import Right
+
+
+def health(call: Call | None) -> Any:
+    """Return whether the server answers."""
+    return {"status": "ok"}
+
+
+def me(call: Call) -> Any:
+    """Return the user of the request, with all rights."""
+    principal = call.principal
+    return {
+        "user": principal.user,
+        "token": principal.token,
+        "access": [access._asdict() for access in principal.access],
+        "scope": None if principal.scope is None else principal.scope._asdict(),
+    }
+
+
+def list_flows(call: Call) -> Any:
+    """List the flows that the server offers."""
+    offered = [flow for id, flow in sorted(call.offered.items()) if call.may(Right.SEE, id)]
+    return {"items": [_flow_item(flow) for flow in offered]}
+
+
+def show_flow(call: Call) -> Any:
+    """Show a flow that the server offers, with the schemas of its inputs."""
+    flow = call.offered.get(call.path["flow"])
+    if flow is None or not call.may(Right.SEE, flow.id):
+        raise NotFound(f"the server offers no flow '{call.path['flow']}'")
+    return _flow_item(flow)
+
+
+def list_tokens(call: Call) -> Any:
+    """List all tokens, without their secrets."""
+    now = int(time.time() * 1000)
+    return {"items": [token_view(token, now) for token in call.records.tokens()]}
+
+
+def revoke_token(call: Call) -> Any:
+    """Revoke a token."""
+    now = int(time.time() * 1000)
+    return token_view(call.records.revoke_token(call.path["name"], now), now)
+
+
+def list_audit(call: Call) -> Any:
+    """List changes and refusals, newest first."""
+    limit = call.query.limit
+    items = call.records.audited(call.query.before, limit)
+    following = items[-1]["number"] if len(items) == limit else None
+    return {"items": [{**item, "at": format_time(item["at"])} for item in items], "next": following}
+
+
+def _flow_item(flow: Any) -> dict[str, Any]:
+    return {
+        "flow": flow.id,
+        "version": flow.version,
+        "title": flow.compiled.get("title", ""),
+        "hash": flow.form,
+        "inputs": flow.inputs,
+    }

@@ -1,0 +1,318 @@
+"""The ASGI application: from a request to the function that answers it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as PathRoute
+
+from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
+from flowengine.json_values import read_json
+from flowengine.sdk.threads import on_thread
+from flowengine.server.calls import Call, flow_of_execution, flow_of_wait
+from flowengine.server.guard import Guard, Hosts
+from flowengine.server.identity import Identity
+from flowengine.server.openapi import document
+from flowengine.server.problems import Refused, as_json, problem_response
+from flowengine.server.rights import Principal, Right
+from flowengine.server.routes import ROUTES, Route
+from flowengine.server.streams import Streams
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from flowengine.engines.engine import Engine
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.server.records import Records
+
+VIA = "rest"
+"""The channel of decisions through the API, for the audit trail."""
+LARGEST_BODY = 1024 * 1024
+"""Maximum number of bytes of a request's body."""
+_AT_ONCE = 16
+"""Maximum number of requests that use the store at the same time."""
+_MEDIA_TYPE = "application/json"
+_KEY = "idempotency-key"
+_LONGEST_KEY = 200
+OPENAPI = "/v1/openapi.json"
+
+_log = logging.getLogger("flowengine.server")
+
+
+class Application:
+    """The API over one store.
+
+    Args:
+        engine: The store's engine. Its user runs the server and has all rights.
+        records: What the server itself keeps.
+        flows: The flows that can be started by their id.
+        hosts: The names under which the server is reached.
+        local_token: The token of the user who runs the server.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        records: Records,
+        flows: Sequence[LoadedFlow],
+        hosts: Hosts,
+        local_token: str,
+    ) -> None:
+        self._engine = engine
+        self._records = records
+        self._offered = {flow.id: flow for flow in flows}
+        self._identity = Identity(records, engine.settings, engine.user, local_token)
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self.streams = Streams(engine)
+        self.asgi: ASGIApp = Guard(self._router(), hosts, LARGEST_BODY, self._note_refusal)
+
+    def _router(self) -> Starlette:
+        by_path: defaultdict[str, dict[str, Route]] = defaultdict(dict)
+        for route in ROUTES:
+            by_path[route.path][route.method] = route
+        paths = [PathRoute(path, _Endpoint(self, methods)) for path, methods in by_path.items()]
+        paths.append(PathRoute(OPENAPI, _Document(), name="openapi"))
+        router = Starlette(routes=paths, exception_handlers={HTTPException: _http_error})
+        router.router.redirect_slashes = False
+        return router
+
+    async def answer(self, route: Route, request: Request) -> Response:
+        """Return the answer to a request. Changes and refusals are recorded."""
+        principal: Principal | None = None
+        why: str | None = None
+        try:
+            if route.need != "public":
+                principal = await self._principal(request)
+            response = await self._answer(route, request, principal)
+        except FlowEngineError as error:
+            response, why = problem_response(error), error.message
+        except Exception:
+            _log.exception("%s %s failed", request.method, request.url.path)
+            response, why = _failure(), "the server failed"
+        if route.method != "GET" or response.status_code in {401, 403, 429}:
+            await on_thread(lambda: self._audit(request, principal, response.status_code, why))
+        return response
+
+    async def _principal(self, request: Request) -> Principal:
+        authorization = request.headers.get("authorization")
+        return await on_thread(lambda: self._identity.of(authorization, _address(request)))
+
+    async def _answer(
+        self, route: Route, request: Request, principal: Principal | None
+    ) -> Response:
+        if principal is None:
+            return _json(route.status, as_json(route.answer(None)))
+        if isinstance(route.need, Right) and not principal.may_somewhere(route.need):
+            raise NotAllowed(
+                f"{principal.user} lacks the right '{route.need.value}'",
+                hint="rights come from 'access' in the host's settings.yaml and the token's scope",
+            )
+        query = _query(route, request)
+        raw = await request.body() if route.body is not None else b""
+        body = None if route.body is None else _body(route, request, raw)
+        key = request.headers.get(_KEY) if route.method == "POST" else None
+        if key is not None and not 0 < len(key) <= _LONGEST_KEY:
+            raise UsageError(f"Idempotency-Key has more than {_LONGEST_KEY} characters, or none")
+        call = Call(
+            self._engine.acting_as(principal.user, via=VIA),
+            principal,
+            self._records,
+            self._offered,
+            request.path_params,
+            query,
+            body,
+            None,
+            "",
+        )
+        if route.streams and _wants_stream(request):
+            async with self._places:
+                await on_thread(lambda: _checked(route, call))
+            return await self.streams.response(call, request.headers.get("last-event-id"))
+        async with self._places:
+            if key is None:
+                return await on_thread(lambda: _json(route.status, _work(route, call)))
+            request_digest = hashlib.sha256(f"{request.url.path}\n".encode() + raw).digest()
+            return await on_thread(lambda: self._once(route, call, key, request_digest))
+
+    def _once(self, route: Route, call: Call, key: str, digest: bytes) -> Response:
+        """Answer a request with an idempotency key: the same answer each time."""
+        user, records = call.principal.user, self._records
+        checked = _checked(route, call)
+        kept = records.begin_answer(user, key, digest, _now())
+        if kept.status is not None:
+            return _json(kept.status, kept.body or b"")
+        try:
+            body = _work(route, checked._replace(seed=kept.seed))
+        except BaseException:
+            records.drop_answer(user, key)
+            raise
+        records.end_answer(user, key, route.status, body)
+        return _json(route.status, body)
+
+    def _audit(
+        self, request: Request, principal: Principal | None, status: int, why: str | None
+    ) -> None:
+        self._records.audit(
+            _now(),
+            request.method,
+            request.url.path,
+            status,
+            user=None if principal is None else principal.user,
+            token=None if principal is None else principal.token,
+            address=_address(request),
+            why=why,
+        )
+
+    def _note_refusal(self, scope: Scope, refused: Refused) -> None:
+        client = scope.get("client")
+        self._records.audit(
+            _now(),
+            scope["method"],
+            scope["path"],
+            refused.status,
+            address=client[0] if client else None,
+            why=refused.message,
+        )
+
+
+class _Endpoint:
+    """The methods of one path. Every other method is refused with 405."""
+
+    def __init__(self, application: Application, methods: Mapping[str, Route]) -> None:
+        self._application = application
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        route = self._methods.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
+            response = problem_response(_no_method(request.method, self._methods))
+        else:
+            response = await self._application.answer(route, request)
+        await response(scope, receive, send)
+
+
+class _Document:
+    """The OpenAPI document. It contains nothing of the store and needs no credential."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = (
+            _json(200, as_json(document()))
+            if scope["method"] in ("GET", "HEAD")
+            else problem_response(_no_method(scope["method"], ("GET",)))
+        )
+        await response(scope, receive, send)
+
+
+def _no_method(method: str, methods: Mapping[str, Any] | Sequence[str]) -> Refused:
+    allowed = sorted({*methods, *(["HEAD"] if "GET" in methods else [])})
+    return Refused(
+        405,
+        f"this path has no method {method}",
+        hint=f"it has: {', '.join(allowed)}",
+        headers={"allow": ", ".join(allowed)},
+    )
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Return the problem of a path that does not exist."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    hint = f"see {OPENAPI}" if status == 404 else None
+    return problem_response(Refused(status, f"there is no {request.url.path}", hint=hint))
+
+
+def _checked(route: Route, call: Call) -> Call:
+    """Return a call whose user has the right of its route on the object in the path."""
+    if route.subject is None:
+        return call
+    find = flow_of_execution if route.subject == "execution" else flow_of_wait
+    flow = find(call.engine, call.principal, call.path[route.subject])
+    if isinstance(route.need, Right):
+        call.need(route.need, flow)
+    return call._replace(flow=flow)
+
+
+def _work(route: Route, call: Call) -> bytes:
+    return as_json(route.answer(_checked(route, call)))
+
+
+def _query(route: Route, request: Request) -> Any:
+    """Return the parameters behind the `?`, checked.
+
+    Raises:
+        UsageError: They are not those of the route.
+    """
+    given: dict[str, Any] = {}
+    fields = route.query.model_fields
+    for name in request.query_params:
+        values = request.query_params.getlist(name)
+        is_list = name in fields and fields[name].annotation == list[str]
+        if not is_list and len(values) > 1:
+            raise UsageError(f"the parameter '{name}' is given {len(values)} times")
+        given[name] = values if is_list else values[0]
+    try:
+        return route.query.model_validate(given)
+    except ValidationError as error:
+        raise UsageError(_first(error, "parameter")[0]) from None
+
+
+def _body(route: Route, request: Request, raw: bytes) -> Any:
+    """Return the body, checked against its model.
+
+    Raises:
+        Refused: It is not declared as JSON.
+        InputError: It does not match the model.
+    """
+    assert route.body is not None
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if raw and media_type != _MEDIA_TYPE:
+        raise Refused(
+            415, f"the body is {media_type or 'of no declared type'}", hint=f"send {_MEDIA_TYPE}"
+        )
+    try:
+        data = read_json(raw.decode("utf-8"), "the body", "") if raw else {}
+        return route.body.model_validate(data)
+    except UnicodeDecodeError as error:
+        raise InputError(f"the body is not UTF-8: {error}") from None
+    except ValidationError as error:
+        message, field = _first(error, "field")
+        raise InputError(message, field=field) from None
+
+
+def _first(error: ValidationError, what: str) -> tuple[str, str]:
+    """Return the first fault, as a sentence and the name of its field."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    text = first["msg"][:1].lower() + first["msg"][1:]
+    return (f"{what} '{place}': {text}" if place else f"the body: {text}"), place
+
+
+def _wants_stream(request: Request) -> bool:
+    return "text/event-stream" in request.headers.get("accept", "")
+
+
+def _json(status: int, body: bytes) -> Response:
+    return Response(body, status, media_type=_MEDIA_TYPE)
+
+
+def _failure() -> Response:
+    return problem_response(Refused(500, "the server failed", hint="its log has the reason"))
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,105 @@
+"""The routes of approvals and questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.errors import FlowEngineError, InputError
+from flowengine.kernel.notation.times import format_time
+from flowengine.server.calls import Call, flow_of_wait, refuse_paths, visible_page
+from flowengine.server.problems import problem_of, status_of
+from flowengine.server.redaction import wait_without_content
+from flowengine.server.rights import Right
+
+_DECIDABLE = ("approval", "ask", "question")
+
+
+def list_approvals(call: Call) -> Any:
+    """List waits, oldest first."""
+    query = call.query
+    assignee = call.principal.user if query.assignee == "me" else query.assignee
+
+    def read(limit: int, after: str | None) -> Any:
+        return call.engine.waits(
+            flow=query.flow,
+            execution=query.execution,
+            assignee=assignee,
+            batch=query.batch,
+            status=query.status,
+            kinds=query.kind or _DECIDABLE,
+            limit=limit,
+            after=after,
+        )
+
+    page = visible_page(
+        read, lambda wait: call.may(Right.SEE, wait["flow"]), query.limit, query.after
+    )
+    return {**page, "items": [_shown(call, wait) for wait in page["items"]]}
+
+
+def show_approval(call: Call) -> Any:
+    """Show a wait, open or closed."""
+    return _shown(call, call.engine.wait(call.path["approval"]))
+
+
+def decide(call: Call) -> Any:
+    """Decide on an approval, or answer a question. The first decision counts."""
+    return _decide(call, call.path["approval"], call.body)
+
+
+def decide_many(call: Call) -> Any:
+    """Decide on several approvals. Each has its own result, with the status of a single one."""
+    results = []
+    for one in call.body.decisions:
+        result: dict[str, Any] = {"wait": one.wait, "status": 200}
+        try:
+            call.need(Right.DECIDE, flow_of_wait(call.engine, call.principal, one.wait))
+            result["decision"] = _decide(call, one.wait, one)
+        except FlowEngineError as error:
+            result["status"] = status_of(error)
+            result["problem"] = problem_of(error)
+        results.append(result)
+    return {"results": results}
+
+
+def claim(call: Call) -> Any:
+    """Claim an approval that has to be claimed before it is decided."""
+    return _shown(call, call.engine.claim(call.path["approval"]))
+
+
+def release(call: Call) -> Any:
+    """Release a claimed approval."""
+    return _shown(call, call.engine.release(call.path["approval"]))
+
+
+def delegate(call: Call) -> Any:
+    """Delegate an approval to another user."""
+    body = call.body
+    return _shown(call, call.engine.delegate(call.path["approval"], body.to, comment=body.comment))
+
+
+def _shown(call: Call, wait: Any) -> Any:
+    return wait if call.sees_all_of(wait) else wait_without_content(wait)
+
+
+def _decide(call: Call, id: str, body: Any) -> dict[str, Any]:
+    wait: Any = call.engine.wait(id)
+    refuse_paths((wait.get("form") or {}).get("properties", {}), body.form, "form field")
+    refuse_paths((wait.get("edit_schema") or {}).get("properties", {}), body.edits, "field")
+    refuse_paths({"value": wait.get("returns")}, {"value": body.value}, "result's")
+    if not all(image.startswith("data:") for image in body.images):
+        raise InputError("an image must be a data: URL", field="images")
+    answer: dict[str, Any] = {"resume": False}
+    for field, name in (("form", "form"), ("edits", "edit"), ("comment", "comment")):
+        if getattr(body, field) is not None:
+            answer[name] = getattr(body, field)
+    if "value" in body.model_fields_set:
+        answer["value"] = body.value
+    if body.grant is not None:
+        answer["grant"] = body.grant.model_dump(exclude_none=True)
+    if body.images:
+        answer["images"] = body.images
+    found = call.engine.decide(id, body.choice, **answer)
+    view = {**found._asdict(), "at": format_time(found.at)}
+    del view["result"]
+    return view

@@ -1,0 +1,161 @@
+"""One request, as the functions that answer it see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.errors import InputError, NotAllowed, NotFound
+from flowengine.server.rights import Principal, Right
+
+if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.infos import WaitInfo
+    from flowengine.server.records import Records
+
+_MOST_PAGES = 20
+"""Maximum number of pages of the store that one page of a list is made from."""
+
+
+class Call(NamedTuple):
+    """A request by a user whose credential was checked."""
+
+    engine: Engine
+    """Acts as the user."""
+    principal: Principal
+    records: Records
+    offered: Mapping[str, LoadedFlow]
+    """The flows that can be started by their id."""
+    path: Mapping[str, str]
+    """The parts of the path, by name."""
+    query: Any
+    """The model of the route's parameters."""
+    body: Any
+    """The model of the route's body."""
+    seed: str | None
+    """Random, the same for each request with the same idempotency key. None: it has no key."""
+    flow: str
+    """Id of the flow of the execution or wait in the path. Empty: there is none."""
+
+    def may(self, right: Right, flow: str) -> bool:
+        """Return whether the user has a right on a flow."""
+        return self.principal.may(right, flow)
+
+    def need(self, right: Right, flow: str) -> None:
+        """Check that the user has a right on a flow.
+
+        Raises:
+            NotAllowed: The user lacks it.
+        """
+        if not self.may(right, flow):
+            raise NotAllowed(
+                f"{self.principal.user} lacks the right '{right.value}' on flow '{flow}'",
+                hint="rights come from 'access' in the host's settings.yaml and the token's scope",
+            )
+
+    def sees_all_of(self, wait: WaitInfo) -> bool:
+        """Return whether the user sees the question of a wait: by right, or to decide it."""
+        if self.may(Right.CONTENT, wait["flow"]):
+            return True
+        decides = self.may(Right.DECIDE, wait["flow"])
+        return decides and self.engine.may_answer(wait, self.principal.user)
+
+
+def flow_of_execution(engine: Engine, principal: Principal, id: str) -> str:
+    """Return the id of an execution's flow.
+
+    Args:
+        engine: Contains the execution.
+        principal: The user.
+        id: Full id of the execution.
+
+    Raises:
+        NotFound: It does not exist, or the user may not know that it does.
+    """
+    return _visible(principal, f"execution '{id}'", lambda: engine.store.execution(id).flow)
+
+
+def flow_of_wait(engine: Engine, principal: Principal, id: str) -> str:
+    """Return the id of a wait's flow.
+
+    Args:
+        engine: Contains the wait.
+        principal: The user.
+        id: Full id of the wait.
+
+    Raises:
+        NotFound: It does not exist, or the user may not know that it does.
+    """
+    return _visible(principal, f"approval '{id}'", lambda: engine.store.wait(id).flow)
+
+
+def _visible(principal: Principal, what: str, find: Callable[[], str]) -> str:
+    try:
+        flow = find()
+    except NotFound:
+        flow = None
+    if flow is None or not principal.may(Right.SEE, flow):
+        raise NotFound(f"there is no {what}", hint="the API takes full ids")
+    return flow
+
+
+def visible_page(
+    read: Callable[[int, str | None], Any],
+    is_shown: Callable[[Any], bool],
+    limit: int,
+    after: str | None,
+) -> dict[str, Any]:
+    """Return a page of the items that a user may see.
+
+    It is shorter than `limit` if the user may see few of many items: `next` then continues.
+
+    Args:
+        read: Returns a page of the store: `(limit, after)`.
+        is_shown: Whether the user may see an item.
+        limit: Size of the page.
+        after: `next` of the page before.
+    """
+    items: list[Any] = []
+    for _ in range(_MOST_PAGES):
+        page = read(limit - len(items), after)
+        items += [item for item in page.items if is_shown(item)]
+        after = page.next
+        if after is None or len(items) >= limit:
+            break
+    return {"items": items, "next": after}
+
+
+def refuse_paths(schemas: Mapping[str, Any], given: Any, what: str) -> None:
+    """Refuse values for fields that are paths of files: they would be opened on the server.
+
+    Args:
+        schemas: Field → JSON Schema.
+        given: Field → value.
+        what: The kind of field, for messages.
+
+    Raises:
+        InputError: A value is given for such a field.
+    """
+    if not isinstance(given, Mapping):
+        return
+    for name in given:
+        if _names_path(schemas.get(name)):
+            raise InputError(
+                f"{what} '{name}' is a path on the server's machine, which the API does not accept",
+                field=name,
+                hint="start it with the command line on that machine",
+            )
+
+
+def _names_path(schema: Any) -> bool:
+    """Return whether a JSON Schema has `format: path` anywhere."""
+    parts = [schema]
+    for part in parts:
+        if isinstance(part, Mapping):
+            if part.get("format") == "path":
+                return True
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+    return False

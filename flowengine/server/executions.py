@@ -1,0 +1,155 @@
+"""The routes of executions and signals."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from flowengine.errors import Conflict, InputError, NotFound, UsageError
+from flowengine.kernel.notation.times import parse_time
+from flowengine.server.calls import Call, refuse_paths, visible_page
+from flowengine.server.redaction import reason_without_content, without_content
+from flowengine.server.rights import Right
+
+
+def list_executions(call: Call) -> Any:
+    """List executions, newest first."""
+    query = call.query
+    labels = dict(_assignment(text) for text in query.label)
+
+    def read(limit: int, after: str | None) -> Any:
+        return call.engine.executions(
+            flow=query.flow,
+            status=query.status,
+            labels=labels,
+            since=None if query.since is None else _moment(query.since),
+            limit=limit,
+            after=after,
+        )
+
+    return visible_page(
+        read, lambda item: call.may(Right.SEE, item["flow"]), query.limit, query.after
+    )
+
+
+def start_execution(call: Call) -> Any:
+    """Record a new execution. The process that drives the store's executions begins it."""
+    body = call.body
+    flow = call.offered.get(body.flow)
+    if flow is None:
+        try:
+            flow = call.engine.kept_flow(body.flow)
+        except NotFound:
+            raise NotFound(
+                f"the server offers no flow '{body.flow}', and the store keeps none of this hash",
+                hint="name its file: flowengine serve FLOW.yaml",
+            ) from None
+    call.need(Right.START, flow.id)
+    refuse_paths(flow.inputs, body.inputs, "input")
+    id = body.id or call.seed
+    return {"execution": call.engine.start(flow, body.inputs, id=id, labels=body.labels)}
+
+
+def show_execution(call: Call) -> Any:
+    """Show an execution: status, steps, waits, and with the right `content` all data."""
+    query = call.query
+    info = call.engine.show(call.path["execution"], step=query.step, plumbing=query.plumbing)
+    return info if call.may(Right.CONTENT, call.flow) else without_content(info)
+
+
+def why(call: Call) -> Any:
+    """Return why an execution makes no progress: a reason for each live branch."""
+    reasons = call.engine.why(call.path["execution"])
+    if not call.may(Right.CONTENT, call.flow):
+        return {"items": [reason_without_content(reason) for reason in reasons]}
+    return {"items": reasons}
+
+
+def list_events(call: Call) -> Any:
+    """Return a part of an execution's journal. As `text/event-stream`: a stream of its events."""
+    query = call.query
+    found = call.engine.events(call.path["execution"], since=query.since)
+    items = list(islice(found, query.limit))
+    return {"items": items, "next": items[-1]["seq"] + 1 if items else None}
+
+
+def cancel(call: Call) -> Any:
+    """Request that an execution is cancelled."""
+    body = call.body
+    id = call.path["execution"]
+    call.engine.cancel(id, reason=body.reason, now=body.now, resume=False)
+    return {"execution": id}
+
+
+def resume(call: Call) -> Any:
+    """Answer the open questions about interrupted attempts, so that the execution continues."""
+    result = call.engine.result(call.path["execution"])
+    asked = [wait["id"] for wait in result.waits if wait.get("ran") == "maybe"]
+    if not asked:
+        raise Conflict(
+            f"execution {result.execution} has no open question about an interrupted attempt",
+            hint="an execution that is due is continued by the process that drives the store",
+        )
+    for wait in asked:
+        call.engine.decide(wait, call.body.on_crash, resume=False)
+    return {"answered": asked}
+
+
+def send_signal(call: Call) -> Any:
+    """Send a signal to an execution."""
+    id = call.path["execution"]
+    _check_data(call, call.engine.flow_of(id).compiled)
+    sent = call.engine.signal(
+        call.path["name"], call.body.data, execution=id, id=call.body.id or call.seed, resume=False
+    )
+    return _sent(sent)
+
+
+def send_keyed_signal(call: Call) -> Any:
+    """Send a signal to the open execution that has a key, or start one with it."""
+    name, body = call.path["name"], call.body
+    store = call.engine.store
+    try:
+        record = store.execution(store.find_key(name, body.key))
+    except NotFound:
+        for start in store.starts(name):
+            call.need(Right.START, start.flow)
+            _check_data(call, call.engine.kept_flow(start.hash).compiled)
+    else:
+        call.need(Right.OPERATE, record.flow)
+        _check_data(call, call.engine.kept_flow(record.hash).compiled)
+    sent = call.engine.signal(name, body.data, key=body.key, id=body.id or call.seed, resume=False)
+    return _sent(sent)
+
+
+def _check_data(call: Call, compiled: Any) -> None:
+    """Refuse paths in the data of a signal."""
+    for flow in (compiled, *compiled.get("flows", ())):
+        declared = flow.get("signals", {}).get(call.path["name"], {}).get("data")
+        if isinstance(declared, dict):
+            refuse_paths({"data": declared}, {"data": call.body.data}, "signal's")
+
+
+def _sent(sent: Any) -> dict[str, Any]:
+    return {
+        "execution": sent.execution,
+        "id": sent.id,
+        "first": sent.first,
+        "began": sent.began,
+    }
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"label: {text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _moment(text: str) -> int:
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise InputError(
+            f"{text!r} is not a valid time", field="since", hint="write 2026-11-20T09:00:00Z"
+        ) from None

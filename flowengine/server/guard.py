@@ -1,0 +1,136 @@
+"""Checks in front of the router, the same for every path: host, origin, size of the body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.server.problems import Refused, problem_response
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        b"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_STORED_NOWHERE = (b"cache-control", b"no-store")
+
+Note = Callable[["Scope", Refused], None]
+"""Records a refusal."""
+
+
+class Hosts(NamedTuple):
+    """The names under which the server is reached."""
+
+    names: frozenset[str]
+    """Values of the header `Host`, in lower case: `127.0.0.1:8383`, `flows.example.com`."""
+
+    def is_own_origin(self, origin: str) -> bool:
+        """Return whether a page of this server sent a request."""
+        scheme, _, name = origin.lower().partition("://")
+        return scheme in ("http", "https") and name in self.names
+
+
+class Guard:
+    """Refuses requests before any route sees them, and adds the headers that protect browsers.
+
+    Args:
+        app: The router.
+        hosts: The names of the server.
+        largest: Maximum number of bytes of a body.
+        note: Records a refusal.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Hosts, largest: int, note: Note) -> None:
+        self._app = app
+        self._hosts = hosts
+        self._largest = largest
+        self._note = note
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+        started = False
+
+        async def send_protected(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message = {**message, "headers": _protected(message.get("headers", ()))}
+            await send(message)
+
+        try:
+            self._check(scope)
+            await self._app(scope, self._bounded(receive), send_protected)
+        except Refused as error:
+            refused = error
+        else:
+            return
+        self._note(scope, refused)
+        if not started:
+            await problem_response(refused)(scope, receive, send_protected)
+
+    def _check(self, scope: Scope) -> None:
+        """Check the headers that say where a request comes from and how large it is.
+
+        Raises:
+            Refused: The host or the origin is another one, or the body is too large.
+        """
+        headers = _by_name(scope)
+        host = headers.get("host", "")
+        if host.lower() not in self._hosts.names:
+            raise Refused(
+                421,
+                f"this server is not {host!r}",
+                hint="the operator adds a name with: flowengine serve --public NAME",
+                headers={"connection": "close"},
+            )
+        if scope["method"] not in _SAFE:
+            origin = headers.get("origin")
+            foreign = origin is not None and not self._hosts.is_own_origin(origin)
+            if foreign or headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+                raise Refused(403, "the request was sent by a page of another origin")
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length) > self._largest:
+            raise self._too_large()
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """Return a `receive` that counts the bytes of the body, which may have no length."""
+        size = 0
+
+        async def bounded() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > self._largest:
+                raise self._too_large()
+            return message
+
+        return bounded
+
+    def _too_large(self) -> Refused:
+        message = f"the body has more than {self._largest} bytes"
+        return Refused(413, message, headers={"connection": "close"})
+
+
+def _by_name(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _protected(headers: Any) -> list[tuple[bytes, bytes]]:
+    found = [(name.lower(), value) for name, value in headers]
+    names = {name for name, _ in found}
+    return [
+        *found,
+        *((name, value) for name, value in (*_HEADERS, _STORED_NOWHERE) if name not in names),
+    ]

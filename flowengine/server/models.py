@@ -1,0 +1,156 @@
+"""What requests contain: the models from which they are checked and documented."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LARGEST_PAGE = 500
+MOST_DECISIONS = 100
+
+
+class Query(BaseModel):
+    """Parameters behind the `?` of an address."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Body(BaseModel):
+    """A JSON body."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Page(Query):
+    """A page of a list."""
+
+    limit: int = Field(50, ge=1, le=LARGEST_PAGE, description="size of the page")
+    after: str | None = Field(None, max_length=200, description="`next` of the page before")
+
+
+class ExecutionsQuery(Page):
+    """Filters of the list of executions."""
+
+    flow: str | None = Field(None, description="id of the flow")
+    status: str | None = Field(None, description="status of the executions")
+    label: list[str] = Field([], description="`NAME=VALUE`, may be repeated")
+    since: str | None = Field(None, description="started at this time (RFC 3339) or later")
+
+
+class WaitsQuery(Page):
+    """Filters of the list of waits."""
+
+    status: Literal["pending", "closed", "all"] = "pending"
+    assignee: str | None = Field(
+        None, description="`me` or `user:NAME`: only waits that this user may answer"
+    )
+    flow: str | None = Field(None, description="id of the flow")
+    execution: str | None = Field(None, description="id of the execution")
+    batch: str | None = Field(None, description="the `batch` of the waits")
+    kind: list[str] = Field([], description="kinds of waits, may be repeated; default: decidable")
+
+
+class EventsQuery(Query):
+    """A part of a journal."""
+
+    since: int = Field(0, ge=0, le=2**31, description="number of the first event")
+    limit: int = Field(100, ge=1, le=LARGEST_PAGE, description="size of the page")
+
+
+class ShowQuery(Query):
+    """What of an execution to show."""
+
+    step: str | None = Field(None, description="address of the only step to show")
+    plumbing: bool = Field(False, description="include connecting steps of generated flows")
+
+
+class AuditQuery(Query):
+    """A part of the audit record."""
+
+    limit: int = Field(50, ge=1, le=LARGEST_PAGE, description="size of the page")
+    before: int | None = Field(None, ge=0, le=2**62, description="`next` of the page before")
+
+
+class StartBody(Body):
+    """A start of an execution."""
+
+    flow: str = Field(min_length=1, description="id of a flow that the server offers, or a hash")
+    inputs: dict[str, Any] = {}
+    id: str | None = Field(
+        None,
+        description="id of the execution. The same id with the same flow and inputs is idempotent",
+    )
+    labels: dict[str, str] = {}
+
+
+class CancelBody(Body):
+    """A request to cancel."""
+
+    reason: str = Field("", max_length=10_000)
+    now: bool = Field(False, description="skip `finally` and compensation")
+
+
+class ResumeBody(Body):
+    """Answers to the open questions about interrupted attempts."""
+
+    on_crash: Literal["retry", "fail"]
+
+
+class SignalBody(Body):
+    """A signal to an execution."""
+
+    data: Any = None
+    id: str | None = Field(None, max_length=200, description="makes it idempotent")
+
+
+class KeyedSignalBody(SignalBody):
+    """A signal to the open execution that has a key, or to the one that it starts."""
+
+    key: str
+
+
+class GrantBody(Body):
+    """The later calls of the same tool that an approval also covers."""
+
+    scope: Literal["execution", "flow"] = "execution"
+    args: dict[str, str] = Field({}, description="argument → a pattern")
+    uses: int | None = Field(None, ge=1)
+    lasts: str | None = Field(None, description="a duration: `2h`")
+
+
+class DecisionBody(Body):
+    """A decision."""
+
+    choice: str
+    form: Any = None
+    edits: dict[str, Any] | None = Field(
+        None, description="field of the subject, or dotted path into it → new value"
+    )
+    comment: str | None = None
+    value: Any = Field(None, description="the result, with the choices `result` and `respond`")
+    grant: GrantBody | None = None
+    images: list[str] = Field([], max_length=10, description="`data:` URLs, for the model")
+
+
+class OneDecision(DecisionBody):
+    """A decision on one of several waits."""
+
+    wait: str
+
+
+class DecisionsBody(Body):
+    """Several decisions, each with its own result."""
+
+    decisions: list[OneDecision] = Field(min_length=1, max_length=MOST_DECISIONS)
+
+
+class EmptyBody(Body):
+    """Nothing."""
+
+
+class DelegateBody(Body):
+    """A delegation to another user."""
+
+    to: str = Field(min_length=1, max_length=200, description="`user:NAME`")
+    comment: str | None = Field(None, max_length=10_000)

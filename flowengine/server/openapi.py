@@ -1,0 +1,176 @@
+"""The OpenAPI document, made from the routes and their models."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from inspect import getdoc
+from typing import Any
+
+from flowengine import __version__
+from flowengine.sdk.python_functions.live_types import schema_of
+from flowengine.server.models import Body, Query
+from flowengine.server.problems import MEDIA_TYPE
+from flowengine.server.rights import Right
+from flowengine.server.routes import ROUTES, Route
+
+_REFUSALS = {
+    "400": "the request is not valid",
+    "401": "no valid credential",
+    "403": "a right is missing, or the approval is not addressed to the user",
+    "404": "it does not exist, or the user may not see it",
+    "405": "the path has no such method",
+    "409": "it is already decided, or in the wrong status",
+    "413": "the body is too large",
+    "415": "the body is not JSON",
+    "421": "the header `Host` names another server",
+    "422": "a value does not match its schema",
+    "429": "too many invalid credentials",
+    "500": "the server failed",
+    "503": "the store cannot be read or written",
+}
+_PROBLEM = {
+    "type": "object",
+    "description": "An error, by RFC 9457, with the code and the hint of the command line.",
+    "required": ["type", "title", "status", "code", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+        "hint": {"type": "string"},
+        "field": {"type": "string", "description": "dotted path of the value at fault"},
+        "errors": {"type": "array", "items": {"type": "object"}},
+        "standing": {"type": "object", "description": "what counts instead"},
+    },
+}
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
+    "description": "The same key with the same request gives the same answer, for a day.",
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the document."""
+    schemas: dict[str, Any] = {"Problem": _PROBLEM}
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "flowengine", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": {
+                status: {
+                    "description": text,
+                    "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                }
+                for status, text in _REFUSALS.items()
+            },
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    content = {"application/json": {"schema": _schema(route.response, schemas)}}
+    if route.streams:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    operation: dict[str, Any] = {
+        "operationId": route.answer.__name__,
+        "summary": (getdoc(route.answer) or "").partition("\n")[0],
+        "description": _need(route),
+        "parameters": [*_in_path(route), *_in_query(route.query, schemas)],
+        "responses": {
+            str(route.status): {"description": "the answer", "content": content},
+            **{status: {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS},
+        },
+        "security": [] if route.need == "public" else [{"token": []}],
+    }
+    if route.body is not None:
+        operation["parameters"].append(_KEY)
+        operation["requestBody"] = {
+            "required": any(field.is_required() for field in route.body.model_fields.values()),
+            "content": {"application/json": {"schema": _model(route.body, schemas)}},
+        }
+    return operation
+
+
+def _need(route: Route) -> str:
+    if isinstance(route.need, Right):
+        return f"Needs the right `{route.need.value}`."
+    return "Needs no credential." if route.need == "public" else "Needs any valid credential."
+
+
+def _in_path(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"\{(\w+)\}", route.path)
+    ]
+
+
+def _in_query(query: type[Query], schemas: dict[str, Any]) -> list[dict[str, Any]]:
+    schema = _inlined(query.model_json_schema(ref_template=_TEMPLATE), schemas)
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": part.pop("description", ""),
+            "schema": _without_null(part),
+        }
+        for name, part in schema.get("properties", {}).items()
+    ]
+
+
+_TEMPLATE = "#/components/schemas/{model}"
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a parameter, which is left out where a model has None."""
+    schema = {key: value for key, value in schema.items() if key != "title"}
+    choices = schema.pop("anyOf", None)
+    if choices is None:
+        return schema
+    if schema.get("default", ...) is None:
+        del schema["default"]
+    [only] = [choice for choice in choices if choice != {"type": "null"}]
+    return {**only, **schema}
+
+
+def _model(body: type[Body], schemas: dict[str, Any]) -> dict[str, Any]:
+    schemas[body.__name__] = _inlined(body.model_json_schema(ref_template=_TEMPLATE), schemas)
+    return {"$ref": f"#/components/schemas/{body.__name__}"}
+
+
+def _schema(type: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an answer, whose types are those of the engine."""
+    schemas[type.__name__] = _inlined(_moved(schema_of(type)), schemas)
+    return {"$ref": f"#/components/schemas/{type.__name__}"}
+
+
+def _moved(schema: Any) -> Any:
+    """Return a schema whose references lead to the components of the document."""
+    if isinstance(schema, list):
+        return [_moved(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: value.replace("#/$defs/", "#/components/schemas/")
+        if key == "$ref" and isinstance(value, str)
+        else _moved(value)
+        for key, value in schema.items()
+    }
+
+
+def _inlined(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose definitions have moved to the components."""
+    schemas.update(schema.pop("$defs", {}))
+    return schema

@@ -1,0 +1,96 @@
+"""Errors as problems of RFC 9457, with the code and the hint of the command line."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import Response
+
+from flowengine.errors import (
+    Conflict,
+    FlowEngineError,
+    FlowFileError,
+    InputError,
+    NotAllowed,
+    NotFound,
+    StoreError,
+    UsageError,
+)
+from flowengine.json_values import plain
+
+MEDIA_TYPE = "application/problem+json"
+_STATUSES: dict[type[FlowEngineError], int] = {
+    UsageError: 400,
+    FlowFileError: 422,
+    InputError: 422,
+    NotFound: 404,
+    Conflict: 409,
+    NotAllowed: 403,
+    StoreError: 503,
+}
+
+
+class Refused(FlowEngineError):
+    """A request that HTTP itself, or the guard in front of the API, refuses.
+
+    Args:
+        status: The HTTP status.
+        message: What is wrong.
+        hint: The remedy.
+        headers: Further headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        hint: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.headers = headers or {}
+
+
+def status_of(error: FlowEngineError) -> int:
+    """Return the HTTP status of an error."""
+    if isinstance(error, Refused):
+        return error.status
+    return next((_STATUSES[cls] for cls in type(error).__mro__ if cls in _STATUSES), 500)
+
+
+def problem_of(error: FlowEngineError) -> dict[str, Any]:
+    """Return an error as a problem."""
+    status = status_of(error)
+    phrase = HTTPStatus(status).phrase
+    code = phrase.title().replace(" ", "").replace("-", "")
+    problem: dict[str, Any] = {
+        "type": "about:blank",
+        "title": phrase,
+        "status": status,
+        "code": code if isinstance(error, Refused) else type(error).__name__,
+        "detail": error.message,
+    }
+    if error.hint is not None:
+        problem["hint"] = error.hint
+    if isinstance(error, InputError) and error.field:
+        problem["field"] = error.field
+    if isinstance(error, FlowFileError):
+        problem["errors"] = [one.as_dict() for one in error.diagnostics]
+    if isinstance(error, Conflict) and isinstance(error.standing, dict):
+        problem["standing"] = error.standing
+    return problem
+
+
+def problem_response(error: FlowEngineError) -> Response:
+    """Return the answer to a request that failed."""
+    headers = error.headers if isinstance(error, Refused) else {}
+    return Response(as_json(problem_of(error)), status_of(error), headers, MEDIA_TYPE)
+
+
+def as_json(value: Any) -> bytes:
+    """Return a value of the API as JSON."""
+    return json.dumps(value, ensure_ascii=False, default=plain).encode("utf-8", "backslashreplace")

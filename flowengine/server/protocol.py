@@ -1,0 +1,240 @@
+"""The HTTP protocol of uvicorn with the limits that it lacks.
+
+Middleware would come too late: it sees a request only once its head has arrived. So each head is
+collected and checked here before h11 parses it:
+
+- a head must arrive within 10 s, and a body must not pause for 30 s
+- a reader of an answer must take some of it within 60 s
+- heads are bounded in bytes and in lines, connections in all and for each address
+- a head must not be ambiguous: no `Content-Length` beside `Transfer-Encoding`, no folded lines, no
+  bare line feeds, no names with `_`, which other programs confuse with `-`
+- one request at a time: bytes that arrive before the answer are dropped with the connection
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from typing import Any, NamedTuple, cast
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+_END = b"\r\n\r\n"
+_BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00")
+_PHRASES = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
+
+
+class Limits(NamedTuple):
+    """Limits in front of the router."""
+
+    head_seconds: float = 10.0
+    body_seconds: float = 30.0
+    reader_seconds: float = 60.0
+    head_bytes: int = 32 * 1024
+    header_lines: int = 100
+    connections: int = 1000
+    connections_of_address: int = 200
+    proxies: tuple[str, ...] = ()
+    """Addresses of proxies, through which many users connect."""
+
+
+class Connections:
+    """Counts the open connections of a server.
+
+    Args:
+        limits: The limits of the server.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._of_address: Counter[str] = Counter()
+
+    def admit(self, address: str) -> bool:
+        """Count a connection, and return whether it is within the limits."""
+        limits = self.limits
+        own = limits.connections if address in limits.proxies else limits.connections_of_address
+        if self._of_address.total() >= limits.connections or self._of_address[address] >= own:
+            return False
+        self._of_address[address] += 1
+        return True
+
+    def end(self, address: str) -> None:
+        """Stop counting a connection."""
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
+
+
+def fault_of(head: bytes, limits: Limits) -> tuple[int, str] | None:
+    """Return why a head is refused, as status and reason, or None.
+
+    Args:
+        head: The request line and the headers, with their line ends.
+        limits: The limits of the server.
+    """
+    if _BARE.search(head):
+        return 400, "the head has a bare line feed, carriage return or NUL"
+    _, *lines = head.split(b"\r\n")
+    if len(lines) > limits.header_lines:
+        return 431, f"the head has more than {limits.header_lines} lines"
+    names = Counter[bytes]()
+    for line in lines:
+        if line[:1] in (b" ", b"\t"):
+            return 400, "the head has a folded line"
+        name = line.partition(b":")[0].lower()
+        if b"_" in name:
+            return 400, "the name of a header has an underscore"
+        names[name] += 1
+    if names[b"content-length"] + names[b"transfer-encoding"] > 1:
+        return 400, "the head gives the length of the body twice"
+    return None
+
+
+class LimitedProtocol(H11Protocol):
+    """One connection.
+
+    Args:
+        connections: Counts the connections of the server.
+        options: As for uvicorn's class.
+    """
+
+    def __init__(self, connections: Connections, **options: Any) -> None:
+        super().__init__(**options)
+        self._connections = connections
+        self._limits = connections.limits
+        self._head = bytearray()
+        self._address: str | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._reader: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection, and wait for a head."""
+        super().connection_made(cast("asyncio.Transport", transport))
+        address = self.client[0] if self.client else ""
+        if not self._connections.admit(address):
+            self._refuse(503, "too many connections")
+            return
+        self._address = address
+        self._set_deadline(self._limits.head_seconds, self._head_is_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop counting the connection."""
+        self._end_deadline()
+        self.resume_writing()
+        if self._address is not None:
+            self._connections.end(self._address)
+            self._address = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Collect a head, or pass on a part of a body."""
+        state = self.conn.their_state
+        if state is h11.SEND_BODY:
+            self._pass_on(data)
+        elif state is h11.IDLE:
+            self._collect(data)
+        else:
+            self._answer_no_more()
+
+    def pause_writing(self) -> None:
+        """Wait for a slow reader, but not forever."""
+        super().pause_writing()
+        if self._reader is None:
+            self._reader = self.loop.call_later(self._limits.reader_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Continue: the reader has taken enough."""
+        super().resume_writing()
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
+
+    # Internals
+
+    def _collect(self, data: bytes) -> None:
+        """Add data to the head, and pass it on once it is complete."""
+        if self.transport.is_closing():
+            return
+        if not self._head:
+            self._unset_keepalive_if_required()
+            if self._deadline is None:
+                self._set_deadline(self._limits.head_seconds, self._head_is_late)
+        searched = max(0, len(self._head) - len(_END) + 1)
+        self._head += data
+        end = self._head.find(_END, searched)
+        if (end if end >= 0 else len(self._head)) > self._limits.head_bytes:
+            self._refuse(431, f"the head has more than {self._limits.head_bytes} bytes")
+            return
+        if end < 0:
+            return
+        fault = fault_of(bytes(self._head[:end]), self._limits)
+        if fault is not None:
+            self._refuse(*fault)
+            return
+        whole, self._head = bytes(self._head), bytearray()
+        self._end_deadline()
+        self._pass_on(whole)
+
+    def _pass_on(self, data: bytes) -> None:
+        """Let uvicorn read a complete head or a part of a body."""
+        super().data_received(data)
+        if self.conn.trailing_data[0] and self.conn.their_state is not h11.SEND_BODY:
+            self._answer_no_more()
+        if self.conn.their_state is h11.SEND_BODY:
+            self._set_deadline(self._limits.body_seconds, self._body_is_late)
+        else:
+            self._end_deadline()
+
+    def _answer_no_more(self) -> None:
+        """Close the connection after this answer: the next request came before it."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None:
+            cycle.keep_alive = False
+
+    def _set_deadline(self, seconds: float, late: Any) -> None:
+        self._end_deadline()
+        self._deadline = self.loop.call_later(seconds, late)
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _head_is_late(self) -> None:
+        self._refuse(408, "the head did not arrive in time")
+
+    def _body_is_late(self) -> None:
+        if self.flow.read_paused:  # the application reads slowly, not the client
+            self._set_deadline(self._limits.body_seconds, self._body_is_late)
+        else:
+            self._refuse(408, "the body did not arrive in time")
+
+    def _refuse(self, status: int, why: str) -> None:
+        """Close the connection, with an answer unless one has begun."""
+        self._end_deadline()
+        self._head.clear()
+        if self.transport.is_closing():
+            return
+        self.logger.info("refused: %s", why)
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or not cycle.response_started or cycle.response_complete:
+            from flowengine.server.problems import MEDIA_TYPE, Refused, as_json, problem_of
+
+            body = as_json(problem_of(Refused(status, why)))
+            lines = (
+                b"HTTP/1.1 %d %s" % (status, _PHRASES[status]),
+                b"content-type: " + MEDIA_TYPE.encode(),
+                b"content-length: %d" % len(body),
+                b"connection: close",
+                b"",
+                body,
+            )
+            self.transport.write(b"\r\n".join(lines))
+        self.transport.close()

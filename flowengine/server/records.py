@@ -1,0 +1,352 @@
+"""What the server itself keeps: tokens, the audit record, and answers to requests with a key.
+
+It is in the user's state directory, where no project can write, and not in the store: a store that
+came with a project grants nobody access.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import sqlite3
+from _thread import RLock
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from flowengine.durable_files import make_folder, write_whole
+from flowengine.errors import Conflict, NotFound, StoreError
+from flowengine.server.rights import Access
+from flowengine.store_folder import claim, make_private, remote_store, state_folder
+
+_FILE = "server.db"
+_TOKEN_FILE = "token"
+_PREFIX = "fe_"
+"""How a token begins, so that scanners for leaked credentials can recognize it."""
+_BYTES = 32
+_USE_EVERY = 60_000
+"""Milliseconds between two updates of a token's last use."""
+AUDITED = 100_000
+"""Maximum number of entries of the audit record. The oldest are deleted."""
+KEPT = 24 * 3_600_000
+"""Milliseconds for which the answer to a request with an idempotency key is kept."""
+_TABLES = """
+CREATE TABLE IF NOT EXISTS tokens (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, user TEXT NOT NULL, hash BLOB NOT NULL,
+    role TEXT, flows TEXT NOT NULL, content INTEGER NOT NULL, created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL, expires_at INTEGER, used_at INTEGER, revoked_at INTEGER
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS audit (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, user TEXT, token TEXT,
+    address TEXT, method TEXT NOT NULL, path TEXT NOT NULL, status INTEGER NOT NULL, why TEXT);
+CREATE TABLE IF NOT EXISTS answers (
+    user TEXT, key TEXT, request BLOB NOT NULL, at INTEGER NOT NULL, boot TEXT NOT NULL,
+    seed TEXT NOT NULL, status INTEGER, body BLOB, PRIMARY KEY (user, key)) WITHOUT ROWID;
+"""
+
+
+class Token(NamedTuple):
+    """A token, without its secret."""
+
+    name: str
+    user: str
+    role: str | None
+    """None: all rights of the user."""
+    flows: list[str]
+    content: bool
+    created_at: int
+    created_by: str
+    expires_at: int | None
+    used_at: int | None
+    revoked_at: int | None
+
+    @property
+    def scope(self) -> Access | None:
+        """The rights that it is limited to."""
+        return None if self.role is None else Access(self.role, tuple(self.flows), self.content)
+
+    def status(self, now: int) -> str:
+        """Return `open`, `expired` or `revoked`."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and self.expires_at <= now else "open"
+
+
+class Kept(NamedTuple):
+    """A request with an idempotency key."""
+
+    seed: str
+    """Random, the same each time: ids are derived from it."""
+    status: int | None
+    """Of the answer. None: it has not been answered yet."""
+    body: bytes | None
+
+
+def server_folder(location: str) -> str:
+    """Return the directory of a server's own data, and create it, accessible for this user only.
+
+    Args:
+        location: The store's database, or its address in Temporal.
+
+    Raises:
+        StoreError: It cannot be created, or other users could write to it.
+    """
+    address = remote_store(location)
+    try:
+        if address is None:
+            private = claim(os.path.dirname(os.path.abspath(location)), by_name=True)
+            folder = os.path.join(private, "server")
+        else:
+            name = hashlib.sha256(address.encode()).hexdigest()[:32]
+            folder = os.path.join(state_folder(), "servers", name)
+        make_private(folder)
+    except OSError as error:
+        raise StoreError(
+            f"the server's data cannot be kept in {state_folder()}: {error.strerror or error}",
+            hint="set XDG_STATE_HOME to a folder that only you can write to",
+        ) from None
+    return folder
+
+
+class Records:
+    """The data of one server, shared by its threads and by `flowengine tokens`.
+
+    Args:
+        folder: See `server_folder`.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._boot = secrets.token_hex(8)
+        self._lock = RLock()
+        make_folder(folder, synced=True)
+        path = os.path.join(folder, _FILE)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        try:
+            self._connection = sqlite3.connect(
+                path, timeout=10, isolation_level=None, check_same_thread=False
+            )
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.executescript(_TABLES)
+        except sqlite3.Error as error:
+            raise StoreError(f"{path} cannot be used: {error}") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    # Tokens
+
+    def local_token(self) -> tuple[str, str]:
+        """Return the token of the user who runs the server, and the path of its file."""
+        path = os.path.join(self.folder, _TOKEN_FILE)
+        made = f"{_PREFIX}{secrets.token_urlsafe(_BYTES)}\n".encode()
+        write_whole(path, made, replace=False)
+        with open(path, encoding="ascii") as file:
+            return file.read().strip(), path
+
+    def create_token(
+        self, name: str, user: str, scope: Access | None, by: str, now: int, expires: int | None
+    ) -> str:
+        """Create a token and return it. Only its hash is kept.
+
+        Args:
+            name: Its name, unique.
+            user: The user it stands for.
+            scope: The rights it is limited to.
+            by: The user who creates it.
+            now: The time (ms).
+            expires: When it expires (ms).
+
+        Raises:
+            Conflict: There is a token with this name.
+        """
+        id, secret = secrets.token_hex(6), secrets.token_urlsafe(_BYTES)
+        role, flows, content = (None, ["*"], False) if scope is None else scope
+        row = (id, name, user, _digest(secret), role, json.dumps(list(flows)), content)
+        try:
+            self._write(
+                "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)",
+                (*row, now, by, expires),
+            )
+        except sqlite3.IntegrityError:
+            raise Conflict(
+                f"there is already a token named '{name}'",
+                hint="choose another name; a revoked token keeps its name in the audit record",
+            ) from None
+        return f"{_PREFIX}{id}_{secret}"
+
+    def find_token(self, text: str, now: int) -> Token | None:
+        """Return the token that a caller presents if it is valid, and note its use."""
+        id, _, secret = text.removeprefix(_PREFIX).partition("_")
+        rows = self._read("SELECT hash, * FROM tokens WHERE id = ?", (id,))
+        known = rows[0][0] if rows else bytes(32)
+        if not hmac.compare_digest(known, _digest(secret)) or not rows:
+            return None
+        token = _token(rows[0][1:])
+        if token.status(now) != "open":
+            return None
+        if token.used_at is None or token.used_at < now - _USE_EVERY:
+            self._write("UPDATE tokens SET used_at = ? WHERE id = ?", (now, id))
+        return token
+
+    def tokens(self) -> list[Token]:
+        """Return all tokens, oldest first, also those that are no longer valid."""
+        return [_token(row) for row in self._read("SELECT * FROM tokens ORDER BY created_at, name")]
+
+    def revoke_token(self, name: str, now: int) -> Token:
+        """Revoke a token. It is refused from the next request on.
+
+        Raises:
+            NotFound: No token has this name.
+        """
+        self._write(
+            "UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE name = ?", (now, name)
+        )
+        for token in self.tokens():
+            if token.name == name:
+                return token
+        raise NotFound(
+            f"there is no token named '{name}'", hint="list them: flowengine tokens list"
+        )
+
+    # Audit
+
+    def audit(
+        self,
+        at: int,
+        method: str,
+        path: str,
+        status: int,
+        *,
+        user: str | None = None,
+        token: str | None = None,
+        address: str | None = None,
+        why: str | None = None,
+    ) -> None:
+        """Add an entry to the audit record."""
+        number = self._write(
+            "INSERT INTO audit (at, user, token, address, method, path, status, why)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (at, user, token, address, method, path[:500], status, why and why[:500]),
+        )
+        if number % 1000 == 0:
+            self._write("DELETE FROM audit WHERE number <= ?", (number - AUDITED,))
+
+    def audited(self, before: int | None, limit: int) -> list[dict[str, Any]]:
+        """Return entries of the audit record, newest first.
+
+        Args:
+            before: Only entries with a lower number.
+            limit: How many.
+        """
+        rows = self._read(
+            "SELECT number, at, user, token, address, method, path, status, why FROM audit"
+            " WHERE number < ? ORDER BY number DESC LIMIT ?",
+            (2**62 if before is None else before, limit),
+        )
+        keys = ("number", "at", "user", "token", "address", "method", "path", "status", "why")
+        return [dict(zip(keys, row, strict=True)) for row in rows]
+
+    # Idempotency
+
+    def begin_answer(self, user: str, key: str, request: bytes, now: int) -> Kept:
+        """Note that a request with an idempotency key is being answered, or return its answer.
+
+        A request that a killed server left unanswered begins again, with the same seed.
+
+        Args:
+            user: The user of the request.
+            key: The idempotency key.
+            request: Digest of the request.
+            now: The time (ms).
+
+        Raises:
+            Conflict: The key was used for another request, or that request is being answered.
+        """
+        with self._lock:
+            self._write("DELETE FROM answers WHERE at < ?", (now - KEPT,))
+            seed = secrets.token_hex(16)
+            self._write(
+                "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)",
+                (user, key, request, now, self._boot, seed),
+            )
+            [(digest, boot, found, status, body)] = self._read(
+                "SELECT request, boot, seed, status, body FROM answers WHERE user = ? AND key = ?",
+                (user, key),
+            )
+            if digest != request:
+                raise Conflict(
+                    f"the idempotency key {key!r} was used for another request",
+                    hint="use a new key for each new request",
+                )
+            if status is None and found != seed:
+                if boot == self._boot:
+                    raise Conflict(
+                        f"the request with the idempotency key {key!r} is being answered",
+                        hint="send it again in a moment",
+                    )
+                self._write(
+                    "UPDATE answers SET boot = ? WHERE user = ? AND key = ?",
+                    (self._boot, user, key),
+                )
+            return Kept(found, status, body)
+
+    def end_answer(self, user: str, key: str, status: int, body: bytes) -> None:
+        """Keep the answer to a request with an idempotency key."""
+        self._write(
+            "UPDATE answers SET status = ?, body = ? WHERE user = ? AND key = ?",
+            (status, body, user, key),
+        )
+
+    def drop_answer(self, user: str, key: str) -> None:
+        """Forget a request that failed in the server, so that it can be sent again."""
+        self._write(
+            "DELETE FROM answers WHERE user = ? AND key = ? AND status IS NULL", (user, key)
+        )
+
+    # Internals
+
+    def _write(self, statement: str, values: tuple[Any, ...]) -> int:
+        with self._lock, closing(self._connection.execute(statement, values)) as cursor:
+            return cursor.lastrowid or 0
+
+    def _read(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, closing(self._connection.execute(statement, values)) as cursor:
+            return cursor.fetchall()
+
+
+def _token(row: tuple[Any, ...]) -> Token:
+    _, name, user, _, role, flows, content, created, by, expires, used, revoked = row
+    return Token(
+        name, user, role, json.loads(flows), bool(content), created, by, expires, used, revoked
+    )
+
+
+def token_view(token: Token, now: int) -> Mapping[str, Any]:
+    """Return a token as `flowengine tokens list --json` and the API return it."""
+    from flowengine.kernel.notation.times import format_time
+
+    times = {
+        name: format_time(at)
+        for name in ("created_at", "expires_at", "used_at", "revoked_at")
+        if (at := getattr(token, name)) is not None
+    }
+    return {
+        "name": token.name,
+        "user": token.user,
+        "status": token.status(now),
+        **({} if token.role is None else {"role": token.role, "content": token.content}),
+        "flows": token.flows,
+        "created_by": token.created_by,
+        **times,
+    }
+
+
+def _digest(secret: str) -> bytes:
+    """Return the hash of a secret. It has 256 random bits, so no slow hash is needed."""
+    return hashlib.sha256(secret.encode()).digest()

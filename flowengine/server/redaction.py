@@ -1,0 +1,50 @@
+"""What a user without the right `content` sees: status, times and places, but no data of a flow.
+
+The fields are listed one by one, so that a new field of the engine is hidden until it is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_EXECUTION = (
+    *("execution", "flow", "version", "status", "labels", "started_by", "started_at", "ended_at"),
+    *("parent", "forked_from", "due", "durability", "budgets", "command"),
+)
+_STEP = (
+    *("address", "step", "kind", "plumbing", "status", "outcome", "attempts"),
+    *("started_at", "ended_at"),
+)
+_WAIT = (
+    *("id", "execution", "flow", "kind", "address", "step", "since", "due", "assignees", "exclude"),
+    *("need", "batch", "claim", "claimed_by", "delegate", "status", "how", "timers"),
+)
+_REASON = ("address", "since", "due", "wait", "timers", "command")
+_ERROR = ("type", "step", "attempt")
+
+
+def without_content(execution: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an execution without the data of its flow."""
+    found = _only(execution, _EXECUTION)
+    if "steps" in execution:
+        found["steps"] = [_only(step, _STEP) for step in execution["steps"]]
+    if "waits" in execution:
+        found["waits"] = [wait_without_content(wait) for wait in execution["waits"]]
+    if execution.get("error") is not None:
+        found["error"] = _only(execution["error"], _ERROR)
+    return found
+
+
+def wait_without_content(wait: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a wait without its question and its decision."""
+    return _only(wait, _WAIT)
+
+
+def reason_without_content(reason: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a reason of `why` without its sentences, which may quote titles and keys."""
+    return _only(reason, _REASON)
+
+
+def _only(view: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: view[name] for name in names if name in view}

@@ -1,0 +1,164 @@
+"""What answers contain, beside the types of the engine's public interface."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from flowengine.engines.infos import ExecutionInfo, Reason, WaitInfo
+
+
+class Started(TypedDict):
+    """An execution that was recorded. The process that drives the store's executions begins it."""
+
+    execution: str
+
+
+class Resumed(TypedDict):
+    """The waits that were answered."""
+
+    answered: list[str]
+
+
+class SignalSent(TypedDict):
+    """A signal that was stored."""
+
+    execution: str
+    id: str
+    first: bool
+    """False: the same message had been sent before."""
+    began: bool
+    """Whether it started the execution."""
+
+
+class Executions(TypedDict):
+    """A page of executions, newest first."""
+
+    items: list[ExecutionInfo]
+    next: str | None
+
+
+class Waits(TypedDict):
+    """A page of waits, oldest first."""
+
+    items: list[WaitInfo]
+    next: str | None
+
+
+class Reasons(TypedDict):
+    """Why an execution makes no progress."""
+
+    items: list[Reason]
+
+
+class Events(TypedDict):
+    """A part of a journal. Also as a stream: `Accept: text/event-stream`."""
+
+    items: list[dict[str, Any]]
+    next: int | None
+    """Number of the next event. None: there are none yet."""
+
+
+class Decided(TypedDict):
+    """The decision that counts."""
+
+    wait: str
+    execution: str
+    choice: str
+    by: str
+    at: str
+    via: str
+    comment: str | None
+    first: bool
+    """False: the same decision had been made before."""
+
+
+class DecisionResult(TypedDict, total=False):
+    """The result of one of several decisions."""
+
+    wait: str
+    status: int
+    """As that of a single decision."""
+    decision: Decided
+    problem: dict[str, Any]
+
+
+class DecisionResults(TypedDict):
+    """The results, in the order of the decisions."""
+
+    results: list[DecisionResult]
+
+
+class FlowItem(TypedDict):
+    """A flow that the server offers."""
+
+    flow: str
+    version: str
+    title: str
+    hash: str
+    inputs: dict[str, Any]
+
+
+class Flows(TypedDict):
+    """The flows that the server offers and that the user may see."""
+
+    items: list[FlowItem]
+
+
+class Me(TypedDict):
+    """The user of the request."""
+
+    user: str
+    token: str
+    access: list[dict[str, Any]]
+    """Roles, each with its flows."""
+    scope: dict[str, Any] | None
+    """The limits of the token."""
+
+
+class TokenItem(TypedDict, total=False):
+    """A token, without its secret."""
+
+    name: str
+    user: str
+    status: str
+    role: str
+    flows: list[str]
+    content: bool
+    created_by: str
+    created_at: str
+    expires_at: str
+    used_at: str
+    revoked_at: str
+
+
+class Tokens(TypedDict):
+    """All tokens."""
+
+    items: list[TokenItem]
+
+
+class AuditItem(TypedDict):
+    """A change or a refusal."""
+
+    number: int
+    at: str
+    user: str | None
+    token: str | None
+    address: str | None
+    method: str
+    path: str
+    status: int
+    why: str | None
+
+
+class Audit(TypedDict):
+    """A page of the audit record, newest first."""
+
+    items: list[AuditItem]
+    next: int | None
+
+
+class Health(TypedDict):
+    """The state of the server."""
+
+    status: str

@@ -1,0 +1,222 @@
+"""The server as a process: its socket, its signals, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, NamedTuple
+
+import uvicorn
+
+from flowengine.errors import UsageError
+from flowengine.server.application import Application
+from flowengine.server.guard import Hosts
+from flowengine.server.protocol import Connections, LimitedProtocol, Limits
+from flowengine.server.records import Records, server_folder
+
+if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
+    from flowengine.engines.flows import LoadedFlow
+
+_LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_GRACE = 10
+"""Seconds that open requests have to end when the server stops."""
+
+
+class Serving(NamedTuple):
+    """Where and how to serve."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = 8383
+    """0: any free one."""
+    certificate: str | None = None
+    """File with the TLS certificate chain (PEM)."""
+    private_key: str | None = None
+    """File with its private key (PEM)."""
+    proxies: tuple[str, ...] = ()
+    """Addresses of proxies in front, which speak TLS to the users."""
+    public: tuple[str, ...] = ()
+    """Further names under which users reach it: `flows.example.com`."""
+    limits: Limits = Limits()
+
+
+class Ready(NamedTuple):
+    """What a server tells when it has begun to listen."""
+
+    url: str
+    token_file: str
+
+
+def check(serving: Serving) -> None:
+    """Check that other machines are only served with TLS or behind a proxy.
+
+    Raises:
+        UsageError: They are not, or the options contradict each other.
+    """
+    if (serving.certificate is None) != (serving.private_key is None):
+        raise UsageError("TLS needs a certificate and its private key", hint="give both files")
+    for proxy in serving.proxies:
+        try:
+            ip_address(proxy)
+        except ValueError:
+            raise UsageError(f"proxy {proxy!r} is not an IP address") from None
+    if _is_loopback(serving.host) or serving.certificate is not None or serving.proxies:
+        return
+    raise UsageError(
+        f"on {serving.host} other machines would send their tokens in plain text",
+        hint="give --tls-certificate and --tls-key, or --proxy with the address of the proxy "
+        "that speaks TLS",
+    )
+
+
+def serve(
+    engine: Engine,
+    flows: Sequence[LoadedFlow],
+    serving: Serving,
+    on_ready: Callable[[Ready], None],
+) -> None:
+    """Serve a store until SIGTERM or SIGINT.
+
+    Args:
+        engine: The store's engine. It must not drive executions.
+        flows: The flows that can be started by their id.
+        serving: Where and how.
+        on_ready: Called once requests are accepted.
+    """
+    check(serving)
+    records = Records(server_folder(engine.store.location))
+    try:
+        token, token_file = records.local_token()
+        listening = _listen(serving)
+        port = listening.getsockname()[1]
+        hosts = Hosts(frozenset(_names(serving, port)))
+
+        async def run() -> None:
+            application = Application(engine, records, flows, hosts, token)
+            server = Server(application, serving)
+            server.on_ready = lambda: on_ready(Ready(_url(serving, port), token_file))
+            await server.serve(sockets=[listening])
+
+        asyncio.run(run())
+    finally:
+        records.close()
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server with the limits that it lacks. It ends its streams first when it stops.
+
+    Args:
+        application: The application.
+        serving: Where and how to serve.
+    """
+
+    def __init__(self, application: Application, serving: Serving) -> None:
+        limits = serving.limits._replace(proxies=serving.proxies)
+        super().__init__(
+            uvicorn.Config(
+                application.asgi,
+                http=partial(LimitedProtocol, Connections(limits)),  # type: ignore[arg-type]
+                ws="none",
+                lifespan="off",
+                loop="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=bool(serving.proxies),
+                forwarded_allow_ips=list(serving.proxies),
+                ssl_certfile=serving.certificate,
+                ssl_keyfile=serving.private_key,
+                timeout_graceful_shutdown=_GRACE,
+            )
+        )
+        self._application = application
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called once requests are accepted."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        if not self.should_exit:
+            self.on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop: streams first, because they would last until the end of the grace time."""
+        self._application.streams.close()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at the first signal, and at once at the second. uvicorn would raise it again."""
+        loop = asyncio.get_running_loop()
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        try:
+            for number in numbers:
+                loop.add_signal_handler(number, self._stop)
+        except (ValueError, RuntimeError):  # on another thread, whose program stops it itself
+            yield
+            return
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def _listen(serving: Serving) -> socket.socket:
+    """Return a listening socket.
+
+    Raises:
+        UsageError: The address cannot be used.
+    """
+    try:
+        found = socket.getaddrinfo(serving.host, serving.port, type=socket.SOCK_STREAM)
+        family, kind, _, _, address = found[0]
+        listening = socket.socket(family, kind)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {serving.host}:{serving.port}: {error.strerror or error}",
+            hint="choose another one: --port 0 takes any free port",
+        ) from None
+    listening.listen(2048)
+    return listening
+
+
+def _names(serving: Serving, port: int) -> Iterator[str]:
+    """Yield the values of `Host` that mean this server."""
+    for name in (*_LOCAL_NAMES, *([] if _is_any(serving.host) else [_in_url(serving.host)])):
+        yield f"{name}:{port}".lower()
+    for name in serving.public:
+        yield name.lower()
+
+
+def _url(serving: Serving, port: int) -> str:
+    scheme = "http" if serving.certificate is None else "https"
+    host = "127.0.0.1" if _is_any(serving.host) else _in_url(serving.host)
+    return f"{scheme}://{host}:{port}"
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _is_any(host: str) -> bool:
+    return host in ("0.0.0.0", "::", "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

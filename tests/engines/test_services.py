@@ -1,0 +1,77 @@
+"""The engine as services use it: acting users, recorded requests, feeds of events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowengine import Engine
+from flowengine.errors import NotAllowed, NotFound
+
+ASK = """
+flowengine: 1
+id: ask
+steps:
+  - {id: ask, approval: {title: Go?, assignees: ["user:ben"]}}
+  - {id: rest, wait: 1h}
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "flowengine").mkdir(parents=True)
+    settings = tmp_path / "config" / "flowengine" / "settings.yaml"
+    settings.write_text("act_for_others: false\n")
+    (tmp_path / "ask.yaml").write_text(ASK)
+    monkeypatch.chdir(tmp_path)
+    return Engine(None, user="user:service")
+
+
+def test_a_user_acts_in_person_through_a_service(engine: Engine) -> None:
+    with engine:
+        [wait] = engine.run("ask.yaml", id="a").waits
+        with pytest.raises(NotAllowed, match="user:service may not act for user:ben"):
+            engine.approve(wait["id"], by="user:ben")
+        ana, ben = (engine.acting_as(user, via="rest") for user in ("user:ana", "user:ben"))
+        assert engine.may_answer(wait, "user:ben")
+        assert not engine.may_answer(wait, "user:ana")
+        with pytest.raises(NotAllowed):
+            ana.approve(wait["id"])
+        decided = ben.approve(wait["id"], resume=False)
+
+        assert (decided.by, decided.via) == ("user:ben", "rest")
+        assert "entered_by" not in engine.wait(wait["id"])["decision"]
+        assert engine.user == "user:service"
+
+
+def test_a_cancel_can_be_recorded_for_the_process_that_drives(engine: Engine) -> None:
+    with engine:
+        engine.run("ask.yaml", id="a")
+        assert engine.cancel("a", resume=False).status == "interrupted"
+        assert [one.execution for one in engine.due()] == ["a"]
+        assert engine.resume("a").status == "cancelled"
+
+
+def test_a_feed_continues_and_never_blocks(engine: Engine) -> None:
+    with engine:
+        engine.start("ask.yaml", id="a")
+        feed = engine.feed("a", since=1)
+        assert next(feed) is None
+        engine.resume("a")
+        assert next(feed) is None  # number 0 is left out
+        engine.cancel("a")
+        seen = []
+        for entry in feed:
+            assert entry is not None
+            seen.append(entry["seq"])
+        assert seen == [entry["seq"] for entry in engine.events("a", since=1)]
+
+
+def test_a_kept_flow_is_found_by_its_hash(engine: Engine) -> None:
+    with engine:
+        engine.start("ask.yaml", id="a")
+        assert engine.kept_flow(engine.flow_of("a").form).id == "ask"
+        with pytest.raises(NotFound):
+            engine.kept_flow("f" * 64)

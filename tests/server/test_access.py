@@ -1,0 +1,259 @@
+"""Who may do what: every route for every role, what each sees, and where identity comes from."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.errors import UsageError
+from flowengine.server.routes import ROUTES, Route
+from tests.server.api import LOCAL, OWNER, Api
+
+ROLES = {
+    "viewer": "user:vera",
+    "starter": "user:sam",
+    "approver": "user:ben",
+    "operator": "user:otto",
+    "admin": "user:ada",
+}
+ALL = frozenset(ROLES)
+ADMIN = frozenset({"admin"})
+STARTS = frozenset({"starter", "operator", "admin"})
+DECIDES = frozenset({"approver", "admin"})
+OPERATES = frozenset({"operator", "admin"})
+ALLOWED: dict[tuple[str, str], frozenset[str]] = {
+    ("GET", "/v1/health"): ALL,
+    ("GET", "/v1/me"): ALL,
+    ("GET", "/v1/flows"): ALL,
+    ("GET", "/v1/flows/{flow}"): ALL,
+    ("GET", "/v1/executions"): ALL,
+    ("POST", "/v1/executions"): STARTS,
+    ("GET", "/v1/executions/{execution}"): ALL,
+    ("GET", "/v1/executions/{execution}/why"): ALL,
+    ("GET", "/v1/executions/{execution}/events"): ADMIN,
+    ("POST", "/v1/executions/{execution}/cancel"): OPERATES,
+    ("POST", "/v1/executions/{execution}/resume"): OPERATES,
+    ("POST", "/v1/executions/{execution}/signals/{name}"): OPERATES,
+    ("POST", "/v1/signals/{name}"): STARTS,
+    ("GET", "/v1/approvals"): ALL,
+    ("POST", "/v1/approvals/decisions"): DECIDES,
+    ("GET", "/v1/approvals/{approval}"): ALL,
+    ("POST", "/v1/approvals/{approval}/decision"): DECIDES,
+    ("POST", "/v1/approvals/{approval}/claim"): DECIDES,
+    ("POST", "/v1/approvals/{approval}/release"): DECIDES,
+    ("POST", "/v1/approvals/{approval}/delegate"): DECIDES,
+    ("GET", "/v1/tokens"): ADMIN,
+    ("POST", "/v1/tokens/{name}/revoke"): ADMIN,
+    ("GET", "/v1/audit"): ADMIN,
+}
+BODIES: dict[str, Any] = {
+    "start_execution": {"flow": "expense", "inputs": {"amount": 1}},
+    "resume": {"on_crash": "fail"},
+    "send_keyed_signal": {"key": "A17"},
+    "decide_many": {"decisions": [{"wait": "WAIT", "choice": "approve"}]},
+    "decide": {"choice": "approve"},
+    "delegate": {"to": "user:dora"},
+}
+
+
+def test_every_route_has_a_rule_in_the_table() -> None:
+    assert {(route.method, route.path) for route in ROUTES} == ALLOWED.keys()
+
+
+def test_the_page_of_the_docs_names_the_right_of_every_route() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+    rows = re.findall(r"^\| (GET|POST) \| `(\S+)` \| (.+) \|$", page, re.MULTILINE)
+    named = {"public": "none", "anyone": "any valid credential"}
+    assert rows == [
+        (route.method, route.path, named.get(route.need, f"`{route.need}`")) for route in ROUTES
+    ]
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_each_route_for_each_role(api: Api, route: Route) -> None:
+    api.token("user:ada", "viewer")
+    execution, wait = api.started()
+    path = route.path.format(
+        execution=execution, approval=wait, flow="expense", name=api.records.tokens()[0].name
+    )
+    data = json.loads(json.dumps(BODIES.get(route.answer.__name__, {})).replace("WAIT", wait))
+    allowed = ALLOWED[route.method, route.path]
+
+    def is_refused(token: str | None) -> bool:
+        """Whether the user may not; an approval that is addressed to others is another matter."""
+        response = api.response(route.method, path, data if route.body else None, token=token)
+        lacks = "lacks the right" in response.text and response.status_code == 403
+        return lacks or response.status_code == 401
+
+    for role, user in ROLES.items():
+        assert is_refused(api.token(user)) is (role not in allowed), role
+        assert is_refused(api.token(OWNER, role)) is (role not in allowed), f"limited to {role}"
+    open_to_all = route.need == "public"
+    assert is_refused(None) is not open_to_all
+    assert is_refused("fe_unknown") is not open_to_all
+    assert is_refused(api.token("user:nobody")) is not (open_to_all or route.need == "anyone")
+
+
+def test_an_approval_needs_the_right_and_to_be_addressed(api: Api) -> None:
+    _, wait = api.started()
+    path = f"/v1/approvals/{wait}/decision"
+
+    refused = api("POST", path, {"choice": "approve"}, token=api.token("user:ada"), code=403)
+    assert "assignees are user:ben, group:finance" in refused["detail"]
+    refused = api("POST", path, {"choice": "approve"}, token=api.token("user:vera"), code=403)
+    assert "lacks the right 'decide'" in refused["detail"]
+    scoped = api.token("user:ben", "viewer")
+    api("POST", path, {"choice": "approve"}, token=scoped, code=403)
+    carla = api.token("user:carla", "approver", "expense")
+    assert api("POST", path, {"choice": "approve"}, token=carla, code=200)["by"] == "user:carla"
+
+
+def test_without_the_right_content_nothing_of_a_flow_is_shown(api: Api) -> None:
+    execution, wait = api.started(4711)
+    vera, cora = api.token("user:vera"), api.token("user:cora")
+    paths = [
+        f"/v1/executions/{execution}",
+        f"/v1/executions/{execution}/why",
+        "/v1/executions?status=waiting",
+        f"/v1/approvals/{wait}",
+        "/v1/approvals",
+    ]
+
+    for path in paths:
+        text = json.dumps(api("GET", path, token=vera, code=200))
+        assert "4711" not in text, path
+        assert "Pay" not in text, path
+    assert "4711" in json.dumps(api("GET", paths[0], token=cora))
+    assert api("GET", f"/v1/approvals/{wait}", token=api.token("user:ben"))["title"] == "Pay 4711?"
+    api("GET", f"/v1/executions/{execution}/events", token=vera, code=403)
+    api("GET", f"/v1/executions/{execution}/events", token=cora, code=200)
+
+
+def test_what_a_user_may_not_see_does_not_exist(api: Api) -> None:
+    parcel = api.engine.start(api.flows[1], {"order": "A17"})
+    execution, _ = api.started()
+    sam = api.token("user:sam")
+
+    unseen = api("GET", f"/v1/executions/{parcel}", token=sam, code=404)
+    absent = api("GET", "/v1/executions/absent", token=sam, code=404)
+    assert unseen["detail"].replace(parcel, "absent") == absent["detail"]
+    [item] = api("GET", "/v1/executions", token=sam)["items"]
+    assert item["execution"] == execution
+    assert [flow["flow"] for flow in api("GET", "/v1/flows", token=sam)["items"]] == ["expense"]
+    api("POST", "/v1/executions", {"flow": "parcel", "inputs": {"order": "1"}}, token=sam, code=403)
+    api("POST", "/v1/signals/arrived", {"key": "A17"}, token=sam, code=403)
+
+
+def test_a_page_of_a_user_who_sees_few_continues(api: Api) -> None:
+    for number in range(9):
+        flow, inputs = (0, {"amount": 1}) if number in (0, 8) else (1, {"order": str(number)})
+        api.engine.start(api.flows[flow], inputs, id=f"e{number}")
+    sam, seen, after = api.token("user:sam"), [], ""
+    while after is not None:
+        page = api("GET", f"/v1/executions?limit=1{after and '&after=' + after}", token=sam)
+        seen += [item["execution"] for item in page["items"]]
+        after = page["next"]
+    assert seen == ["e8", "e0"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-forwarded-user": "owner", "x-remote-user": "owner"},
+        {"authorization": "Basic b3duZXI6"},
+        {"authorization": f"Bearer {LOCAL}x"},
+        {"authorization": "Bearer "},
+        {"cookie": f"token={LOCAL}"},
+    ],
+)
+def test_identity_comes_from_the_credential_alone(api: Api, headers: dict[str, str]) -> None:
+    response = api.response("GET", "/v1/me", token=None, headers=headers)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+
+
+def test_nobody_names_a_user_in_a_request(api: Api) -> None:
+    _, wait = api.started()
+    for field in ("by", "as", "user", "entered_by", "via", "resume"):
+        body = {"choice": "approve", field: "user:ben"}
+        assert (
+            f"'{field}'" in api("POST", f"/v1/approvals/{wait}/decision", body, code=422)["detail"]
+        )
+        api("GET", f"/v1/approvals?{field}=user:ben", code=400)
+
+
+def test_a_token_is_refused_once_it_is_revoked_or_expired(api: Api) -> None:
+    vera = api.token("user:vera")
+    name = api("GET", "/v1/me", token=vera, code=200)["token"]
+    [item] = api("GET", "/v1/tokens")["items"]
+    assert item["used_at"]
+    assert vera not in json.dumps(item)
+
+    api("POST", f"/v1/tokens/{name}/revoke", {}, code=200)
+    api("GET", "/v1/me", token=vera, code=401)
+    expired = api.records.create_token("old", "user:vera", None, OWNER, 1, expires=2)
+    api("GET", "/v1/me", token=expired, code=401)
+    stored = Path(api.records.folder, "server.db").read_bytes()
+    stored += Path(api.records.folder, "server.db-wal").read_bytes()
+    assert vera.encode() not in stored
+    assert vera.rpartition("_")[2].encode() not in stored
+
+
+def test_an_address_that_guesses_is_slowed_down(api: Api) -> None:
+    for _ in range(20):
+        api("GET", "/v1/me", token="fe_guess", code=401)
+    response = api.response("GET", "/v1/me")
+    assert response.status_code == 429
+    assert int(response.headers["retry-after"]) > 0
+
+
+def test_changes_and_refusals_are_on_record(api: Api) -> None:
+    _, wait = api.started()
+    vera = api.token("user:vera")
+    api("POST", f"/v1/approvals/{wait}/decision", {"choice": "approve"}, token=vera, code=403)
+    api("POST", f"/v1/approvals/{wait}/decision", {"choice": "approve"}, token=None, code=401)
+    api("GET", "/v1/me", headers={"host": "evil.example"}, code=421)
+    api("GET", "/v1/executions", code=200)
+
+    items = api("GET", "/v1/audit", code=200)["items"]
+    seen = [(item["method"], item["status"], item["user"]) for item in items]
+    assert seen == [
+        ("GET", 421, None),
+        ("POST", 401, None),
+        ("POST", 403, "user:vera"),
+        ("POST", 201, OWNER),
+    ]
+    assert "lacks the right 'decide'" in items[2]["why"]
+    assert items[2]["address"] == "127.0.0.1"
+    page = api("GET", "/v1/audit?limit=1")
+    assert api("GET", f"/v1/audit?limit=1&before={page['next']}")["items"][0]["status"] == 401
+
+
+def test_a_project_gives_nobody_access(api: Api, tmp_path: Path) -> None:
+    (tmp_path / ".flowengine").mkdir()
+    (tmp_path / ".flowengine" / "settings.yaml").write_text("access: [{who: [eve], role: admin}]\n")
+    with pytest.raises(UsageError, match="a project cannot give access"):
+        Engine()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "access must be a list of maps"),
+        ("[{who: [ben], role: king}]", "role is 'king'"),
+        ("[{who: ben, role: viewer}]", "who must be a list of names"),
+        ("[{who: [ben], role: viewer, flow: x}]", "unknown key 'flow'"),
+        ("[{who: [ben], role: viewer, content: 1}]", "content is 1"),
+    ],
+)
+def test_access_that_is_not_valid_is_refused(
+    api: Api, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "config" / "flowengine" / "settings.yaml").write_text(f"access: {text}\n")
+    with pytest.raises(UsageError, match=said):
+        Engine()

@@ -1,0 +1,197 @@
+"""Attacks on the socket: slow, huge and ambiguous requests, and requests of other origins."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from flowengine.server.protocol import Limits, fault_of
+from tests.server.api import LOCAL, OWNER
+from tests.server.served import Served, everything, status, until
+
+LIMITS = Limits(
+    head_seconds=0.3,
+    body_seconds=0.3,
+    reader_seconds=0.5,
+    connections=40,
+    connections_of_address=30,
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("served"), LIMITS)
+    yield served
+    served.close()
+
+
+def test_a_connection_serves_several_requests(served: Served) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    used = set()
+    for _ in range(3):
+        connection.request("GET", "/v1/me", headers={"Authorization": f"Bearer {LOCAL}"})
+        used.add(connection.sock)
+        answer = connection.getresponse()
+        assert (answer.status, json.load(answer)["user"]) == (200, OWNER)
+    assert len(used) == 1
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "sent", ["", "GET /v1/me HTTP/1.1\r\nHost: a\r\n", "G", "GET / HTTP/1.1\n\n"]
+)
+def test_a_head_that_does_not_come_in_time_ends_the_connection(served: Served, sent: str) -> None:
+    assert status(served.send(sent.encode())) == 408
+
+
+def test_a_head_that_comes_line_by_line_does_not_gain_time(served: Served) -> None:
+    with served.connect() as connection:
+        began = time.monotonic()
+        connection.sendall(b"GET /v1/me HTTP/1.1\r\n")
+        try:
+            while time.monotonic() < began + 20:
+                connection.sendall(b"X: y\r\n")
+                time.sleep(0.05)
+        except OSError:
+            pass
+        assert time.monotonic() < began + 20
+
+
+def test_a_body_that_stops_ends_the_connection(served: Served) -> None:
+    answer = served.send(
+        served.head("POST /v1/executions", "Content-Type: application/json", "Content-Length: 9")
+        + b"{"
+    )
+    assert status(answer) == 408
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (["Content-Length: 2", "Transfer-Encoding: chunked"], 400),
+        (["Content-Length: 2", "Content-Length: 2"], 400),
+        (["Transfer-Encoding: chunked", "Transfer-Encoding: identity"], 400),
+        (["X-A: 1", " folded"], 400),
+        (["X_Forwarded_For: 1.2.3.4"], 400),
+        (["X-A: 1\nX-B: 2"], 400),
+        (["X-A: 1\x00"], 400),
+        (["Content-Length: +2"], 400),
+        (["Host: other"], 400),
+        ([f"X-{n}: 1" for n in range(200)], 431),
+        (["X-A: " + "a" * 40_000], 431),
+    ],
+)
+def test_an_ambiguous_or_huge_head_is_refused(served: Served, more: list[str], code: int) -> None:
+    assert status(served.send(served.head("POST /v1/executions", *more) + b"{}")) == code
+
+
+def test_a_second_request_behind_the_first_is_never_read(served: Served) -> None:
+    path = "/v1/signals/smuggled"
+    second = served.head(f"POST {path}", "Content-Type: application/json", "Content-Length: 2")
+    answer = served.send(served.head("GET /v1/me") + second + b"{}")
+
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert path not in json.dumps(served.api.records.audited(None, 500))
+
+
+def test_a_body_without_a_length_is_bounded_too(served: Served) -> None:
+    with served.connect() as connection:
+        connection.sendall(
+            served.head(
+                "POST /v1/executions",
+                "Content-Type: application/json",
+                "Transfer-Encoding: chunked",
+            )
+        )
+        chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+        sent = 0
+        try:
+            for _ in range(1000):
+                connection.sendall(chunk)
+                sent += 1
+        except OSError:
+            pass
+        assert sent < 1000
+    head = served.head("POST /v1/executions", "Content-Length: 9999999999999")
+    assert status(served.send(head)) == 413
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1", "127.0.0.1:1", "127.0.0.1.evil.example", "0.0.0.0", "[::]"],
+)
+def test_another_host_is_refused(served: Served, host: str) -> None:
+    assert status(served.send(served.head(host=host))) == 421
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Origin: http://evil.example",
+        "Origin: null",
+        "Origin: http://127.0.0.1:1",
+        "Sec-Fetch-Site: cross-site",
+    ],
+)
+def test_a_page_of_another_origin_changes_nothing(served: Served, header: str) -> None:
+    answer = served.send(
+        served.head(
+            "POST /v1/signals/arrived", header, "Content-Type: application/json",
+            "Content-Length: 2", "Connection: close",
+        )
+        + b"{}"
+    )  # fmt: skip
+    assert status(answer) == 403
+    assert b"access-control" not in answer.lower()
+
+
+def test_every_answer_has_the_headers_that_protect_browsers(served: Served) -> None:
+    for line in ("GET /v1/me", "GET /v1/none", "DELETE /v1/me"):
+        answer = served.send(served.head(line, "Connection: close")).lower()
+        assert b"content-security-policy: default-src 'none'; script-src 'self'" in answer
+        assert b"x-content-type-options: nosniff" in answer
+        assert b"cache-control: no-store" in answer
+        assert b"server:" not in answer
+
+
+def test_connections_of_one_address_are_bounded(served: Served) -> None:
+    opened = [served.connect() for _ in range(LIMITS.connections_of_address)]
+    try:
+        assert status(served.send(served.head())) == 503
+    finally:
+        for connection in opened:
+            connection.close()
+    close = served.head("GET /v1/me", "Connection: close")
+    until(lambda: status(served.send(close)) == 200)
+
+
+def test_a_reader_that_does_not_read_is_cut_off(served: Served) -> None:
+    engine = served.api.engine
+    id = engine.start(served.api.flows[0], {"amount": 1, "reason": "x" * 8_000_000})
+    engine.resume(id)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", served.port))
+        connection.sendall(served.head(f"GET /v1/executions/{id}"))
+        connection.recv(1)
+        until(lambda: not served.server.server_state.connections)
+        assert len(everything(connection)) < 8_000_000
+
+
+def test_forwarded_addresses_are_believed_from_a_proxy_only(served: Served) -> None:
+    served.send(
+        served.head("GET /v1/me", "X-Forwarded-For: 9.9.9.9", "Connection: close").replace(
+            LOCAL.encode(), b"fe_wrong"
+        )
+    )
+    assert served.api.records.audited(None, 1)[0]["address"] == "127.0.0.1"
+
+
+def test_the_head_is_checked_line_by_line() -> None:
+    assert fault_of(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1", Limits()) is None
+    assert fault_of(b"GET / HTTP/1.1\r\nHost: a\rb", Limits()) is not None

@@ -1,0 +1,194 @@
+"""What each route does: executions, signals, approvals, and what a program gets for an error."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.server.api import EXPENSE, Api
+
+
+def test_an_execution_is_started_decided_and_read_and_the_server_drives_nothing(api: Api) -> None:
+    started = api("POST", "/v1/executions", {"flow": "expense", "inputs": {"amount": 80}}, code=201)
+    id = started["execution"]
+    assert api("GET", f"/v1/executions/{id}", code=200)["status"] == "recorded"
+    api.engine.resume(id)
+    [wait] = api("GET", f"/v1/approvals?execution={id}", code=200)["items"]
+    assert wait["title"] == "Pay 80?"
+
+    ben = api.token("user:ben")
+    path = f"/v1/approvals/{wait['id']}/decision"
+    answer = {"choice": "approve", "edits": {"amount": 60}, "comment": "less"}
+    decided = api("POST", path, answer, token=ben, code=200)
+
+    assert (decided["by"], decided["via"], decided["first"]) == ("user:ben", "rest", True)
+    assert api("POST", path, answer, token=ben, code=200)["first"] is False
+    other = api("POST", path, {"choice": "reject"}, token=api.token("user:carla"), code=409)
+    assert other["code"] == "Conflict"
+    assert other["standing"]["choice"] == "approve"
+    assert api("GET", f"/v1/executions/{id}")["status"] == "interrupted"
+    assert api.engine.due() == [id]
+    api.engine.resume(id)
+    assert api("GET", f"/v1/executions/{id}")["outputs"] == {"choice": "approve"}
+
+
+def test_an_execution_with_the_same_id_is_the_same_execution(api: Api) -> None:
+    body = {"flow": "expense", "inputs": {"amount": 80}, "id": "e1", "labels": {"team": "sales"}}
+    for _ in range(2):
+        assert api("POST", "/v1/executions", body, code=201) == {"execution": "e1"}
+    body["inputs"] = {"amount": 81}
+    assert "other inputs" in api("POST", "/v1/executions", body, code=409)["detail"]
+
+    [item] = api("GET", "/v1/executions?label=team=sales&flow=expense", code=200)["items"]
+    assert item["execution"] == "e1"
+    assert api("GET", "/v1/executions?label=team=it", code=200)["items"] == []
+
+
+def test_a_flow_is_named_by_its_hash_too_and_never_by_a_path(api: Api) -> None:
+    flow = api("GET", "/v1/flows/expense", code=200)
+    body = {"flow": flow["hash"], "inputs": {"amount": 1}}
+    api.engine.start(api.flows[0], {"amount": 1})
+    api("POST", "/v1/executions", body, code=201)
+
+    for path in ("flow0.yaml", str(api.engine.store.location), "../flow0.yaml"):
+        api("POST", "/v1/executions", {"flow": path, "inputs": {"amount": 1}}, code=404)
+
+
+def test_an_input_that_is_a_path_on_the_server_is_refused(api: Api, tmp_path: object) -> None:
+    flow = EXPENSE.replace("amount: {type: number}", "amount: {type: string, format: path}")
+    with open(f"{tmp_path}/paths.yaml", "w") as file:
+        file.write(flow.replace("id: expense", "id: expense_paths").replace("edit: [amount]", ""))
+    loaded = api.engine.load(f"{tmp_path}/paths.yaml")
+    api.application._offered[loaded.id] = loaded
+
+    body = {"flow": "expense_paths", "inputs": {"amount": "/etc/passwd"}}
+    problem = api("POST", "/v1/executions", body, code=422)
+    assert "path on the server's machine" in problem["detail"]
+    assert problem["field"] == "amount"
+
+
+def test_lists_are_read_page_by_page(api: Api) -> None:
+    for number in range(5):
+        api.engine.start(api.flows[0], {"amount": number}, id=f"e{number}")
+    seen, after = [], ""
+    while after is not None:
+        page = api("GET", f"/v1/executions?limit=2{after and '&after=' + after}", code=200)
+        seen += [item["execution"] for item in page["items"]]
+        after = page["next"]
+
+    assert seen == ["e4", "e3", "e2", "e1", "e0"]
+    assert api("GET", "/v1/executions?after=x", code=400)["hint"] == (
+        "give `next` of the page before"
+    )
+
+
+def test_signals_go_to_an_execution_and_by_key_and_start_one(api: Api) -> None:
+    api.engine.register(api.flows[1])
+    body = {"key": "A17", "data": {"n": 1}, "id": "m1"}
+    first = api("POST", "/v1/signals/arrived", body, code=202)
+    again = api("POST", "/v1/signals/arrived", body, code=202)
+
+    assert (first["began"], first["first"], again["first"]) == (True, True, False)
+    id = first["execution"]
+    api.engine.resume(id)
+    sent = api("POST", f"/v1/executions/{id}/signals/arrived", {"data": {"n": 2}}, code=202)
+    assert sent["execution"] == id
+    problem = api("POST", f"/v1/executions/{id}/signals/left", {}, code=422)
+    assert problem["hint"] == "signals: arrived"
+
+
+def test_cancel_is_recorded(api: Api) -> None:
+    id, _ = api.started()
+    api("POST", f"/v1/executions/{id}/cancel", {"reason": "twice"}, code=202)
+    assert api.engine.result(id).status == "interrupted"
+    assert api.engine.resume(id).status == "cancelled"
+    problem = api("POST", f"/v1/executions/{id}/cancel", {}, code=409)
+    assert problem["code"] == "Conflict"
+
+
+def test_many_are_decided_at_once_each_with_its_own_result(api: Api) -> None:
+    waits = [api.started(amount)[1] for amount in (1, 2)]
+    ben = api.token("user:ben")
+    decisions = [{"wait": wait, "choice": "approve"} for wait in [*waits, "00"]]
+    decisions[1]["choice"] = "maybe"
+
+    results = api("POST", "/v1/approvals/decisions", {"decisions": decisions}, token=ben, code=200)
+    assert [one["status"] for one in results["results"]] == [200, 422, 404]
+
+
+def test_why_and_events_are_read(api: Api) -> None:
+    id, wait = api.started()
+    [reason] = api("GET", f"/v1/executions/{id}/why", code=200)["items"]
+    assert reason["wait"] == wait
+    page = api("GET", f"/v1/executions/{id}/events?limit=1", code=200)
+    assert (page["items"][0]["type"], page["next"]) == ("started", 1)
+    assert api("GET", f"/v1/executions/{id}/events?since=99", code=200) == {
+        "items": [],
+        "next": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code", "said"),
+    [
+        ("GET", "/v1/nothing", 404, "there is no /v1/nothing"),
+        ("DELETE", "/v1/executions", 405, "this path has no method DELETE"),
+        ("TRACE", "/v1/executions/x", 405, "this path has no method TRACE"),
+        ("PUT", "/v1/openapi.json", 405, "this path has no method PUT"),
+        ("GET", "/v1/executions/none", 404, "there is no execution 'none'"),
+        ("GET", "/v1/executions?limit=0", 400, "'limit'"),
+        ("GET", "/v1/executions?limit=1&limit=2", 400, "'limit' is given 2 times"),
+        ("GET", "/v1/executions?colour=red", 400, "'colour'"),
+        ("GET", "/v1/executions?status=odd", 400, "status"),
+    ],
+)
+def test_errors_are_problems(api: Api, method: str, path: str, code: int, said: str) -> None:
+    response = api.response(method, path)
+
+    assert response.status_code == code
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert said in problem["detail"]
+    assert problem["status"] == code
+    if code == 405:
+        assert response.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type", "code", "said"),
+    [
+        (b"{", "application/json", 422, "the body is not JSON"),
+        (b'{"flow": "expense", "inputs": {"amount": NaN}}', "application/json", 422, "NaN"),
+        (b"[" * 100_000, "application/json", 422, "not JSON"),
+        (b"\xff", "application/json", 422, "not UTF-8"),
+        (b'{"flow": "expense", "by": "user:ben"}', "application/json", 422, "'by'"),
+        (b'{"flow": 1}', "application/json", 422, "'flow'"),
+        (b'{"flow": "expense"}', "text/plain", 415, "text/plain"),
+        (b'{"flow": "expense"}', "", 415, "no declared type"),
+        (b" " * 1_100_000, "application/json", 413, "more than 1048576 bytes"),
+    ],
+)
+def test_a_body_that_is_not_the_documented_one_is_refused(
+    api: Api, content: bytes, media_type: str, code: int, said: str
+) -> None:
+    headers = {"content-type": media_type} if media_type else {}
+    problem = api("POST", "/v1/executions", content=content, headers=headers, code=code)
+    assert said in problem["detail"]
+
+
+def test_the_same_error_has_the_code_and_hint_of_the_command_line(
+    api: Api, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from flowengine.cli import main
+
+    store = str(api.engine.store.location).removesuffix("/flowengine.db")
+    main(["--store", store, "--json", "run", "flow0.yaml", "-i", "sum=1"])
+    [error] = json.loads(capsys.readouterr().out)["errors"]
+    problem = api("POST", "/v1/executions", {"flow": "expense", "inputs": {"sum": 1}}, code=422)
+
+    assert (problem["code"], problem["detail"], problem["hint"]) == (
+        error["code"],
+        error["message"],
+        error["hint"],
+    )

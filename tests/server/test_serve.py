@@ -1,0 +1,131 @@
+"""`flowengine serve` as a process, and `flowengine tokens`."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+
+from tests.cli.test_program import modules
+from tests.command_line import PROGRAM, flowengine
+from tests.server.api import EXPENSE
+
+SETTINGS = "access: [{who: [ben], role: approver}]\n"
+
+
+class Served(NamedTuple):
+    process: subprocess.Popen[str]
+    url: str
+    token: Path
+
+    def __call__(self, method: str, path: str, data: Any = None, token: str = "") -> Any:
+        text = token or self.token.read_text().strip()
+        headers = {"authorization": f"Bearer {text}"}
+        answer = httpx2.request(method, self.url + path, json=data, headers=headers, timeout=60)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    config = tmp_path / "config" / "flowengine"
+    config.mkdir(parents=True)
+    (config / "settings.yaml").write_text(SETTINGS)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "expense.yaml").write_text(EXPENSE)
+    return tmp_path
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[Served]:
+    process = subprocess.Popen(
+        [PROGRAM, "serve", "expense.yaml", "--port", "0"],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    url = re.search(r"(http://\S+)/v1", process.stderr.readline())
+    file = re.search(r"token is in (.+)$", process.stderr.readline())
+    assert url, process.poll()
+    assert file
+    yield Served(process, url[1], Path(file[1]))
+    process.kill()
+    process.communicate()
+
+
+def test_a_server_records_what_a_command_line_drives_and_ends_when_it_is_told_to(
+    served: Served,
+) -> None:
+    assert stat.S_IMODE(served.token.stat().st_mode) == 0o600
+    ben = flowengine("tokens", "create", "ben", "--user", "ben").out.splitlines()[-1]
+    id = served("POST", "/v1/executions", {"flow": "expense", "inputs": {"amount": 80}})[
+        "execution"
+    ]
+    assert flowengine("resume", "--due").code == 0
+    [wait] = served("GET", "/v1/approvals?assignee=me", token=ben)["items"]
+    served("POST", f"/v1/approvals/{wait['id']}/decision", {"choice": "approve"}, token=ben)
+    assert flowengine("resume", "--due").code == 0
+    assert served("GET", f"/v1/executions/{id}")["status"] == "succeeded"
+
+    with httpx2.Client(timeout=60) as client:
+        headers = {
+            "authorization": f"Bearer {served.token.read_text().strip()}",
+            "accept": "text/event-stream",
+        }
+        path = f"{served.url}/v1/executions/{id}/events"
+        with client.stream("GET", path, headers=headers) as stream:
+            text = "".join(stream.iter_text())
+    assert text.count("event: entry") == len(flowengine("--json", "events", id).out.splitlines())
+    assert "event: end" in text
+
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(60) == 0
+
+
+def test_other_machines_need_tls_or_a_proxy(folder: Path) -> None:
+    done = flowengine("serve", "expense.yaml", "--host", "0.0.0.0")
+    assert done.code == 2
+    assert "other machines would send their tokens in plain text" in done.err
+    assert "--tls-certificate" in done.err
+    assert flowengine("serve", "--tls-key", "k.pem").code == 2
+    assert flowengine("serve", "--proxy", "proxy.example", "--host", "0.0.0.0").code == 2
+
+
+def test_tokens_are_created_listed_and_revoked(folder: Path) -> None:
+    flowengine("run", "expense.yaml", "-i", "amount=1")
+    made = flowengine(
+        "tokens", "create", "ci", "--role", "starter", "--flow", "exp*", "--expires", "1h"
+    )
+    assert re.fullmatch(r"fe_[0-9a-f]{12}_[\w-]{43}\n", made.out)
+    assert flowengine("tokens", "create", "ci").code == 7
+    assert (
+        "user:eve has no rights yet" in flowengine("tokens", "create", "eve", "--user", "eve").err
+    )
+    assert flowengine("tokens", "create", "x", "--flow", "a*").code == 2
+
+    listed = flowengine("--json", "tokens", "list").json()
+    assert [(one["name"], one["status"]) for one in listed] == [("ci", "open"), ("eve", "open")]
+    assert (listed[0]["role"], listed[0]["flows"]) == ("starter", ["exp*"])
+    assert made.out.strip() not in json.dumps(listed)
+    assert flowengine("tokens", "revoke", "ci").code == 0
+    assert re.search(r"^ci .* revoked .*starter", flowengine("tokens", "list").out, re.MULTILINE)
+    assert flowengine("tokens", "revoke", "none").code == 9
+
+
+def test_only_serve_loads_the_packages_of_the_server(folder: Path) -> None:
+    flowengine("run", "expense.yaml", "-i", "amount=1")
+    loaded = modules(folder, "tokens", "list")
+    assert {"starlette", "uvicorn", "pydantic", "asyncio"} & loaded == set()

@@ -1,0 +1,189 @@
+"""Streams of events: nothing is missing, nothing comes twice, and no reader holds up another."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.server import streams
+from flowengine.server.protocol import Limits
+from tests.server.api import LOCAL
+from tests.server.served import Served, until
+
+LIMITS = Limits(reader_seconds=0.5, connections=2000, connections_of_address=2000)
+BIG = """
+flowengine: 1
+id: big
+inputs: {count: {type: integer}, size: {type: integer}}
+tools:
+  fill: {python: "filler:fill", effect: idempotent}
+steps:
+  - id: each
+    map: {over: "${{ inputs.count }}", as: n, concurrency: 1}
+    call: fill
+    with: {size: "${{ inputs.size }}"}
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "filler.py").write_text("def fill(size: int) -> str:\n    return 'x' * size\n")
+    served = Served(tmp_path, LIMITS)
+    yield served
+    served.close()
+
+
+class Stream:
+    """A reader with a blocking connection."""
+
+    def __init__(self, served: Served, execution: str, last: int | None = None) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
+        headers = {"Authorization": f"Bearer {LOCAL}", "Accept": "text/event-stream"}
+        if last is not None:
+            headers["Last-Event-ID"] = str(last)
+        self._connection.request("GET", f"/v1/executions/{execution}/events", headers=headers)
+        self._answer = self._connection.getresponse()
+        assert self._answer.status == 200, self._answer.read()
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the name and the data of each event."""
+        fields: dict[str, str] = {}
+        while line := self._answer.readline():
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name:
+                fields[name] = value
+            elif "data" in fields:
+                data = json.loads(fields["data"])
+                assert fields["event"] == "end" or int(fields["id"]) == data["seq"]
+                yield fields["event"], data
+                fields = {}
+
+    def close(self) -> None:
+        self._answer.close()
+        self._connection.close()
+
+
+def numbers(stream: Stream) -> list[int]:
+    """Return the numbers of the events to the end of the execution."""
+    found = list(stream)
+    stream.close()
+    assert found[-1] == ("end", {})
+    return [data["seq"] for _, data in found[:-1]]
+
+
+def test_events_arrive_as_they_are_committed_until_the_execution_ends(served: Served) -> None:
+    engine = served.api.engine
+    id = engine.start(served.api.flows[0], {"amount": 80})
+    stream = Stream(served, id)
+    events = iter(stream)
+    [wait] = engine.resume(id).waits
+    assert next(events)[1]["type"] == "started"
+    engine.acting_as("user:ben", via="test").approve(wait["id"])
+    rest = list(events)
+    stream.close()
+
+    assert rest[-1] == ("end", {})
+    assert [data["seq"] for _, data in rest[:-1]] == list(range(1, len(rest)))
+    assert "decided" in [data["type"] for _, data in rest[:-1]]
+
+
+def test_a_reader_that_comes_back_continues_behind_its_last_event(served: Served) -> None:
+    engine = served.api.engine
+    id, _ = served.api.started()
+    stream = Stream(served, id)
+    seen = [next(iter(stream))[1]["seq"]]
+    stream.close()
+    engine.cancel(id)
+    everything = [entry["seq"] for entry in engine.events(id)]
+
+    assert seen + numbers(Stream(served, id, last=seen[-1])) == everything
+    for last in everything[:-1]:
+        assert numbers(Stream(served, id, last=last)) == everything[last + 1 :]
+    assert numbers(Stream(served, id)) == everything
+
+
+def test_a_past_that_is_not_in_memory_is_read_from_the_journal(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "BATCH", 8)
+    monkeypatch.setattr(streams, "RECENT_BYTES", 1000)
+    id, count = big(served, tmp_path, 30, 1)
+    assert numbers(Stream(served, id)) == list(range(count))
+    assert numbers(Stream(served, id, last=5)) == list(range(6, count))
+
+
+def test_streams_end_when_the_server_stops(served: Served) -> None:
+    id, _ = served.api.started()
+    stream = Stream(served, id)
+    assert next(iter(stream))[0] == "entry"
+    served.server.should_exit = True
+    assert [name for name, _ in stream if name == "end"] == []
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    ("readers", "stuck", "live"),
+    [(12, 4, False), pytest.param(1000, 100, True, marks=pytest.mark.endurance)],
+)
+def test_readers_that_do_not_read_are_cut_off_and_the_others_miss_nothing(
+    served: Served, tmp_path: Path, readers: int, stuck: int, live: bool
+) -> None:
+    (tmp_path / "big.yaml").write_text(BIG)
+    engine = served.api.engine
+    id = engine.start("big.yaml", {"count": 60, "size": 100_000})
+    if not live:
+        engine.resume(id)
+    head = served.head(f"GET /v1/executions/{id}/events", "Accept: text/event-stream")
+
+    async def read() -> tuple[list[Any], list[bytes]]:
+        opened = [
+            await asyncio.open_connection("127.0.0.1", served.port, limit=2**16)
+            for _ in range(readers)
+        ]
+        for _, writer in opened:
+            writer.write(head)
+        for reader, _ in opened:
+            await reader.readuntil(b"\r\n\r\n")
+        counted = [count(reader) for reader, _ in opened[stuck:]]
+        driven = [asyncio.to_thread(engine.resume, id)] if live else []
+        counts = await asyncio.gather(*counted, *driven)
+        for _, writer in opened[stuck:]:
+            writer.close()
+        await asyncio.to_thread(until, lambda: not served.server.server_state.connections)
+        rests = []
+        for reader, writer in opened[:stuck]:
+            with suppress(ConnectionResetError):
+                rests.append(await reader.read())
+            writer.close()
+        return counts[: readers - stuck], rests
+
+    async def count(reader: asyncio.StreamReader) -> int:
+        """Return how many events come, in pieces of any size."""
+        found, rest = 0, b""
+        while b"event: end" not in rest:
+            part = await reader.read(2**20)
+            if not part:
+                break
+            found += (rest + part).count(b"event: entry") - rest.count(b"event: entry")
+            rest = (rest + part)[-40:]
+        return found
+
+    counts, rests = asyncio.run(read())
+    events = len(list(engine.events(id)))
+    assert [counted for counted in counts if counted != events] == []
+    assert [rest for rest in rests if b"event: end" in rest] == []
+
+
+def big(served: Served, folder: Path, count: int, size: int) -> tuple[str, int]:
+    """Return an execution that has ended, and how many events it has."""
+    (folder / "big.yaml").write_text(BIG)
+    id = served.api.engine.run("big.yaml", {"count": count, "size": size}).execution
+    return id, len(list(served.api.engine.events(id)))
