@@ -196,23 +196,24 @@ class Operator(Decider):
                 await self._driving.drive_async(execution)
         return upgrading.infos
 
-    def prune(self, *, older: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
+    def prune(self, *, older_than: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
         """Delete executions that have ended, with all data that only they refer to.
 
         Args:
-            older: Only executions that ended at least this long ago: seconds, or a duration such as
-                `30d`.
+            older_than: Only executions that ended at least this long ago: seconds, or a duration
+                such as `30d`.
             status: Only executions with one of these statuses. Empty: all.
 
         Returns:
             How much was deleted.
 
         Raises:
-            UsageError: `older` is not a duration, or a status is not that of an ended execution.
+            UsageError: `older_than` is not a duration, or a status is not one of an ended
+                execution.
         """
         from flowengine.journal.records import ENDED
 
-        before = self._host.clock.now() - milliseconds("older", older)
+        before = self._host.clock.now() - milliseconds("older_than", older_than)
         if isinstance(status, str):
             raise UsageError(f"status is {status!r}, not a list", hint=f"write [{status!r}]")
         pruned = self._host.store.prune(before, tuple(status) or ENDED)

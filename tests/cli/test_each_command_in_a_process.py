@@ -51,7 +51,7 @@ ENDS = {
     "explain": ("E202", 0),
     "test": ("hello.yaml", 9),
     "schema": ("", 0),
-    "prune": ("--older 1d", 0),
+    "prune": ("--older-than 1d", 0),
     "completion": ("bash", 0),
 }
 """How each is called here, and the exit code."""

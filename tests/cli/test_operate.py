@@ -366,7 +366,7 @@ def test_a_fork_names_where_it_came_from_by_a_short_id(
 
 def test_old_executions_are_deleted(flowengine: CommandLine, failed: str, order: str) -> None:
     kept = flowengine("prune")
-    gone = flowengine("prune", "--older", "0s")
+    gone = flowengine("prune", "--older-than", "0s")
 
     assert kept.out == "deleted 0 executions and 0 files (0.0 MiB)\n"
     assert gone.out == "deleted 1 executions and 0 files (0.0 MiB)\n"

@@ -295,7 +295,7 @@ def test_prune_removes_what_ended_with_its_files_and_nothing_else(
     open_ = engine.run(world.make(tmp_path, text))
     done = engine.run(world.make(tmp_path, text))
     engine.approve(done.waits[0]["id"], attach=[note])
-    assert engine.prune(older=3600).executions == 0
+    assert engine.prune(older_than=3600).executions == 0
     assert engine.prune(status=["failed"]).executions == 0
     pruned = engine.prune()
     assert (pruned.executions, pruned.artifacts) == (1, 1)
