@@ -246,11 +246,11 @@ steps:
 def test_who_answers_says_how_long_to_stay(flowengine: CommandLine) -> None:
     file = flowengine.write("answered.yaml", ANSWERED)
     flowengine("run", file, "--id", "e1", code=4)
-    said = flowengine("approve", "--all", "--execution", "e1", "--stay", "0", code=4).err
+    said = flowengine("approve", "--all", "--execution", "e1", "--linger", "0", code=4).err
     assert "waiting     until" in said
     flowengine("run", file, "--id", "e2", code=4)
     flowengine("approve", "--all", "--execution", "e2", "--no-resume")
-    said = flowengine("signal", "e2", "go", "--stay", "0", code=4).err
+    said = flowengine("signal", "e2", "go", "--linger", "0", code=4).err
     assert "waiting     until" in said
 
 

@@ -151,7 +151,7 @@ def test_commands_options_and_ids_complete(
     assert {"run", "resume", "retry", "reject"} == {
         word.strip() for word in complete(tmp_path, "flowengine r")
     } - {""}
-    assert "--stay" in {word.strip() for word in complete(tmp_path, "flowengine run --st")}
+    assert "--linger" in {word.strip() for word in complete(tmp_path, "flowengine run --li")}
     assert {word.strip() for word in complete(tmp_path, "flowengine approve ")} >= {wait}
     assert any(
         flowengine.newest().startswith(word.strip())

@@ -230,7 +230,7 @@ def test_time_that_runs_out_is_expired(toy: Toy) -> None:
 steps:
   - {id: a, python: "things:use", environments: [toy], on_error: [{type: Expired, output: none}]}
 """
-    with Engine("store", stay=10) as engine:
+    with Engine("store", linger=10) as engine:
         result = engine.run(write(asks + steps + OUTPUT))
 
     assert result.outputs == {"a": "none"}
@@ -346,14 +346,14 @@ steps:
       - {id: b, python: "things:use", environments: [toy]}
 """
     clock = Clock()
-    with Engine("store", stay=0, clock=clock) as engine:
+    with Engine("store", linger=0, clock=clock) as engine:
         assert engine.run(write(asks + flow), id="it").status == "waiting"
         clock.time += 1_000
         result = engine.resume("it")
         assert result.error is not None
         assert result.error["type"] == "Expired"
 
-    with Engine("store", stay=0, clock=clock) as engine:
+    with Engine("store", linger=0, clock=clock) as engine:
         [wait] = engine.retry(result.execution).waits
         last = engine.approve(wait["id"]).result
 

@@ -24,7 +24,7 @@ MINUTE = 60_000
 @pytest.fixture
 def engine(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
     place = tmp_path / "store"
-    with Engine(place, durability="process", clock=clock, stay=0, user="user:me") as engine:
+    with Engine(place, durability="process", clock=clock, linger=0, user="user:me") as engine:
         yield engine
         check_replay(engine)
 

@@ -80,7 +80,7 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
     parser.add_argument(
         "--no-resume", action="store_true", help="record it without resuming the execution"
     )
-    read.add_stay(parser)
+    read.add_linger(parser)
     many = parser.add_argument_group("instead of ids")
     many.add_argument("--all", action="store_true", help="decide all that match these filters")
     add_filters(many)  # type: ignore[arg-type]

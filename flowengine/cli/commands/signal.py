@@ -47,7 +47,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-resume", action="store_true", help="record it without resuming the execution"
     )
-    read.add_stay(parser)
+    read.add_linger(parser)
 
 
 def run(arguments: Namespace) -> int:

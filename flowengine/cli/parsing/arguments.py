@@ -52,10 +52,10 @@ def add_workdir(parser: ArgumentParser) -> None:
     )
 
 
-def add_stay(parser: ArgumentParser) -> None:
-    """Add `--stay`, for all commands that resume executions."""
+def add_linger(parser: ArgumentParser) -> None:
+    """Add `--linger`, for all commands that resume executions."""
     parser.add_argument(
-        "--stay",
+        "--linger",
         metavar="DURATION",
         type=duration,
         help="keep running for timers due within this time (default: 1m)",
