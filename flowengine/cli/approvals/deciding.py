@@ -252,7 +252,7 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
 
 def _grant(arguments: Namespace) -> dict[str, Any] | None:
     """Return the grant that the options request with an approval, or None."""
-    said = {name: getattr(arguments, name, None) for name in ("scope", "uses", "lasts")}
+    said = {name: getattr(arguments, name, None) for name in ("scope", "uses", "expires")}
     given: dict[str, Any] = {name: one for name, one in said.items() if one is not None}
     patterns = getattr(arguments, "grant", None)
     if patterns is not None:
