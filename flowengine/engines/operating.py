@@ -97,7 +97,7 @@ class Operator(Decider):
         self,
         execution: str,
         *,
-        at: str,
+        from_step: str,
         set: Mapping[str, Any] | None = None,
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
@@ -108,7 +108,7 @@ class Operator(Decider):
 
         Args:
             execution: Id of the existing one, or an unambiguous prefix of it. It is not changed.
-            at: Address of the step.
+            from_step: Address of the step.
             set: State to write before the step starts.
             flow: A changed flow. Everything before the point must be unchanged.
             id: Id of the new execution.
@@ -121,7 +121,7 @@ class Operator(Decider):
         from flowengine.engines.interventions.fork import fork
 
         forked = fork(
-            self._host, execution, at, set, flow, id, labels, self.user, runtime_resources
+            self._host, execution, from_step, set, flow, id, labels, self.user, runtime_resources
         )
         return self._driving.drive(forked)
 
@@ -129,7 +129,7 @@ class Operator(Decider):
         self,
         execution: str,
         *,
-        at: str,
+        from_step: str,
         set: Mapping[str, Any] | None = None,
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
@@ -140,7 +140,7 @@ class Operator(Decider):
         from flowengine.engines.interventions.fork import fork
 
         forked = fork(
-            self._host, execution, at, set, flow, id, labels, self.user, runtime_resources
+            self._host, execution, from_step, set, flow, id, labels, self.user, runtime_resources
         )
         return await self._driving.drive_async(forked)
 

@@ -19,7 +19,7 @@ ENDS = {
     "signal": ("EXECUTION paid", 3),
     "cancel": ("EXECUTION", 0),
     "retry": ("done", 7),
-    "fork": ("done --at greet", 0),
+    "fork": ("done --from-step greet", 0),
     "upgrade": ("hello.yaml", 0),
     "worker": ("", 2),
     "approvals list": ("", 0),

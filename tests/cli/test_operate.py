@@ -341,14 +341,14 @@ def test_fork_begins_at_a_step_with_other_state_and_says_where_it_came_from(
 ) -> None:
     (tmp_path / "flag").touch()
 
-    done = flowengine("fork", failed, "--at", "second", "--set", "level=7", "--id", "other")
+    done = flowengine("fork", failed, "--from-step", "second", "--set", "level=7", "--id", "other")
 
     assert done.out == "level: 7\n"
     assert f"forked from {failed[:12]} at second\n" in done.err
     assert flowengine("--json", "show", failed).json()["status"] == "failed"
-    wrong = flowengine("fork", failed, "--at", "second", "--set", "level=x", code=3)
+    wrong = flowengine("fork", failed, "--from-step", "second", "--set", "level=x", code=3)
     assert wrong.err == "error: state 'level' must be a whole number, not 'x'\n"
-    assert "nowhere" in flowengine("fork", failed, "--at", "nowhere", code=9).err
+    assert "nowhere" in flowengine("fork", failed, "--from-step", "nowhere", code=9).err
 
 
 def test_a_fork_names_where_it_came_from_by_a_short_id(
@@ -356,7 +356,7 @@ def test_a_fork_names_where_it_came_from_by_a_short_id(
 ) -> None:
     ran = flowengine("--json", "run", hello).json()["execution"]
 
-    forked = flowengine("fork", ran, "--at", "greet", "--id", "other")
+    forked = flowengine("fork", ran, "--from-step", "greet", "--id", "other")
 
     assert f"forked from {ran[:12]} at greet\n" in forked.err
     assert f"forked from {ran[:12]} at greet\n" in flowengine("show", "other").out

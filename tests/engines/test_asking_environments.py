@@ -283,8 +283,8 @@ steps:
     with Engine("store") as engine:
         result = engine.run(write(ASKS + flow))
         engine.approve(result.waits[0]["id"])
-        after = engine.fork(result.execution, at="b")
-        before = engine.fork(result.execution, at="a")
+        after = engine.fork(result.execution, from_step="b")
+        before = engine.fork(result.execution, from_step="a")
 
     assert (after.status, after.waits) == ("succeeded", [])
     assert before.status == "waiting"
@@ -302,7 +302,7 @@ outputs: {{a: "${{{{ steps.a.output }}}}", b: "${{{{ steps.b.output }}}}"}}
     with Engine("store") as engine:
         result = engine.run(write(ASKS + flow))
         rejected: Any = engine.reject(result.waits[0]["id"]).result
-        forked = engine.fork(result.execution, at="b")
+        forked = engine.fork(result.execution, from_step="b")
         after: Any = engine.approve(forked.waits[0]["id"]).result
 
     assert rejected.outputs == {"a": "refused", "b": "refused"}
