@@ -58,7 +58,7 @@ def test_json_is_one_object_and_nothing_else(flowengine: CommandLine, refund: Pa
 
 @pytest.mark.parametrize(
     "command",
-    ["run bad.yaml", "run none.yaml --detach", "signal --key k s --flow bad.yaml"],
+    ["run bad.yaml", "run none.yaml --detach", "signal --key k s --file bad.yaml"],
 )
 def test_what_cannot_run_leaves_nothing_behind(
     flowengine: CommandLine, tmp_path: Path, command: str
