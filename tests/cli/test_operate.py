@@ -151,7 +151,7 @@ def test_the_journal_is_shown_as_lines(flowengine: CommandLine, failed: str) -> 
     assert lines[0].split()[:3] == ["0", entries[0]["at"], "started"]
     assert "failed     second  error=" in lines[-1]
     assert [entry["seq"] for entry in entries] == list(range(len(entries)))
-    last = flowengine("--json", "events", failed, "--since", str(len(entries) - 1)).out
+    last = flowengine("--json", "events", failed, "--from-seq", str(len(entries) - 1)).out
     assert json.loads(last) == entries[-1]
 
 

@@ -72,7 +72,7 @@ def test_events_give_the_journal_with_addresses_from_any_number_on(
         (3, "succeeded", "c"),
         (4, "succeeded", "once_d"),
     ]
-    assert list(engine.events(result.execution, since=3)) == entries[3:]
+    assert list(engine.events(result.execution, from_seq=3)) == entries[3:]
     assert list(engine.events(result.execution, follow=True)) == entries
 
 
