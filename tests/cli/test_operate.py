@@ -72,7 +72,7 @@ def test_executions_are_listed_newest_first_and_filtered(
     assert [line.split()[1] for line in listed[1:]] == ["hello", "ready"]
     assert listed[2].endswith("team=it")
     assert [one["execution"] for one in labelled] == [failed]
-    assert flowengine("list", "-n", "1").err == "there are more: -n 50 lists up to 50\n"
+    assert flowengine("list", "--limit", "1").err == "there are more: --limit 50 lists up to 50\n"
     assert flowengine("list", "--status", "stalled").err.startswith("no matching executions in ")
 
 
