@@ -45,7 +45,7 @@ ENDS = {
     "envs shell": ("hello.yaml", 2),
     "envs release": ("none", 9),
     "envs reap": ("", 0),
-    "envs doctor": ("", 0),
+    "doctor": ("", 0),
     "init": ("", 0),
     "check": ("hello.yaml", 0),
     "explain": ("E202", 0),

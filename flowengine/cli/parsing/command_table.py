@@ -50,7 +50,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "envs shell": "envs_shell",
         "envs release": "envs_release",
         "envs reap": "envs_reap",
-        "envs doctor": "envs_doctor",
     },
     "Authoring": {
         "init": "init",
@@ -59,7 +58,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "test": "test",
         "schema": "schema",
     },
-    "Maintenance": {"prune": "prune", "completion": "completion"},
+    "Maintenance": {"doctor": "doctor", "prune": "prune", "completion": "completion"},
 }
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
 """Words of a command → its module."""
