@@ -24,8 +24,6 @@ ENDS = {
     "worker": ("", 2),
     "approvals list": ("", 0),
     "approvals show": ("WAIT", 0),
-    "approvals approve": ("WAIT --form cost_center=4711", 0),
-    "approvals reject": ("WAIT --comment no", 0),
     "approvals decide": ("WAIT --choice later", 0),
     "approvals claim": ("WAIT", 7),
     "approvals release": ("WAIT", 7),
