@@ -2,7 +2,8 @@
 
 Steps pass records of about 1 KB unless a figure says `trivial`. Each figure is a ratio of two
 things measured in the same run on the same machine: the least of several alternating rounds, in
-processor time where nothing waits for a disk. Targets are those of `docs/performance.md`.
+processor time where nothing waits for a disk. Targets are those of
+`docs/contributing/performance.md`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ TERMS = {
 FOUND = {re.compile(rf"\b(?:{pattern})\b"): instead for pattern, instead in TERMS.items()}
 CODE = re.compile(r"`[^`]*`|'[^' ]*'|\"[^\" ]*\"|\S*[/_.]\w\S*|<[^>]*>|^\s+\w+: ")
 """Parts of a line that are quoted or are not words: code, paths, names of parameters."""
-LEFT_OUT = {"docs/states.md", "flowengine/testing/environment_conformance.py"}
+LEFT_OUT = {"docs/contributing/states.md", "flowengine/testing/environment_conformance.py"}
 """A page that is made from tables in the code, and a module that contains a program as text."""
 
 

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import PROGRAM, flowengine
-from tests.transcripts import WAIT, exchanges, plain
+from tests.transcripts import play, typed
 
 TUTORIAL = Path(__file__).parents[1] / "docs" / "tutorial"
 PAGES = ["first-flow", "tools", "approvals", "crashes", "agent", "deployment"]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KILLED = re.compile(r"flowengine run .* --id (monday|tuesday)")
 """Commands that the reader kills while they wait for the file with rates."""
 
@@ -29,26 +28,14 @@ def test_each_command_prints_what_its_page_shows(
     monkeypatch.chdir(tmp_path)
     waits: dict[str, str] = {}
     for page in PAGES:
-        for language, text in BLOCK.findall((TUTORIAL / f"{page}.md").read_text(encoding="utf-8")):
-            if named := re.match(r"# ([\w.]+)\n", text):
-                Path(named[1]).write_text(text)
-            for command, expected in exchanges(text) if language == "console" else []:
-                shown = printed(command, waits)
-                waits |= zip(WAIT.findall(expected), WAIT.findall(shown), strict=True)
-                assert plain(shown, waits) == plain(expected, waits), f"{page}: {command}"
+        play(TUTORIAL / f"{page}.md", waits, printed)
 
 
-def printed(command: str, waits: dict[str, str]) -> str:
+def printed(command: str) -> str:
     """Run a command, and return what it prints on both streams."""
-    for shown, real in waits.items():
-        command = command.replace(shown, real)
-    if command in {"rm rates.csv", 'echo "USD 1.08" > rates.csv'}:
-        return subprocess.check_output(["sh", "-c", command], text=True)
-    words = shlex.split(command)[1:]
     if killed := KILLED.fullmatch(command):
-        return killed_while_it_converts(words, killed[1])
-    done = flowengine(*words)
-    return done.err + done.out
+        return killed_while_it_converts(shlex.split(command)[1:], killed[1])
+    return typed(command)
 
 
 def killed_while_it_converts(words: list[str], execution: str) -> str:

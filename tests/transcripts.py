@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from flowengine.settings import current_user
+from tests.command_line import flowengine, python
 
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WAIT = re.compile(r"(?:approval|question) ([0-9a-f]{4,})\b")
 """The id of a wait, where a transcript first shows it."""
 
@@ -16,6 +22,39 @@ class Exchange(NamedTuple):
 
     command: str
     output: str
+
+
+def typed(command: str) -> str:
+    """Run a command line, and return what it prints on both streams."""
+    program, *words = shlex.split(command)
+    known = {"flowengine": flowengine, "python": python}
+    if program not in known:
+        return subprocess.check_output(["sh", "-c", command], text=True)
+    done = known[program](*words)
+    return done.err + done.out
+
+
+def play(page: Path, waits: dict[str, str], run: Callable[[str], str] = typed) -> None:
+    """Write the files of a page, and check that each command prints what the page shows.
+
+    Args:
+        page: The page. Files are written to the current directory.
+        waits: Ids of waits in the page → the real ones. It is completed.
+        run: Runs a command line.
+    """
+    for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if named := re.match(r"# ([\w.]+)\n", text):
+            Path(named[1]).write_text(text)
+        for command, expected in exchanges(text) if language == "console" else []:
+            printed = run(_with_real_ids(command, waits))
+            waits |= zip(WAIT.findall(expected), WAIT.findall(printed), strict=True)
+            assert plain(printed, waits) == plain(expected, waits), f"{page.stem}: {command}"
+
+
+def _with_real_ids(command: str, waits: dict[str, str]) -> str:
+    for shown, real in waits.items():
+        command = command.replace(shown, real)
+    return command
 
 
 def exchanges(block: str) -> list[Exchange]:

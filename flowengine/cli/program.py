@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, load
+from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, SYNONYMS, load
 from flowengine.cli.parsing.parser import (
     Formatter,
     Parser,
@@ -85,6 +85,8 @@ def _run(words: list[str]) -> int:
         return _run_without_command(words)
     name = words[at]
     rest = [*words[:at], *words[at + 1 :]]
+    if name == "help":  # `help run` is `run --help`
+        return _run([*rest, "--help"])
     if name in FAMILIES:
         further = _command_at(rest, at)
         if further is None:
@@ -123,16 +125,17 @@ def _check_folder() -> None:
 
 
 def _unknown(name: str) -> UsageError:
-    """Return the error about an unknown command, with the closest known one."""
+    """Return the error about an unknown command, with the one that was probably meant."""
     from flowengine.sdk.near_words import nearest
 
     first, _, last = name.rpartition(" ")
     prefix = f"{first} " if first else ""
     known = [words.removeprefix(prefix) for words in COMMANDS if words.startswith(prefix)]
-    close = nearest(last, known if first else [*known, *FAMILIES])
-    hint = f"see: flowengine {prefix}--help"
-    if close is not None:
-        hint = f"did you mean 'flowengine {prefix}{close}'?"
+    meant = last if last in COMMANDS else SYNONYMS.get(name)
+    if meant is None:
+        close = nearest(last, known if first else [*known, *FAMILIES])
+        meant = close and prefix + close
+    hint = f"did you mean 'flowengine {meant}'?" if meant else f"see: flowengine {prefix}--help"
     return UsageError(f"unknown command '{name}'", hint=hint)
 
 

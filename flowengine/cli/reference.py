@@ -20,9 +20,8 @@ def reference() -> str:
     os.environ["COLUMNS"] = "100"
     parts = [MARK, "", "## All commands", "", _block(help_of_program())]
     for words in COMMANDS:
-        if words not in ("approvals approve", "approvals reject"):  # listed under their short names
-            text = parser_of(words, load(words)).format_help()
-            parts += ["", f"### flowengine {words}", "", _block(text)]
+        text = parser_of(words, load(words)).format_help()
+        parts += ["", f"### flowengine {words}", "", _block(text)]
     return "\n".join(parts) + "\n"
 
 

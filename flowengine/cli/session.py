@@ -51,7 +51,7 @@ class Session:
             durability=arguments.durability,
             workdir=getattr(arguments, "workdir", None),
             via="cli",
-            stay=60.0 if getattr(arguments, "stay", None) is None else arguments.stay,
+            linger=60.0 if getattr(arguments, "linger", None) is None else arguments.linger,
         )
 
     def __enter__(self) -> Self:

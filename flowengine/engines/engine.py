@@ -63,7 +63,7 @@ class Engine(Operator):
             rejects, responds or defers to human approvers, on behalf of `user`.
             `CallbackAuthority(function)` of `flowengine.tool_environment` calls a function.
             Default: only human approvers decide.
-        stay: Seconds for which `run` and similar calls stay to wait for a timer. They always stay
+        linger: Seconds for which `run` and similar calls wait for a timer. They always wait
             for the pauses of `retry` and `loop.every`.
         ttl: Seconds without a heartbeat after which another process may take over an execution.
         runtime_resources: Objects for the steps of all executions, by name, in addition to the
@@ -82,7 +82,7 @@ class Engine(Operator):
         workdir: str | PathLike[str] | None = None,
         user: str | None = None,
         via: str = "python",
-        stay: float = 60.0,
+        linger: float = 60.0,
         ttl: float = 15.0,
         runtime_resources: Mapping[str, Any] | None = None,
         tool_authority: ToolAuthority | None = None,
@@ -106,7 +106,7 @@ class Engine(Operator):
             ids=ids or RandomIds(),
             settings=settings,
             workdir=os.path.abspath(workdir or "."),
-            stay=int(stay * 1000),
+            linger=int(linger * 1000),
             ttl=int(ttl * 1000),
             resources=runtime_resources,
             policies=PolicyFiles([MACHINE_FOLDER, user_folder()], opened, project_folder()),

@@ -52,7 +52,7 @@ class Host:
         ids: Creates ids.
         settings: Settings of this host.
         workdir: Working directory of the file tools, absolute.
-        stay: How long to stay to wait for a timer, in milliseconds.
+        linger: How long to wait for a timer, in milliseconds.
         ttl: Milliseconds without a heartbeat after which the leases of an owner are free.
         resources: Objects for the steps of all executions. They belong to the caller and are not
             managed.
@@ -67,7 +67,7 @@ class Host:
         ids: Ids,
         settings: Settings,
         workdir: str,
-        stay: int,
+        linger: int,
         ttl: int,
         resources: Mapping[str, Any] | None = None,
         policies: PolicyFiles | None = None,
@@ -84,7 +84,7 @@ class Host:
         self._brought: dict[str, dict[str, Any]] = {}
         """Execution → the objects that the caller provided for it, until the execution has
         ended."""
-        self.stay = stay
+        self.linger = linger
         self.keeper = Keeper(store, ttl)
         self.flows = LinkedFlows(store)
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None

@@ -372,7 +372,7 @@ class GrantGiven(TypedDict, total=False):
     Arguments without a pattern must equal those of the approved call."""
     uses: int
     """Maximum number of later calls. Default: unlimited."""
-    lasts: str
+    expires: str
     """A duration: `2h`. Default: until the execution ends or the grant is revoked."""
 
 

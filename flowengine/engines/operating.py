@@ -111,7 +111,7 @@ class Operator(Decider):
         self,
         execution: str,
         *,
-        at: str,
+        from_step: str,
         set: Mapping[str, Any] | None = None,
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
@@ -122,7 +122,7 @@ class Operator(Decider):
 
         Args:
             execution: Id of the existing one, or an unambiguous prefix of it. It is not changed.
-            at: Address of the step.
+            from_step: Address of the step.
             set: State to write before the step starts.
             flow: A changed flow. Everything before the point must be unchanged.
             id: Id of the new execution.
@@ -135,7 +135,7 @@ class Operator(Decider):
         from flowengine.engines.interventions.fork import fork
 
         forked = fork(
-            self._host, execution, at, set, flow, id, labels, self.user, runtime_resources
+            self._host, execution, from_step, set, flow, id, labels, self.user, runtime_resources
         )
         return self._driving.drive(forked)
 
@@ -143,7 +143,7 @@ class Operator(Decider):
         self,
         execution: str,
         *,
-        at: str,
+        from_step: str,
         set: Mapping[str, Any] | None = None,
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
@@ -154,7 +154,7 @@ class Operator(Decider):
         from flowengine.engines.interventions.fork import fork
 
         forked = fork(
-            self._host, execution, at, set, flow, id, labels, self.user, runtime_resources
+            self._host, execution, from_step, set, flow, id, labels, self.user, runtime_resources
         )
         return await self._driving.drive_async(forked)
 
@@ -210,23 +210,24 @@ class Operator(Decider):
                 await self._driving.drive_async(execution)
         return upgrading.infos
 
-    def prune(self, *, older: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
+    def prune(self, *, older_than: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
         """Delete executions that have ended, with all data that only they refer to.
 
         Args:
-            older: Only executions that ended at least this long ago: seconds, or a duration such as
-                `30d`.
+            older_than: Only executions that ended at least this long ago: seconds, or a duration
+                such as `30d`.
             status: Only executions with one of these statuses. Empty: all.
 
         Returns:
             How much was deleted.
 
         Raises:
-            UsageError: `older` is not a duration, or a status is not that of an ended execution.
+            UsageError: `older_than` is not a duration, or a status is not one of an ended
+                execution.
         """
         from flowengine.journal.records import ENDED
 
-        before = self._host.clock.now() - milliseconds("older", older)
+        before = self._host.clock.now() - milliseconds("older_than", older_than)
         if isinstance(status, str):
             raise UsageError(f"status is {status!r}, not a list", hint=f"write [{status!r}]")
         pruned = self._host.store.prune(before, tuple(status) or ENDED)

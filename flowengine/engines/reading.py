@@ -294,13 +294,13 @@ class Reader:
         return feed(self._host, self.find(execution), since)
 
     def events(
-        self, execution: str, *, since: int = 0, follow: bool = False
+        self, execution: str, *, from_seq: int = 0, follow: bool = False
     ) -> Iterator[dict[str, Any]]:
         """Return the entries of a journal: `{seq, at, type, address?, ...}` each.
 
         Args:
             execution: Its id, or an unambiguous prefix of it.
-            since: Number of the first entry to return.
+            from_seq: Number of the first entry to return.
             follow: Continue with new entries until the execution has ended.
 
         Returns:
@@ -308,7 +308,7 @@ class Reader:
         """
         from flowengine.engines.inspection.history import entries
 
-        return entries(self._host, self.find(execution), since, follow=follow)
+        return entries(self._host, self.find(execution), from_seq, follow=follow)
 
     def why(self, execution: str, *, waits: bool = True) -> list[Reason]:
         """Return, for each live branch, its reason to wait, since when, and what resumes it.

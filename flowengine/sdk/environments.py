@@ -95,7 +95,7 @@ class Provider(Generic[_Live]):
     """Whether something can remain when this process dies, so that a registry on disk is needed."""
 
     sample: ClassVar[Mapping[str, Plain]] = {}
-    """The smallest `config:`, with which `flowengine envs doctor` probes the kind."""
+    """The smallest `config:`, with which `flowengine doctor` probes the kind."""
 
     @classmethod
     def resource_types(cls) -> tuple[type, ...]:

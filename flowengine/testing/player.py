@@ -117,7 +117,7 @@ class Player(Driver):
                 ids=RandomIds(),
                 settings=settings,
                 workdir=folder,
-                stay=0,
+                linger=0,
                 ttl=10**12,
             )
         )

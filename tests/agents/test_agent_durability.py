@@ -257,7 +257,7 @@ def test_a_fork_goes_on_from_a_turn(tmp_path: Path) -> None:
     requests = len(case.model.requests)
 
     with case.engine_open() as engine:
-        forked = engine.fork(case.id, at="ask/first#3")
+        forked = engine.fork(case.id, from_step="ask/first#3")
         result = engine.resume(forked.execution) if forked.status == "running" else forked
 
     assert result.outputs == {"answer": "10", "agent": "first"}
@@ -274,7 +274,7 @@ def test_a_fork_at_the_second_call_of_a_reply_keeps_the_first(tmp_path: Path, fa
     before = case.called
 
     with case.engine_open() as engine:
-        forked = engine.fork(case.id, at="ask/first.calls[2]/add")
+        forked = engine.fork(case.id, from_step="ask/first.calls[2]/add")
 
     assert (forked.status, forked.outputs) == ("succeeded", {"answer": "10", "agent": "first"})
     assert case.called == [*before, "add 3 4"]

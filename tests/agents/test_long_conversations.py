@@ -107,7 +107,7 @@ def test_the_history_keeps_all_messages(tmp_path: Path) -> None:
     assert len([e for e in one.journal() if "message" in (e.get("value") or ())]) == 7
     one.model = type(one.model)([{"text": "read anew"}])
     with one.engine_open() as engine:
-        outputs = engine.fork(one.id, at="ask/first#3").outputs
+        outputs = engine.fork(one.id, from_step="ask/first#3").outputs
     assert outputs == {"answer": "read anew", "agent": "first"}
     assert one.sent(0)[1:] == sent  # from before the reduction
 

@@ -117,7 +117,7 @@ def test_a_fork_begins_without_an_index(tmp_path: Path, monkeypatch: pytest.Monk
     case = Case(tmp_path, flow(AGENT), [*SCRIPT, {"text": "10"}])
     case.run()
     with case.engine_open() as engine:
-        case.id = engine.fork(case.id, at="ask/first#9").execution
+        case.id = engine.fork(case.id, from_step="ask/first#9").execution
 
     both_ways(case, monkeypatch)
     assert not parts(case)

@@ -253,7 +253,7 @@ class Life:
     def _fork(self, _: Any) -> None:
         origin, id = self.random.choice([*self.origins]), f"e{len(self.origins)}"
         places = [step["address"] for step in self.json("show", origin)["steps"]]
-        code, _out = self.do("fork", origin, "--at", self.random.choice(places), "--id", id)
+        code, _out = self.do("fork", origin, "--from-step", self.random.choice(places), "--id", id)
         if code in (0, 1, 4, 5):
             self.origins[id] = origin
 

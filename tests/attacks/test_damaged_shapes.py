@@ -177,7 +177,7 @@ COMMANDS = [
         for word in ("show", "why", "events", "graph")
     ),
     ["graph", "waits", "--format", "json"],
-    ["fork", "waits", "--at", "both", "--no-interactive"],
+    ["fork", "waits", "--from-step", "both", "--no-interactive"],
     ["--json", "show", "waits"],
     ["run", "done.yaml", "--id", "ended"],
     ["retry", "failed"],
@@ -279,8 +279,8 @@ def test_damage_is_told_by_the_name_of_the_record(
     [
         ("body", GONE, ["graph", "waits"]),
         ("at", None, ["graph", "waits", "--format", "json"]),
-        ("action", True, ["fork", "waits", "--at", "both"]),
-        ("loop", 7, ["fork", "called", "--at", "a"]),
+        ("action", True, ["fork", "waits", "--from-step", "both"]),
+        ("loop", 7, ["fork", "called", "--from-step", "a"]),
         ("task", 5, ["show", "waits"]),
         ("budget", [[]], ["show", "waits"]),
     ],

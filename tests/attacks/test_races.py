@@ -68,7 +68,7 @@ DOES: dict[str, Callable[[Engine, str], Any]] = {
     "cancel": lambda engine, wait: engine.cancel("e"),
     "stop": lambda engine, wait: engine.signal("stop", {}, execution="e"),
     "retry": lambda engine, wait: engine.retry("e"),
-    "fork": lambda engine, wait: engine.fork("e", at="b", id="g"),
+    "fork": lambda engine, wait: engine.fork("e", from_step="b", id="g"),
     "upgrade": lambda engine, wait: engine.upgrade("other.yaml", "e"),
 }
 

@@ -460,7 +460,7 @@ def test_lazily_nothing_is_opened_before_it_is_used(crew: Path, flowengine: Comm
     done = chat(crew, "", "--lazy", "--model", "scripted/crew.yaml")
 
     assert states(done) == set()
-    record = flowengine("--json", "show", flowengine.newest(), "--all").json()
+    record = flowengine("--json", "show", flowengine.newest(), "--plumbing").json()
     assert "environments" not in {step["address"] for step in record["steps"]}
 
 
@@ -610,6 +610,6 @@ def test_the_model_of_the_assistant(
 
     chat(crew, "", "--lazy", *said, env=more)
 
-    execution = flowengine("--json", "show", flowengine.newest(), "--all").json()
+    execution = flowengine("--json", "show", flowengine.newest(), "--plumbing").json()
     [offer] = [one for one in execution["steps"] if one["address"].endswith("_offer")]
     assert offer["output"]["offer"]["models"]["triage"] == [model]

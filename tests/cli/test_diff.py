@@ -87,7 +87,7 @@ def test_text_of_a_flow_cannot_control_the_terminal(flowengine: CommandLine, sto
 
 def test_a_fork_says_so(flowengine: CommandLine, story: Path) -> None:
     left = run(flowengine, story, "approve")
-    wait = flowengine("fork", left, "--at", "ask", code=4).ids[-1]
+    wait = flowengine("fork", left, "--from-step", "ask", code=4).ids[-1]
     flowengine("reject", wait)
     done = flowengine("diff", left, flowengine.newest(), code=1)
     assert "fork        right was forked from left at ask" in done.out

@@ -230,7 +230,7 @@ def test_the_doctor_says_what_is_here_and_what_mends_the_rest(
     monkeypatch.setattr("flowengine_envs.sandboxes.processes.PATH", str(tmp_path))
     (tmp_path / "python3").symlink_to(sys.executable)
 
-    text = flowengine("envs", "doctor").out
+    text = flowengine("doctor").out
 
     assert re.search(r"^python +namespace +no +-$", text, re.MULTILINE)
     assert re.search(r"^python +host +yes +none$", text, re.MULTILINE)
@@ -245,7 +245,7 @@ def test_the_doctor_says_what_is_here_and_what_mends_the_rest(
 
 
 def test_the_doctors_table_as_json(flowengine: CommandLine) -> None:
-    found = flowengine("--json", "envs", "doctor").json()
+    found = flowengine("--json", "doctor").json()
 
     by = {(one["kind"], one["provider"]): one for one in found}
     assert len(by) == len(found)

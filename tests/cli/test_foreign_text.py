@@ -172,7 +172,7 @@ class Fake:
 VIEWS = [
     "show x", "show x --step a", "why x", "list", "approvals list", "approvals list --status all",
     "approvals show x", "events x", "diff x y", "upgrade f.yaml --check", "envs list",
-    "envs show x", "envs doctor",
+    "envs show x", "doctor",
 ]  # fmt: skip
 
 
@@ -338,7 +338,7 @@ def test_no_picture_of_a_flow_or_an_execution_controls_the_terminal(
 
     line = HOSTILE.replace("\r\n", "").replace("\x00", "")
     flow = flowengine.write("drawn.yaml", DRAWN.format(text=quoted(HOSTILE), line=quoted(line)))
-    flowengine("run", flow, "--id", "it", "--stay", "0s", code=4)
+    flowengine("run", flow, "--id", "it", "--linger", "0s", code=4)
 
     for what in (flow, "it"):
         told = flowengine("graph", what, "--format", kind)

@@ -72,7 +72,7 @@ def test_executions_are_listed_newest_first_and_filtered(
     assert [line.split()[1] for line in listed[1:]] == ["hello", "ready"]
     assert listed[2].endswith("team=it")
     assert [one["execution"] for one in labelled] == [failed]
-    assert flowengine("list", "-n", "1").err == "there are more: -n 50 lists up to 50\n"
+    assert flowengine("list", "--limit", "1").err == "there are more: --limit 50 lists up to 50\n"
     assert flowengine("list", "--status", "stalled").err.startswith("no matching executions in ")
 
 
@@ -151,7 +151,7 @@ def test_the_journal_is_shown_as_lines(flowengine: CommandLine, failed: str) -> 
     assert lines[0].split()[:3] == ["0", entries[0]["at"], "started"]
     assert "failed     second  error=" in lines[-1]
     assert [entry["seq"] for entry in entries] == list(range(len(entries)))
-    last = flowengine("--json", "events", failed, "--since", str(len(entries) - 1)).out
+    last = flowengine("--json", "events", failed, "--from-seq", str(len(entries) - 1)).out
     assert json.loads(last) == entries[-1]
 
 
@@ -246,11 +246,11 @@ steps:
 def test_who_answers_says_how_long_to_stay(flowengine: CommandLine) -> None:
     file = flowengine.write("answered.yaml", ANSWERED)
     flowengine("run", file, "--id", "e1", code=4)
-    said = flowengine("approve", "--all", "--execution", "e1", "--stay", "0", code=4).err
+    said = flowengine("approve", "--all", "--execution", "e1", "--linger", "0", code=4).err
     assert "waiting     until" in said
     flowengine("run", file, "--id", "e2", code=4)
     flowengine("approve", "--all", "--execution", "e2", "--no-resume")
-    said = flowengine("signal", "e2", "go", "--stay", "0", code=4).err
+    said = flowengine("signal", "e2", "go", "--linger", "0", code=4).err
     assert "waiting     until" in said
 
 
@@ -341,14 +341,14 @@ def test_fork_begins_at_a_step_with_other_state_and_says_where_it_came_from(
 ) -> None:
     (tmp_path / "flag").touch()
 
-    done = flowengine("fork", failed, "--at", "second", "--set", "level=7", "--id", "other")
+    done = flowengine("fork", failed, "--from-step", "second", "--set", "level=7", "--id", "other")
 
     assert done.out == "level: 7\n"
     assert f"forked from {failed[:12]} at second\n" in done.err
     assert flowengine("--json", "show", failed).json()["status"] == "failed"
-    wrong = flowengine("fork", failed, "--at", "second", "--set", "level=x", code=3)
+    wrong = flowengine("fork", failed, "--from-step", "second", "--set", "level=x", code=3)
     assert wrong.err == "error: state 'level' must be a whole number, not 'x'\n"
-    assert "nowhere" in flowengine("fork", failed, "--at", "nowhere", code=9).err
+    assert "nowhere" in flowengine("fork", failed, "--from-step", "nowhere", code=9).err
 
 
 def test_a_fork_names_where_it_came_from_by_a_short_id(
@@ -356,7 +356,7 @@ def test_a_fork_names_where_it_came_from_by_a_short_id(
 ) -> None:
     ran = flowengine("--json", "run", hello).json()["execution"]
 
-    forked = flowengine("fork", ran, "--at", "greet", "--id", "other")
+    forked = flowengine("fork", ran, "--from-step", "greet", "--id", "other")
 
     assert f"forked from {ran[:12]} at greet\n" in forked.err
     assert f"forked from {ran[:12]} at greet\n" in flowengine("show", "other").out
@@ -366,7 +366,7 @@ def test_a_fork_names_where_it_came_from_by_a_short_id(
 
 def test_old_executions_are_deleted(flowengine: CommandLine, failed: str, order: str) -> None:
     kept = flowengine("prune")
-    gone = flowengine("prune", "--older", "0s")
+    gone = flowengine("prune", "--older-than", "0s")
 
     assert kept.out == "deleted 0 executions and 0 files (0.0 MiB)\n"
     assert gone.out == "deleted 1 executions and 0 files (0.0 MiB)\n"

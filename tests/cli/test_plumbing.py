@@ -53,20 +53,20 @@ def test_progress_tells_of_plumbing_that_failed(flowengine: CommandLine, path: P
     assert "work/pick" not in steps(told)
 
 
-def test_show_leaves_plumbing_out_but_with_all(flowengine: CommandLine, path: Path) -> None:
+def test_show_leaves_plumbing_out_but_with_plumbing(flowengine: CommandLine, path: Path) -> None:
     flowengine("run", path)
     id = flowengine.newest()
 
     assert steps(flowengine("show", id).out) == ["work", "work/right"]
-    assert steps(flowengine("show", id, "--all").out) == [
+    assert steps(flowengine("show", id, "--plumbing").out) == [
         "work", "work/pick", "work/right", "work/both",
     ]  # fmt: skip
     assert len(flowengine("show", id, "--json").json()["steps"]) == 2
 
 
-def test_pictures_leave_plumbing_out_but_with_all(flowengine: CommandLine, path: Path) -> None:
+def test_pictures_leave_plumbing_out_but_with_plumbing(flowengine: CommandLine, path: Path) -> None:
     assert "pick" not in flowengine("graph", path).out
-    assert "pick" in flowengine("graph", path, "--all").out
+    assert "pick" in flowengine("graph", path, "--plumbing").out
 
 
 def test_cases_expect_no_plumbing_in_the_path(flowengine: CommandLine, path: Path) -> None:

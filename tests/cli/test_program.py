@@ -40,8 +40,7 @@ def test_every_command_has_help_with_examples_of_itself(
 
     examples = out.partition("examples:\n")[2].splitlines()
     assert out.startswith(f"usage: flowengine {words} ")
-    short = words.removeprefix("approvals ") if "approve" in words or "reject" in words else words
-    assert any(f"flowengine {short}" in line or f"--json {short}" in line for line in examples)
+    assert any(f"flowengine {words}" in line or f"--json {words}" in line for line in examples)
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -60,6 +59,8 @@ def test_help_lists_every_command(flowengine: CommandLine) -> None:
 
     assert all(f"\n  {words} " in out for words in COMMANDS)
     assert flowengine(code=2).out == out
+    assert flowengine("help").out == out
+    assert flowengine("help", "envs", "list").out == flowengine("envs", "list", "-h").out
 
 
 def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +77,8 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
         (["rnu"], "error: unknown command 'rnu'\n  did you mean 'flowengine run'?\n"),
         (["LIST"], "error: unknown command 'LIST'\n  did you mean 'flowengine list'?\n"),
         (["teach"], "error: unknown command 'teach'\n"),
+        (["rerun", "x"], "did you mean 'flowengine retry'?\n"),
+        (["approvals", "reject", "x"], "did you mean 'flowengine reject'?\n"),
         (["approvals", "lst"], "did you mean 'flowengine approvals list'?\n"),
         (["approvals", "frobnicate"], "see: flowengine approvals --help\n"),
         (["run", "a.yaml", "--inptu", "a=b"], "did you mean --input?\n"),
@@ -151,7 +154,7 @@ def test_commands_options_and_ids_complete(
     assert {"run", "resume", "retry", "reject"} == {
         word.strip() for word in complete(tmp_path, "flowengine r")
     } - {""}
-    assert "--stay" in {word.strip() for word in complete(tmp_path, "flowengine run --st")}
+    assert "--linger" in {word.strip() for word in complete(tmp_path, "flowengine run --li")}
     assert {word.strip() for word in complete(tmp_path, "flowengine approve ")} >= {wait}
     assert any(
         flowengine.newest().startswith(word.strip())

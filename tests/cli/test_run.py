@@ -58,7 +58,7 @@ def test_json_is_one_object_and_nothing_else(flowengine: CommandLine, refund: Pa
 
 @pytest.mark.parametrize(
     "command",
-    ["run bad.yaml", "run none.yaml --detach", "signal --key k s --flow bad.yaml"],
+    ["run bad.yaml", "run none.yaml --detach", "signal --key k s --file bad.yaml"],
 )
 def test_what_cannot_run_leaves_nothing_behind(
     flowengine: CommandLine, tmp_path: Path, command: str
@@ -365,7 +365,7 @@ def test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on(
     long = flowengine.write("long.yaml", text.replace("50ms", "1h"))
 
     stayed = flowengine("run", flow)
-    left = flowengine("run", long, "--stay", "0s", code=4)
+    left = flowengine("run", long, "--linger", "0s", code=4)
     later = time.time() + 3_700
     monkeypatch.setattr(time, "time", lambda: later)
     monkeypatch.setattr(time, "time_ns", lambda: int(later * 1e9))
@@ -417,8 +417,8 @@ def test_a_bare_nothing_is_a_time_to_stay_and_another_bare_number_is_none(
 ) -> None:
     flow = flowengine.write("wait.yaml", "flowengine: 1\nid: w\nsteps: [{id: a, wait: 1h}]\n")
 
-    assert "saved as" in flowengine("run", flow, "--stay", "0", code=4).err
-    refused = flowengine("run", flow, "--stay", "5", code=2).err
+    assert "saved as" in flowengine("run", flow, "--linger", "0", code=4).err
+    refused = flowengine("run", flow, "--linger", "5", code=2).err
     assert "'5' is not a duration: give the unit, for example 5s" in refused
 
 
@@ -438,7 +438,7 @@ steps:
 """,
     )
     flowengine("run", flow, "--id", "first", code=4)
-    told = flowengine("run", flow, "--id", "second", "--stay", "0", code=4).err
+    told = flowengine("run", flow, "--id", "second", "--linger", "0", code=4).err
 
     assert "waiting for 1 approval\n" in told
     assert "both/pay: waiting for the lock 'desk', which execution first holds\n" in told
@@ -457,12 +457,12 @@ steps: [{id: sure, approval: Sure?}]
 def test_it_does_not_stay_for_ever_for_executions_that_nobody_drives(
     flowengine: CommandLine, then: str
 ) -> None:
-    """What waits is left to others after `--stay`; what is to be cancelled is cancelled here."""
+    """What waits is left to others after `--linger`; what is to be cancelled is cancelled here."""
     file = str(flowengine.write("held.yaml", HELD.replace("THEN", then)))
     flowengine("run", file, "--id", "e1", code=4)
-    stay = {"queue": "100ms", "cancel": "1h"}[then]
+    linger = {"queue": "100ms", "cancel": "1h"}[then]
 
-    process = flowengine.spawn("run", file, "--id", "e2", "--stay", stay)
+    process = flowengine.spawn("run", file, "--id", "e2", "--linger", linger)
     try:
         process.communicate(timeout=60)
     finally:

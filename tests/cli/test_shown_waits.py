@@ -61,13 +61,13 @@ def test_a_fork_asks_nothing_about_what_it_begins_anew(flowengine: CommandLine) 
     died.communicate(timeout=60)
     assert died.returncode == -signal.SIGKILL
 
-    done = flowengine("fork", "dead", "--at", "both", "--id", "anew", code=4)
+    done = flowengine("fork", "dead", "--from-step", "both", "--id", "anew", code=4)
 
     assert "question" not in done.err
     assert shown(done.err)[-1] == ("both/paid", "succeeded")
     assert [w["title"] for w in flowengine("--json", "approvals", "list").json()] == []
     flowengine("resume", "dead", code=4)
-    assert "question" in flowengine("fork", "dead", "--at", "both/told", code=4).err
+    assert "question" in flowengine("fork", "dead", "--from-step", "both/told", code=4).err
 
 
 def test_a_map_and_a_loop_of_waits_take_as_long_as_their_waits(flowengine: CommandLine) -> None:

@@ -43,7 +43,7 @@ on_error: compensate
 TOLD = """\
 not undone  three
 not undone  two
-try again   flowengine fork first --at three/compensate
+try again   flowengine fork first --from-step three/compensate
 """
 
 
@@ -60,18 +60,20 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     for words in (["show", "first"], ["resume", "first"]):
         found = flowengine("--json", *words, code=words[0] == "resume").json()
         assert found["not_undone"] == ["three", "two"]
-        assert found["command"] == "flowengine fork first --at three/compensate"
+        assert found["command"] == "flowengine fork first --from-step three/compensate"
     assert (tmp_path / "undone").read_text() == "four one "
     for words in (["retry", "first"], ["retry", "first", "--step", "refused"]):
         refused = flowengine(*words, code=7).err
-        assert "flowengine fork first --at three/compensate\n" in refused, "not another booking"
+        assert "flowengine fork first --from-step three/compensate\n" in refused, (
+            "not another booking"
+        )
 
-    still = flowengine("fork", "first", "--at", "three/compensate", "--id", "second", code=1)
-    assert "flowengine fork second --at three/compensate" in still.err
+    still = flowengine("fork", "first", "--from-step", "three/compensate", "--id", "second", code=1)
+    assert "flowengine fork second --from-step three/compensate" in still.err
     assert (tmp_path / "undone").read_text() == "four one "
 
     (tmp_path / "open").touch()
-    again = flowengine("fork", "second", "--at", "three/compensate", "--id", "third", code=1)
+    again = flowengine("fork", "second", "--from-step", "three/compensate", "--id", "third", code=1)
 
     assert (tmp_path / "undone").read_text() == "four one three two "
     assert "error: RuntimeError at refused: no" in again.err
@@ -87,18 +89,18 @@ def test_what_a_fork_has_undone_is_not_undone_again(
     )
     flowengine("run", flowengine.write("saga.yaml", SAGA), "--id", "first", code=1)
     (tmp_path / "three").touch()
-    flowengine("fork", "first", "--at", "three/compensate", "--id", "second", code=1)
+    flowengine("fork", "first", "--from-step", "three/compensate", "--id", "second", code=1)
 
-    half = "undone      three, by the fork second\ntry again   flowengine fork second --at two/comp"
-    assert f"not undone  two\n{half}" in flowengine("show", "first").out
-    again = flowengine("fork", "first", "--at", "three/compensate", code=7).err
+    half = "undone      three, by the fork second\ntry again   flowengine fork second"
+    assert f"not undone  two\n{half} --from-step two/comp" in flowengine("show", "first").out
+    again = flowengine("fork", "first", "--from-step", "three/compensate", code=7).err
     assert "'three' was undone by execution second, a fork of this one" in again
-    assert "undo what is left: flowengine fork second --at two/compensate\n" in again
-    again = flowengine("fork", "first", "--at", "two/compensate", code=7).err
+    assert "undo what is left: flowengine fork second --from-step two/compensate\n" in again
+    again = flowengine("fork", "first", "--from-step", "two/compensate", code=7).err
     assert "'three' was undone by execution second" in again
 
     (tmp_path / "two").touch()
-    flowengine("fork", "second", "--at", "two/compensate", "--id", "third", code=1)
+    flowengine("fork", "second", "--from-step", "two/compensate", "--id", "third", code=1)
 
     shown = flowengine("show", "first").out
     assert shown.endswith(
@@ -113,7 +115,7 @@ def test_what_a_fork_has_undone_is_not_undone_again(
     assert not found.keys() & {"command", "not_undone"}
     assert (
         "flowengine show third\n"
-        in flowengine("fork", "first", "--at", "two/compensate", code=7).err
+        in flowengine("fork", "first", "--from-step", "two/compensate", code=7).err
     )
     assert "fork first" not in flowengine("retry", "first", code=7).err
     assert (tmp_path / "undone").read_text() == "four one three two "
@@ -123,12 +125,12 @@ def test_a_fork_warns_of_what_would_be_undone_twice(flowengine: CommandLine) -> 
     flowengine.write("bank.py", BANK.replace("raise ValueError", "pass  # "))
     flowengine("run", flowengine.write("saga.yaml", SAGA), "--id", "first", code=1)
 
-    forked = flowengine("fork", "first", "--at", "three", "--id", "second", code=1).err
+    forked = flowengine("fork", "first", "--from-step", "three", "--id", "second", code=1).err
 
     assert "the fork keeps results that execution first has undone: one, two; if it comp" in forked
     [warning] = flowengine("--json", "show", "second").json()["warnings"]
     assert warning["about"] == "fork"
-    assert "undone" not in flowengine("fork", "first", "--at", "one", code=1).err
+    assert "undone" not in flowengine("fork", "first", "--from-step", "one", code=1).err
 
 
 def test_what_was_undone_is_tried_again_in_a_fork(flowengine: CommandLine) -> None:
@@ -138,14 +140,14 @@ def test_what_was_undone_is_tried_again_in_a_fork(flowengine: CommandLine) -> No
         line for line in SAGA.splitlines(True) if "id: two" not in line and "id: th" not in line
     ]
     ran = flowengine("run", flowengine.write("saga.yaml", "".join(saga)), "--id", "first", code=1)
-    command = "flowengine fork first --at one"
+    command = "flowengine fork first --from-step one"
     assert f"try again   {command}\n" in ran.err
     assert flowengine("--json", "show", "first").json()["command"] == command
     assert command in flowengine("why", "first").out
     assert command in flowengine("retry", "first", code=7).err
 
     flowengine.write("open", "")
-    flowengine("fork", "first", "--at", "one", "--id", "second")
+    flowengine("fork", "first", "--from-step", "one", "--id", "second")
 
 
 GROUP = """\
@@ -172,8 +174,8 @@ def test_a_fork_at_a_group_has_no_attempt_of_what_was_in_it(
     flowengine.write("bank.py", BANK.replace("return name", note))
     group = flowengine.write("group.yaml", GROUP.replace("EFFECT", effect))
     ran = flowengine("run", group, "--id", "first", code=1)
-    assert "try again   flowengine fork first --at g\n" in ran.err
-    again = flowengine("fork", "first", "--at", "g", "--id", "second", code=1)
+    assert "try again   flowengine fork first --from-step g\n" in ran.err
+    again = flowengine("fork", "first", "--from-step", "g", "--id", "second", code=1)
     assert "interrupted" not in again.err
     assert (tmp_path / "paid").read_text() == "a a "
     steps = flowengine("--json", "show", "second").json()["steps"]

@@ -132,13 +132,13 @@ def test_a_rejection_is_of_one_call_and_a_fork_after_it_keeps_it() -> None:
         assert second is not None
         assert [one["address"] for one in second.waits] == ["b"]
 
-        after = engine.fork(first.execution, at="b")
+        after = engine.fork(first.execution, from_step="b")
         assert [one["address"] for one in after.waits] == ["b"]
         [rejected] = [one for one in engine.events(after.execution) if one["type"] == "decided"]
         assert rejected["comment"] == "not now"
         ended = engine.approve(after.waits[0]["id"]).result
 
-        again = engine.fork(first.execution, at="a")
+        again = engine.fork(first.execution, from_step="a")
         assert [one["address"] for one in again.waits] == ["a"]
     assert ended is not None
     assert ended.outputs == {"a": "rejected", "b": "x"}

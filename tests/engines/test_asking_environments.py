@@ -230,7 +230,7 @@ def test_time_that_runs_out_is_expired(toy: Toy) -> None:
 steps:
   - {id: a, python: "things:use", environments: [toy], on_error: [{type: Expired, output: none}]}
 """
-    with Engine("store", stay=10) as engine:
+    with Engine("store", linger=10) as engine:
         result = engine.run(write(asks + steps + OUTPUT))
 
     assert result.outputs == {"a": "none"}
@@ -283,8 +283,8 @@ steps:
     with Engine("store") as engine:
         result = engine.run(write(ASKS + flow))
         engine.approve(result.waits[0]["id"])
-        after = engine.fork(result.execution, at="b")
-        before = engine.fork(result.execution, at="a")
+        after = engine.fork(result.execution, from_step="b")
+        before = engine.fork(result.execution, from_step="a")
 
     assert (after.status, after.waits) == ("succeeded", [])
     assert before.status == "waiting"
@@ -302,7 +302,7 @@ outputs: {{a: "${{{{ steps.a.output }}}}", b: "${{{{ steps.b.output }}}}"}}
     with Engine("store") as engine:
         result = engine.run(write(ASKS + flow))
         rejected: Any = engine.reject(result.waits[0]["id"]).result
-        forked = engine.fork(result.execution, at="b")
+        forked = engine.fork(result.execution, from_step="b")
         after: Any = engine.approve(forked.waits[0]["id"]).result
 
     assert rejected.outputs == {"a": "refused", "b": "refused"}
@@ -346,14 +346,14 @@ steps:
       - {id: b, python: "things:use", environments: [toy]}
 """
     clock = Clock()
-    with Engine("store", stay=0, clock=clock) as engine:
+    with Engine("store", linger=0, clock=clock) as engine:
         assert engine.run(write(asks + flow), id="it").status == "waiting"
         clock.time += 1_000
         result = engine.resume("it")
         assert result.error is not None
         assert result.error["type"] == "Expired"
 
-    with Engine("store", stay=0, clock=clock) as engine:
+    with Engine("store", linger=0, clock=clock) as engine:
         [wait] = engine.retry(result.execution).waits
         last = engine.approve(wait["id"]).result
 

@@ -117,11 +117,11 @@ def test_it_tells_its_parent_once_whatever_crashes() -> None:
     Path("asks.yaml").write_text(TELLS)
     for crash in range(80):
         store = FaultyStore(faults={crash: "die after" if crash % 2 else "die before"})
-        with suppress(ProcessDied), Engine(store, stay=0) as engine:
+        with suppress(ProcessDied), Engine(store, linger=0) as engine:
             engine.run("asks.yaml", id="it")
         writes, store.faults = store.writes, {}
         store.restart()
-        with Engine(store, stay=0) as engine:
+        with Engine(store, linger=0) as engine:
             engine.run("asks.yaml", id="it")
             for one in engine.executions(flow="child").items:
                 assert engine.resume(one["execution"]).status == "succeeded"

@@ -93,10 +93,10 @@ def test_a_fork_tells_where_it_comes_from_and_that_its_past_is_the_same(tmp_path
     flow = world.make(tmp_path, REVIEW)
     with Engine(None) as engine:
         old = decided(engine, flow)
-        (wait,) = engine.fork(old, at="review", set={"level": 2}).waits
+        (wait,) = engine.fork(old, from_step="review", set={"level": 2}).waits
         engine.approve(wait["id"])
         found = engine.diff(old, wait["execution"])
-        (wait,) = engine.fork(old, at="review").waits
+        (wait,) = engine.fork(old, from_step="review").waits
         engine.approve(wait["id"])
         same = engine.diff(old, wait["execution"])
     assert found["fork"] == {"side": "right", "at": "review", "past": 2, "same": True}

@@ -50,7 +50,7 @@ outputs: {got: "${{ state.got }}"}
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    with Engine(None, user="user:me", stay=0) as engine:
+    with Engine(None, user="user:me", linger=0) as engine:
         yield engine
 
 
@@ -137,11 +137,11 @@ def test_a_crash_at_any_write_loses_and_doubles_no_message(tmp_path: Path) -> No
             engine.run(receiver, {"key": "k"}, id="other")
         store.faults = {store.writes + crash: "die after" if crash % 2 else "die before"}
         first = store.writes
-        with suppress(ProcessDied), Engine(store, stay=0) as engine:
+        with suppress(ProcessDied), Engine(store, linger=0) as engine:
             engine.run(sender, id="it")
         writes, store.faults = store.writes, {}
         store.restart()
-        with Engine(store, stay=0) as engine:
+        with Engine(store, linger=0) as engine:
             engine.run(sender, id="it")
             result = engine.resume("other")
             assert sum(e["type"] == "message" for e in engine.events("other")) == 1, crash
@@ -156,7 +156,7 @@ def test_a_crash_at_any_write_loses_and_doubles_no_message(tmp_path: Path) -> No
 
 def test_on_one_event_loop_they_talk_while_both_are_at_work(tmp_path: Path) -> None:
     async def talk() -> list[ExecutionResult]:
-        async with Engine(None, stay=0) as engine:
+        async with Engine(None, linger=0) as engine:
             served = await engine.run_async(worker(tmp_path), {"key": "k"})
             asked = await engine.run_async(flow(tmp_path, "sender", ANSWERED), {"n": 4})
             return [asked, engine.result(served.execution)]

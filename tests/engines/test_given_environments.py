@@ -132,7 +132,7 @@ def test_it_stands_beside_what_the_flow_declares(toy: Toy) -> None:
 def test_a_fork_has_what_the_execution_had(toy: Toy) -> None:
     with Engine("store") as engine:
         first = engine.run(one("names"), execution_environments=[BOX])
-        assert engine.fork(first.execution, at="a").outputs == {"a": ["box"]}
+        assert engine.fork(first.execution, from_step="a").outputs == {"a": ["box"]}
 
 
 def test_a_secret_is_a_reference(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ def test_the_engine_forgets_them_at_the_end_and_retry_and_fork_take_new_ones() -
         failed = engine.run(flow, runtime_resources={"db": db})
         assert failed.status == "failed"
         assert engine._host.resources_of(failed.execution) == {}
-        forked = engine.fork(failed.execution, at="s0", runtime_resources={"db": db})
+        forked = engine.fork(failed.execution, from_step="s0", runtime_resources={"db": db})
         assert forked.outputs == {"s0": 2}
         again = engine.retry(failed.execution, runtime_resources={"db": db})
         assert again.outputs == {"s0": 2}

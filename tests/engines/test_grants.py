@@ -92,8 +92,8 @@ def test_a_grant_with_a_call_that_is_approved_already_is_refused_unless_it_is_th
         assert engine.grants() == []
 
         other = begin(engine, "out/a").waits[0]["id"]
-        engine.approve(other, grant={"args": {"path": "out/*"}, "lasts": "2h"}, resume=False)
-        again = engine.approve(other, grant={"args": {"path": "out/*"}, "lasts": "2h"})
+        engine.approve(other, grant={"args": {"path": "out/*"}, "expires": "2h"}, resume=False)
+        again = engine.approve(other, grant={"args": {"path": "out/*"}, "expires": "2h"})
         assert not again.first
         assert not engine.approve(other).first
 
@@ -127,7 +127,7 @@ def test_a_grant_is_for_one_tool_and_no_longer_than_it_lasts() -> None:
     steps = "  - {id: o, call: other, with: {path: a}}\n  - {id: p, call: write, with: {path: z}}"
     with Engine("store", clock=clock) as engine:
         result = begin(engine, "a", "b", steps=steps)
-        result = approve(engine, result, args={"path": "**", **ANY_TEXT}, lasts="1h")
+        result = approve(engine, result, args={"path": "**", **ANY_TEXT}, expires="1h")
         assert result.waits[0]["tool"] == "other"
         clock.time += 3_600_000
         result = approve(engine, result)
@@ -267,7 +267,7 @@ def test_a_grant_survives_a_crash_and_counts_each_call_once() -> None:
         ({"args": {"path": 7}}, "not an argument"),
         ({"uses": 0}, "not a number from 1 on"),
         ({"uses": True}, "not a number"),
-        ({"lasts": "soon"}, "is not a duration"),
+        ({"expires": "soon"}, "is not a duration"),
         ({"forever": True}, "a grant has no 'forever'"),
     ],
 )

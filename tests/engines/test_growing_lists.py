@@ -115,7 +115,7 @@ def test_texts_that_the_journal_has_are_not_written_again(engine: Engine) -> Non
 def test_a_fork_has_lists_of_its_own(engine: Engine) -> None:
     id = engine.run("f.yaml", {"rounds": 30}).execution
 
-    fork = engine.fork(id, at="inside/ask").execution
+    fork = engine.fork(id, from_step="inside/ask").execution
 
     assert engine.store.load(fork).lists
     expect_same_state(engine, fork)
@@ -145,7 +145,7 @@ def test_a_list_that_is_set_from_outside_is_written_anew(engine: Engine) -> None
     id = engine.run("f.yaml", {"rounds": 30}).execution
     engine.approve(wait_of(engine, id))
 
-    fork = engine.fork(id, at="sure", set={"log": ["one", "x" * 5000]}).execution
+    fork = engine.fork(id, from_step="sure", set={"log": ["one", "x" * 5000]}).execution
 
     assert expect_same_state(engine, fork)["vars"]["log"][0] == ["one", "x" * 5000]
 

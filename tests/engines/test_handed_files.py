@@ -104,7 +104,7 @@ def test_messages_hand_over_only_what_their_sender_can_read(data: str, readable:
 def test_a_fork_has_the_files_of_its_origin_also_when_that_is_gone() -> None:
     with Engine("store") as engine:
         origin, file = made(engine)
-        fork = engine.fork(origin.execution, at="read", id="fork")
+        fork = engine.fork(origin.execution, from_step="read", id="fork")
         assert fork.outputs is not None, fork.error
         assert fork.outputs["text"] == "content\n"
         with engine.store._database.writing() as connection:  # type: ignore[attr-defined]

@@ -72,7 +72,7 @@ def test_events_give_the_journal_with_addresses_from_any_number_on(
         (3, "succeeded", "c"),
         (4, "succeeded", "once_d"),
     ]
-    assert list(engine.events(result.execution, since=3)) == entries[3:]
+    assert list(engine.events(result.execution, from_seq=3)) == entries[3:]
     assert list(engine.events(result.execution, follow=True)) == entries
 
 
@@ -154,7 +154,7 @@ outputs: {a: "${{ steps.once_a.output }}", b: "${{ steps.b.output }}"}
 def test_fork_goes_on_from_a_step_with_edited_state(engine: Engine, tmp_path: Path) -> None:
     engine.run(world.make(tmp_path, FORKED), id="old")
     before = engine.show("old"), list(engine.events("old"))
-    forked = engine.fork("old", at="b", set={"level": 10}, id="new")
+    forked = engine.fork("old", from_step="b", set={"level": 10}, id="new")
     assert (engine.show("old"), list(engine.events("old"))) == before
     (wait,) = forked.waits
     assert wait["title"] == "Level 10"
@@ -170,13 +170,13 @@ def test_fork_goes_on_from_a_step_with_edited_state(engine: Engine, tmp_path: Pa
 
 def test_fork_at_the_first_step_and_at_a_wait(engine: Engine, tmp_path: Path) -> None:
     engine.run(world.make(tmp_path, FORKED), id="old")
-    first = engine.fork("old", at="once_a")
+    first = engine.fork("old", from_step="once_a")
     assert [step["address"] for step in engine.show(first.execution)["steps"]] == [
         "once_a",
         "b",
         "sign",
     ]
-    wait = engine.fork("old", at="sign", set={"level": 3}).waits[0]
+    wait = engine.fork("old", from_step="sign", set={"level": 3}).waits[0]
     assert wait["title"] == "Level 3"
     assert wait["id"] != engine.result("old").waits[0]["id"]
 
@@ -185,8 +185,8 @@ def test_fork_of_a_retried_execution_and_of_a_fork(engine: Engine, tmp_path: Pat
     engine.run(world.make(tmp_path, FRAGILE), id="old")
     engine.retry("old")
     engine.approve(engine.result("old").waits[0]["id"])
-    one = engine.fork("old", at="both/flaky")
-    two = engine.fork(one.execution, at="both/flaky")
+    one = engine.fork("old", from_step="both/flaky")
+    two = engine.fork(one.execution, from_step="both/flaky")
     result = engine.approve(two.waits[0]["id"]).result
     assert result is not None
     assert result.outputs == {"first": 2, "flaky": 4}
@@ -195,22 +195,22 @@ def test_fork_of_a_retried_execution_and_of_a_fork(engine: Engine, tmp_path: Pat
 def test_fork_with_a_changed_flow_needs_the_same_past(engine: Engine, tmp_path: Path) -> None:
     engine.run(world.make(tmp_path, FORKED), id="old")
     after = world.make(tmp_path, FORKED.replace("Level ${{", "Now level ${{"))
-    assert engine.fork("old", at="sign", flow=after).waits[0]["title"] == "Now level 2"
+    assert engine.fork("old", from_step="sign", flow=after).waits[0]["title"] == "Now level 2"
     before = world.make(
         tmp_path, FORKED.replace("id: once_a", "id: first").replace(".once_a", ".first")
     )
     with pytest.raises(Conflict, match="differs before 'sign'"):
-        engine.fork("old", at="sign", flow=before)
+        engine.fork("old", from_step="sign", flow=before)
 
 
 def test_fork_that_cannot_be_is_told(engine: Engine, tmp_path: Path) -> None:
     engine.run(world.make(tmp_path, FORKED), id="old")
     with pytest.raises(NotFound, match="no step 'nowhere'"):
-        engine.fork("old", at="nowhere")
+        engine.fork("old", from_step="nowhere")
     with pytest.raises(InputError, match="no state 'height'"):
-        engine.fork("old", at="b", set={"height": 1})
+        engine.fork("old", from_step="b", set={"height": 1})
     with pytest.raises(InputError):
-        engine.fork("old", at="b", set={"level": "high"})
+        engine.fork("old", from_step="b", set={"level": "high"})
 
 
 def test_results_of_attempts_beside_the_forked_step_are_kept(
@@ -225,7 +225,7 @@ steps:
 outputs: {both: "${{ steps.both.output }}"}
 """
     engine.run(world.make(tmp_path, text), id="old")
-    forked = engine.fork("old", at="both/two")
+    forked = engine.fork("old", from_step="both/two")
     assert (forked.status, forked.outputs) == ("succeeded", {"both": {"once_one": 2, "two": 3}})
 
 
@@ -295,7 +295,7 @@ def test_prune_removes_what_ended_with_its_files_and_nothing_else(
     open_ = engine.run(world.make(tmp_path, text))
     done = engine.run(world.make(tmp_path, text))
     engine.approve(done.waits[0]["id"], attach=[note])
-    assert engine.prune(older=3600).executions == 0
+    assert engine.prune(older_than=3600).executions == 0
     assert engine.prune(status=["failed"]).executions == 0
     pruned = engine.prune()
     assert (pruned.executions, pruned.artifacts) == (1, 1)

@@ -141,7 +141,7 @@ def test_so_in_state_that_a_fork_writes(engine: Engine, tmp_path: Path) -> None:
         "state: {s: {type: integer, default: 0}}\nsteps: [{id: a, output: 1}]\n"
         'outputs: {s: "${{ state.s + 1 }}"}\n',
     )
-    forked = engine.fork(engine.run(flow).execution, at="a", set={"s": 7.0})
+    forked = engine.fork(engine.run(flow).execution, from_step="a", set={"s": 7.0})
     assert (forked.outputs, type((forked.outputs or {})["s"])) == ({"s": 8}, int)
 
 

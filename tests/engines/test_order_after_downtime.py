@@ -25,7 +25,7 @@ outputs: {way: "${{ steps.c.output }}"}
 
 @pytest.fixture
 def engine(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
-    with Engine(None, clock=clock, stay=0) as engine:
+    with Engine(None, clock=clock, linger=0) as engine:
         engine.run(world.make(tmp_path, FLOW), id="it")
         yield engine
 
@@ -62,7 +62,7 @@ steps:
   - {id: w, wait: {signal: stop}, next: x}
   - {id: x, cancel: [act], next: end}
 """
-    with Engine(None, clock=clock, stay=0) as engine:
+    with Engine(None, clock=clock, linger=0) as engine:
         engine.start(world.make(tmp_path, text), id="it")
         found = engine._driving.loaded("it")
         found.apply_queue()

@@ -109,7 +109,7 @@ def test_a_replay_calls_no_reducer_and_gives_the_same_bytes(
         *_, last = walk(LinkedFlows(engine.store), hash, journal)
         assert pack(last.state["outputs"]) == pack(engine.show("it")["outputs"])
         assert len(last.state["outputs"]["notes"]) == 2  # type: ignore[index]
-        assert engine.fork("it", at="ask").waits[0]["title"] == "Pay 5?"
+        assert engine.fork("it", from_step="ask").waits[0]["title"] == "Pay 5?"
     assert not any(name.startswith("_flow_") for name in sys.modules)
 
 

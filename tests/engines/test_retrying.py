@@ -137,7 +137,7 @@ def test_a_mended_flow_is_checked_as_for_an_upgrade(engine: Engine, tmp_path: Pa
     with pytest.raises(Conflict, match="cannot continue with this version") as refused:
         engine.retry("it", flow=world.make(tmp_path, failing("fail").replace("id: no", "id: yes1")
                                            .replace("next: no", "next: yes1")))  # fmt: skip
-    assert "flowengine fork it --at" in str(refused.value)
+    assert "flowengine fork it --from-step" in str(refused.value)
     other = world.make(tmp_path, TWICE.replace("END", ""))
     other.write_text(other.read_text().replace("id: flow", "id: other"))
     with pytest.raises(Conflict, match="is of the flow 'flow', not 'other'"):
@@ -508,8 +508,8 @@ steps:
     with pytest.raises(Conflict, match="was compensated before") as refused:
         engine.retry("it")
     assert refused.value.hint is not None
-    assert refused.value.hint.endswith("flowengine fork it --at pay")
-    forked = engine.fork("it", at="pay")
+    assert refused.value.hint.endswith("flowengine fork it --from-step pay")
+    forked = engine.fork("it", from_step="pay")
     assert forked.error is not None
     assert forked.error["type"] == "Nope"
     assert calls(tmp_path) == ["pay", "pay/compensate"] * 2
@@ -565,8 +565,8 @@ def test_the_fork_that_is_proposed_keeps_nothing_that_was_undone(
     once = calls(tmp_path)
     done = {address for address in once if not address.endswith("/compensate")}
 
-    assert engine.show("it")["command"] == f"flowengine fork it --at {first}"
-    engine.fork("it", at=first)
+    assert engine.show("it")["command"] == f"flowengine fork it --from-step {first}"
+    engine.fork("it", from_step=first)
 
     assert done - set(calls(tmp_path)[len(once) :]) == {"before"}
 
@@ -589,8 +589,8 @@ def test_what_end_all_ended_is_refused_with_a_command_that_works(
     with pytest.raises(Conflict, match="'g/b' did not fail: something else ended it") as refused:
         engine.retry("it", step="g/b")
     assert refused.value.hint is not None
-    assert refused.value.hint.endswith("flowengine fork it --at g/b")
-    assert engine.fork("it", at="g/b").status in ("waiting", "failed")
+    assert refused.value.hint.endswith("flowengine fork it --from-step g/b")
+    assert engine.fork("it", from_step="g/b").status in ("waiting", "failed")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -600,7 +600,7 @@ def test_a_fork_begins_at_what_failed_beside_its_attempt(
     first = engine.run(world.make(tmp_path, failing(way)), id="it")
     assert first.error is not None
     at = first.error["step"].partition("@")[0]
-    forked = engine.fork("it", at=at)
+    forked = engine.fork("it", from_step=at)
     assert forked.error is not None
     assert (forked.error["type"], forked.error["step"]) == (
         first.error["type"],
@@ -618,7 +618,7 @@ steps:
 """
     assert engine.run(world.make(tmp_path, text), id="it").status == "failed"
     assert engine.retry("it").status == "failed"
-    assert engine.fork("it", at="no", set={"n": 0}).status == "succeeded"
+    assert engine.fork("it", from_step="no", set={"n": 0}).status == "succeeded"
 
 
 def test_what_could_not_be_undone_is_tried_again_by_the_command_that_is_named(
@@ -635,7 +635,7 @@ steps:
     assert result.error is not None
     assert result.error["type"] == "CompensationFailed"
     [why] = engine.why("it")
-    assert why["command"] == "flowengine fork it --at pay/compensate"
-    forked = engine.fork("it", at="pay/compensate")
+    assert why["command"] == "flowengine fork it --from-step pay/compensate"
+    forked = engine.fork("it", from_step="pay/compensate")
     assert forked.error is not None
     assert forked.error["type"] == "Nope"

@@ -24,7 +24,7 @@ MINUTE = 60_000
 @pytest.fixture
 def engine(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
     place = tmp_path / "store"
-    with Engine(place, durability="process", clock=clock, stay=0, user="user:me") as engine:
+    with Engine(place, durability="process", clock=clock, linger=0, user="user:me") as engine:
         yield engine
         check_replay(engine)
 
@@ -102,9 +102,9 @@ steps:
     engine.run(world.make(tmp_path, flow), id="it")
     clock.time += MINUTE
     assert error_of(engine.resume("it")) == "LimitExceeded"
-    assert engine.show("it")["command"] == "flowengine fork it --at pay"
+    assert engine.show("it")["command"] == "flowengine fork it --from-step pay"
     clock.time += 60 * MINUTE
-    assert engine.fork("it", at=at, id="new").status == "waiting"
+    assert engine.fork("it", from_step=at, id="new").status == "waiting"
     clock.time += MINUTE - 1000
     assert engine.resume("new").status == "waiting"
     engine.signal("paid", execution="new")

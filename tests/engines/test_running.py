@@ -204,10 +204,10 @@ def test_waits_for_time_are_stayed_for_if_they_are_short(engine: Engine, tmp_pat
 
 
 def test_pauses_between_attempts_are_stayed_for_however_long(tmp_path: Path) -> None:
-    with Engine(None, stay=0) as engine:
+    with Engine(None, linger=0) as engine:
         assert engine.run(world.make(tmp_path, flows.RETRIES)).status == "succeeded"
     clock = world.Clock()
-    with Engine(None, stay=0, clock=clock) as engine:
+    with Engine(None, linger=0, clock=clock) as engine:
         result = engine.run(world.make(tmp_path, "steps:\n  - {id: pause, wait: 1s}\n"))
         assert result.status == "waiting"
         clock.time += 1_000
@@ -545,7 +545,7 @@ def test_a_clock_that_is_set_back_does_not_hold_the_process(tmp_path: Path) -> N
     file = world.make(tmp_path, "steps:\n  - {id: nap, wait: 500ms}\n")
 
     async def main() -> Any:
-        async with Engine(tmp_path / "store", clock=clock, stay=1) as engine:
+        async with Engine(tmp_path / "store", clock=clock, linger=1) as engine:
 
             def set_back(update: Update) -> None:
                 if update.kind == "wait" and update.data["status"] == "pending":
@@ -565,7 +565,7 @@ def test_nor_does_it_where_a_lock_is_waited_for(tmp_path: Path) -> None:
     file = world.make(tmp_path, text)
 
     async def main() -> Any:
-        async with Engine(tmp_path / "store", clock=clock, stay=0.5) as engine:
+        async with Engine(tmp_path / "store", clock=clock, linger=0.5) as engine:
             await engine.run_async(file, id="first")
             waits = asyncio.create_task(engine.run_async(file, id="second"))
             while len(engine.store.claims("global:a")) < 2:  # noqa: ASYNC110 - a store tells nobody

@@ -33,7 +33,7 @@ steps: [{id: sure, approval: Sure?}]
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    with Engine(None, user="user:me", stay=0) as engine:
+    with Engine(None, user="user:me", linger=0) as engine:
         yield engine
 
 
@@ -134,7 +134,7 @@ def test_a_holder_that_is_only_interrupted_holds_it_still(tmp_path: Path) -> Non
     busy = flow(tmp_path, "steps: []", "busy")
     busy.write_text(text.replace("id: flow", "id: busy"))
     process = child.start(child.begin, str(store), busy, "e0")
-    with Engine(store, stay=0) as engine:
+    with Engine(store, linger=0) as engine:
         world.until(lambda: bool(engine.store.claims("global:a")))
         world.until(lambda: engine.store.events("e0")[1:])
         assert child.kill(process)
@@ -149,7 +149,7 @@ def test_a_holder_that_is_only_interrupted_holds_it_still(tmp_path: Path) -> Non
 def test_a_waiting_execution_goes_on_in_its_own_process(tmp_path: Path) -> None:
     """It is stayed with, and hears at once when another process gives the lock back."""
     store, file = tmp_path / "store", holds(tmp_path, "global")
-    with Engine(store, stay=0) as engine:
+    with Engine(store, linger=0) as engine:
         engine.run(file, id="e0")
         process = child.start(child.begin, str(store), file, "e1")
         world.until(lambda: len(engine.store.claims("global:a")) == 2)
@@ -165,7 +165,7 @@ def test_what_was_sent_before_the_lock_came_free_is_taken_before_it(tmp_path: Pa
     file = flow(tmp_path, text)
 
     async def main() -> list[str]:
-        async with Engine(tmp_path / "store", stay=3600) as engine:
+        async with Engine(tmp_path / "store", linger=3600) as engine:
             await engine.run_async(file, id="e0")
             waits = asyncio.create_task(engine.run_async(file, id="e1"))
             while len(engine.store.claims("global:a")) < 2:  # noqa: ASYNC110 - a store tells nobody
@@ -238,20 +238,20 @@ def test_a_retry_needs_the_lock_it_held(engine: Engine, tmp_path: Path) -> None:
 def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) -> None:
     """The process dies with the write that gives it back; who waits has it already."""
     store = FaultyStore()
-    with Engine(store, stay=0) as engine:
+    with Engine(store, linger=0) as engine:
         for id in ("e0", "e1"):
             engine.run(holds(tmp_path, "global"), id=id)
         wait = engine.result("e0").waits[0]["id"]
     for crash in range(10):
         store.faults = {store.writes + crash: "die after"}
-        with suppress(ProcessDied), Engine(store, stay=0) as engine:
+        with suppress(ProcessDied), Engine(store, linger=0) as engine:
             engine.approve(wait, resume=not crash)
             engine.resume("e0")
         store.restart()
-        with Engine(store, stay=0) as engine:
+        with Engine(store, linger=0) as engine:
             if engine.result("e0").status == "succeeded":
                 break
-    with Engine(store, stay=0) as engine:
+    with Engine(store, linger=0) as engine:
         first = engine.why("e1")[0]
         assert first["what"] == "the lock 'a' is free for it now; not resumed yet"
         assert first["command"] == "flowengine resume e1"
@@ -263,7 +263,7 @@ def test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait(tmp_path:
         if method == "commit":  # so that the claim is on disk when the loop has to take over
             sleep(2 * SYNC_SECONDS)
 
-    with Engine(FaultyStore(on_write=write), stay=0) as engine:
+    with Engine(FaultyStore(on_write=write), linger=0) as engine:
         for id in ("e0", "e1"):
             assert engine.run(holds(tmp_path, "global"), id=id).status == "waiting"
         assert engine.why("e1")[0]["what"] == "waiting for the lock 'a', which execution e0 holds"
@@ -284,18 +284,18 @@ outputs: {n: "${{ state.n }}"}
     file, asks = flow(tmp_path, text), holds(tmp_path, "global", name="asks")
     for crash in range(80):
         store = FaultyStore()
-        with Engine(store, stay=0) as engine:
+        with Engine(store, linger=0) as engine:
             engine.run(asks, id="e0")
             wait = engine.result("e0").waits[0]["id"]
         first = store.writes
         store.faults = {first + crash: "die after" if crash % 2 else "die before"}
-        with suppress(ProcessDied), Engine(store, stay=0) as engine:
+        with suppress(ProcessDied), Engine(store, linger=0) as engine:
             for id in ("e1", "e2"):
                 engine.run(file, id=id)
             engine.approve(wait)
         writes, store.faults = store.writes, {}
         store.restart()
-        with Engine(store, stay=0) as engine:
+        with Engine(store, linger=0) as engine:
             for id in ("e1", "e2"):
                 engine.run(file, id=id)
             engine.approve(wait)

@@ -79,7 +79,7 @@ def test_cancelling_from_another_thread_ends_a_run_that_stays(
     tmp_path: Path, threads: ThreadPoolExecutor, drive: Callable[[Engine, Path], ExecutionResult]
 ) -> None:
     file = world.make(tmp_path, LATER)
-    with Engine(tmp_path / "store", stay=7200) as engine:
+    with Engine(tmp_path / "store", linger=7200) as engine:
         running = threads.submit(drive, engine, file)
         world.until(lambda: engine.executions().items)
         engine.cancel("it")

@@ -291,8 +291,8 @@ def test_forks_and_retries_of_moved_executions_know_both_forms(tmp_path: Path) -
         engine.upgrade(changed)
         engine.approve(engine.waits().items[0]["id"])
         engine.signal("paid", 1, execution=id)
-        early = engine.fork(id, at="sign")
-        late = engine.fork(id, at="pay")
+        early = engine.fork(id, from_step="sign")
+        late = engine.fork(id, from_step="pay")
         engine.approve(early.waits[0]["id"])
         for one in (early, late):
             engine.signal("paid", 1, execution=one.execution)
@@ -301,7 +301,7 @@ def test_forks_and_retries_of_moved_executions_know_both_forms(tmp_path: Path) -
         assert engine.show(late.execution)["status"] == "succeeded"
         assert engine.diff(id, late.execution)["same"]
         with pytest.raises(Conflict, match="upgraded to another version"):
-            engine.fork(id, at="pay", flow=edited(tmp_path, ("amount", "sum")))
+            engine.fork(id, from_step="pay", flow=edited(tmp_path, ("amount", "sum")))
 
 
 CHILD = """

@@ -125,7 +125,7 @@ def test_votes_that_are_journaled_count_after_going_back(
     assert failed is not None
     assert failed.status == "failed"
     if how == "fork":
-        result = engine.fork(result.execution, at="act")
+        result = engine.fork(result.execution, from_step="act")
     else:
         result = engine.retry(result.execution)
     [wait] = result.waits
@@ -166,7 +166,7 @@ def test_a_vote_of_the_moment_of_failure_counts_after_a_retry(
     assert failed.status == "failed"
     assert voted == [True]
     if how == "fork":
-        [wait] = engine.fork(result.execution, at="act").waits
+        [wait] = engine.fork(result.execution, from_step="act").waits
         assert by(wait) == []
         engine.approve(wait["id"], by="user:ana")
     else:

@@ -16,7 +16,7 @@ from tests.engines import world
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    with Engine(None, user="user:me", stay=0) as engine:
+    with Engine(None, user="user:me", linger=0) as engine:
         yield engine
 
 

@@ -9,7 +9,7 @@ ORDER = '{"customer": "ana", "goods": ["rye", "oat"]}'
 
 
 def test_a_message_begins_an_order_and_others_find_it(flowengine: Shell) -> None:
-    flow = ["--flow", str(BAKERY / "bakery.yaml"), "--key", "A1"]
+    flow = ["--file", str(BAKERY / "bakery.yaml"), "--key", "A1"]
     flowengine("signal", *flow, "ordered", "--data", ORDER, code=4)
     [order] = flowengine("--json", "list").json()
 

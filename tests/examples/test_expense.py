@@ -54,7 +54,7 @@ def enter_for_ana(flowengine: Shell) -> None:
     """Start the flow as a service does that knows its users: nobody here is Ana to the system."""
     service = (
         "import json, sys; from flowengine import Engine\n"
-        "with Engine(user='user:ana', stay=0) as engine:\n"
+        "with Engine(user='user:ana', linger=0) as engine:\n"
         "    print(engine.run(sys.argv[1], json.load(open('expense.json'))).status)\n"
     )
     done = subprocess.run(

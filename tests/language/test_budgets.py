@@ -529,7 +529,7 @@ steps: [{{id: a, {ACT}}}, {{id: b, {ACT}}}, {{id: c, {ACT}}}, {{id: d, {ACT}}}]
     assert first.error is not None
     assert first.error["step"] == "d"
 
-    forked = stage.do(stage.engine.fork_async(first.execution, at="c"))
+    forked = stage.do(stage.engine.fork_async(first.execution, from_step="c"))
     assert forked.error is not None
     assert forked.error["step"] == "d", "of the three, a and b are used; c never began in the fork"
     [budget] = stage.engine.show(forked.execution)["budgets"]
@@ -537,7 +537,8 @@ steps: [{{id: a, {ACT}}}, {{id: b, {ACT}}}, {{id: c, {ACT}}}, {{id: d, {ACT}}}]
 
     more = stage.flow(text.replace("3}", "9}"))
     assert (
-        stage.do(stage.engine.fork_async(first.execution, at="c", flow=more)).status == "succeeded"
+        stage.do(stage.engine.fork_async(first.execution, from_step="c", flow=more)).status
+        == "succeeded"
     )
 
 

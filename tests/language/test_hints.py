@@ -50,9 +50,9 @@ class Bookings:
             [execution] = words
             return self.stage.do(self.stage.engine.retry_async(execution))
         assert verb == "fork"
-        execution, option, at = words
-        assert option == "--at"
-        return self.stage.do(self.stage.engine.fork_async(execution, at=at))
+        execution, option, step = words
+        assert option == "--from-step"
+        return self.stage.do(self.stage.engine.fork_async(execution, from_step=step))
 
 
 def _steps(file: Any) -> list[dict[str, Any]]:

@@ -197,7 +197,7 @@ steps:
 
 
 def test_an_approval_in_a_group_that_is_cancelled_does_not_expire(stage: Stage) -> None:
-    """What docs/states.md says: the one event closes the approval and clears its timers."""
+    """One event closes the approval and clears its timers, as in docs/contributing/states.md."""
     played = stage.simulator(CANCELLED).start()
     (number,) = [wait["id"] for wait in played.waits() if wait["step"] == "a"]
     timers = list(played.state["timers"])

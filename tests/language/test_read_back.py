@@ -111,7 +111,7 @@ def _show(store: Path, id: str) -> None:
 def _fork(stage: Stage, engine: Engine, result: ExecutionResult, at: str) -> None:
     """Fork an execution at a step, and read the fork, whatever comes of it."""
     try:
-        forked = stage.do(engine.fork_async(result.execution, at=at))
+        forked = stage.do(engine.fork_async(result.execution, from_step=at))
     except Conflict:
         return
     shown = engine.show(forked.execution)

@@ -81,7 +81,7 @@ def _fork_everywhere(stage: Stage, seed: int, most: int | None = None) -> int:
         if undone[at] > 1:
             continue
         calls.heal()
-        told = calls.told(stage.do(stage.engine.fork_async(f"run{seed}", at=at)))
+        told = calls.told(stage.do(stage.engine.fork_async(f"run{seed}", from_step=at)))
         left_out = frozenset(undone.keys() - {at}) if at.endswith(UNDO) else frozenset[str]()
         assert told == Recursion(file, fates, at=at, undone=left_out).play(), (seed, at)
         forks += 1
@@ -121,7 +121,7 @@ def _forked(stage: Stage, step: dict[str, Any], at: str) -> list[str]:
     calls = Calls(stage, file, {})
     calls.told(stage.run(file, id="it"))
     calls.heal()
-    stage.do(stage.engine.fork_async("it", at=at))
+    stage.do(stage.engine.fork_async("it", from_step=at))
     return [address for address, _ in calls.effects]
 
 

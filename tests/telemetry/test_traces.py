@@ -270,7 +270,7 @@ def test_collector_that_the_environment_names_receives_the_trace_of_a_command(
 def test_fork_links_to_the_span_of_its_origin() -> None:
     with Engine(None) as engine:
         first = engine.run("parts.yaml").execution
-        fork = engine.fork(first, at="try").execution
+        fork = engine.fork(first, from_step="try").execution
         *_, origin = recorded_spans(engine, first)
         *_, root = recorded_spans(engine, fork)
 

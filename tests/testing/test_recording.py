@@ -183,7 +183,7 @@ outputs: {b: "${{ steps.b.output }}"}
     stage.world.script = {"b": Fails("Broken", retryable=False)}
     stage.run(text, id="it")
     stage.world.script = {}
-    forked = stage.do(stage.engine.fork_async("it", at="b", set={"n": 7}, id="fork"))
+    forked = stage.do(stage.engine.fork_async("it", from_step="b", set={"n": 7}, id="fork"))
     retried = stage.do(stage.engine.retry_async("it"))
 
     assert (forked.outputs, retried.outputs) == ({"b": 7}, {"b": 1})

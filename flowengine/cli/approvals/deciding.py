@@ -81,7 +81,7 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
     parser.add_argument(
         "--no-resume", action="store_true", help="record it without resuming the execution"
     )
-    read.add_stay(parser)
+    read.add_linger(parser)
     many = parser.add_argument_group("instead of ids")
     many.add_argument("--all", action="store_true", help="decide all that match these filters")
     add_filters(many)  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
 
 def _grant(arguments: Namespace) -> dict[str, Any] | None:
     """Return the grant that the options request with an approval, or None."""
-    said = {name: getattr(arguments, name, None) for name in ("scope", "uses", "lasts")}
+    said = {name: getattr(arguments, name, None) for name in ("scope", "uses", "expires")}
     given: dict[str, Any] = {name: one for name, one in said.items() if one is not None}
     patterns = getattr(arguments, "grant", None)
     if patterns is not None:

@@ -14,7 +14,7 @@ from flowengine.cli.views.approvals import KINDS, rows
 HELP = "list approvals and questions, pending ones by default"
 EXAMPLE = """\
 flowengine approvals list --mine
-flowengine approvals list --flow expense --status closed -n 10"""
+flowengine approvals list --flow expense --status closed --limit 10"""
 
 
 def configure(parser: ArgumentParser) -> None:

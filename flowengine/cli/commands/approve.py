@@ -27,7 +27,7 @@ def configure(parser: ArgumentParser) -> None:
         "anything). Arguments that are not named must be the same. May be repeated",
     )
     later.add_argument("--uses", metavar="N", type=int, help="only the next N")
-    later.add_argument("--lasts", metavar="DURATION", help="only for this long: 2h")
+    later.add_argument("--expires", metavar="DURATION", help="only for this long, for example 2h")
     later.add_argument(
         "--scope",
         choices=["execution", "flow"],

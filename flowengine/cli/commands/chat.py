@@ -60,7 +60,7 @@ def configure(parser: ArgumentParser) -> None:
         help="an input of the file (may be repeated)",
     )
     read.add_workdir(parser)
-    read.add_stay(parser)
+    read.add_linger(parser)
 
 
 def run(arguments: Namespace) -> int:

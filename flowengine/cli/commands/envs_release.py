@@ -34,7 +34,8 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         out_json(found)
     elif "error" in found:
-        err(f"{clean(found['id'])} could not be ended: {clean(found['error'])} (see: envs doctor)")
+        err(f"{clean(found['id'])} could not be ended: {clean(found['error'])}")
+        err("  see: flowengine doctor")
     else:
         out(f"ended {clean(found['resource_key'])} ({clean(found['id'])})")
     return 1 if "error" in found else 0

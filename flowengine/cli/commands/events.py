@@ -20,7 +20,7 @@ from flowengine.cli.views.yaml_text import inline
 HELP = "show the journal of an execution: every event, in order"
 EXAMPLE = """\
 flowengine events 01k8xq7mf4jb --follow
-flowengine --json events 01k8xq7mf4jb --since 40"""
+flowengine --json events 01k8xq7mf4jb --from-seq 40"""
 SHOWN = (
     "why",
     "value",
@@ -47,7 +47,11 @@ def configure(parser: ArgumentParser) -> None:
         "--otel", action="store_true", help="print a trace in the JSON form of OTLP instead"
     )
     parser.add_argument(
-        "--since", metavar="SEQ", type=int, default=0, help="number of the first event (default: 0)"
+        "--from-seq",
+        metavar="SEQ",
+        type=int,
+        default=0,
+        help="number of the first event (default: 0)",
     )
 
 
@@ -61,7 +65,9 @@ def run(arguments: Namespace) -> int:
         if arguments.otel:
             return _print_trace(session, session.execution(arguments.execution))
         entries = session.engine.events(
-            session.execution(arguments.execution), since=arguments.since, follow=arguments.follow
+            session.execution(arguments.execution),
+            from_seq=arguments.from_seq,
+            follow=arguments.follow,
         )
         for entry in entries:
             if arguments.json:

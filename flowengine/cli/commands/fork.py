@@ -11,14 +11,14 @@ from flowengine.cli.session import Session
 
 HELP = "start a new execution from the point where a step of an old one started"
 EXAMPLE = """\
-flowengine fork 01k8xq7mf4jb --at review
-flowengine fork 01k8xq7mf4jb --at review --set level=2 --file changed.yaml"""
+flowengine fork 01k8xq7mf4jb --from-step review
+flowengine fork 01k8xq7mf4jb --from-step review --set level=2 --file changed.yaml"""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("execution", metavar="ID", help="the old execution, which is not changed")
-    parser.add_argument("--at", metavar="STEP", required=True, help="address of the step")
+    parser.add_argument("--from-step", metavar="ADDRESS", required=True, help="address of the step")
     read.add_assignments(parser, "--set", "write state before the step starts (may be repeated)")
     parser.add_argument("--file", metavar="FILE", help="continue with a changed flow file")
     parser.add_argument("--id", metavar="ID", help="id of the new execution")
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
             session,
             lambda: engine.fork(
                 arguments.execution,
-                at=arguments.at,
+                from_step=arguments.from_step,
                 set=values,
                 flow=changed,
                 id=arguments.id,

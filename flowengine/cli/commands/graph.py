@@ -44,9 +44,9 @@ def configure(parser: ArgumentParser) -> None:
         help="as a picture: mermaid (default), dot, svg, or as data: graphml, json",
     )
     parser.add_argument(
-        "--all",
+        "--plumbing",
         action="store_true",
-        help="include steps that only connect the parts of a generated flow",
+        help="include the plumbing: steps that only connect the parts of a generated flow",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
 
@@ -60,7 +60,7 @@ def run(arguments: Namespace) -> int:
     flow, statuses = _found(arguments)
     format = "json" if arguments.json else arguments.format
     with nullcontext() if statuses is None else Sound(f"flow {flow.form}"):
-        picture = draw(flow.compiled, statuses, plumbing=arguments.all)
+        picture = draw(flow.compiled, statuses, plumbing=arguments.plumbing)
         text = _data(flow, picture, statuses, format) if format in DATA else _drawn(picture, format)
     return print_or_write(text, arguments.output, quiet=arguments.quiet)
 

@@ -11,13 +11,13 @@ from flowengine.cli.terminal.output import out, out_json
 HELP = "delete executions that have ended, with their files"
 EXAMPLE = """\
 flowengine prune
-flowengine prune --older 7d --status succeeded"""
+flowengine prune --older-than 7d --status succeeded"""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "--older",
+        "--older-than",
         metavar="DURATION",
         type=read.duration,
         default=30 * 86_400.0,
@@ -40,7 +40,7 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with Session(arguments) as session:
-        pruned = session.engine.prune(older=arguments.older, status=arguments.status)
+        pruned = session.engine.prune(older_than=arguments.older_than, status=arguments.status)
     if arguments.json:
         out_json(pruned._asdict())
     else:

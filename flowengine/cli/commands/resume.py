@@ -18,7 +18,7 @@ HELP = "resume a waiting, stalled or interrupted execution, or all that are due"
 EXAMPLE = """\
 flowengine resume 01k8xq7mf4jb
 flowengine resume 01k8xq7mf4jb --on-crash retry
-flowengine resume --due --stay 0s"""
+flowengine resume --due --linger 0s"""
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -60,7 +60,7 @@ def add_driving(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-interactive", action="store_true", help="never prompt, even at a terminal"
     )
-    read.add_stay(parser)
+    read.add_linger(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -149,8 +149,8 @@ def detach(session: Session, flow: LoadedFlow, execution: str) -> int:
         value = getattr(arguments, option)
         if value:
             command += [f"--{option}", value]
-    if arguments.stay is not None:
-        command += ["--stay", f"{int(arguments.stay * 1000)}ms"]
+    if arguments.linger is not None:
+        command += ["--linger", f"{int(arguments.linger * 1000)}ms"]
     with open(os.devnull, "r+b") as nothing:
         subprocess.Popen(
             command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True

@@ -40,9 +40,9 @@ def configure(parser: ArgumentParser) -> None:
         "--step", metavar="ADDRESS", help="only this step, with its input and each attempt"
     )
     parser.add_argument(
-        "--all",
+        "--plumbing",
         action="store_true",
-        help="include steps that only connect the parts of a generated flow",
+        help="include the plumbing: steps that only connect the parts of a generated flow",
     )
 
 
@@ -54,7 +54,7 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         found = session.engine.show(
-            session.execution(arguments.execution), step=arguments.step, plumbing=arguments.all
+            session.execution(arguments.execution), step=arguments.step, plumbing=arguments.plumbing
         )
         session.make_pasted(found)
         if arguments.json:

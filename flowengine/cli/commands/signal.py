@@ -17,7 +17,7 @@ HELP = "send a signal to an execution, to the open one with a key, or start one"
 EXAMPLE = """\
 flowengine signal 01k8xq7mf4jb payment --data '{"amount": 50}'
 flowengine signal --key B7 payment --data @payment.json --id msg-1
-flowengine signal --key B7 placed --flow order.yaml"""
+flowengine signal --key B7 placed --file order.yaml"""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the name of the signal")
     parser.add_argument("--key", metavar="KEY", help="send it to the open execution with this key")
     parser.add_argument(
-        "--flow",
+        "--file",
         metavar="FILE",
         help="register this flow: its 'start' starts an execution if none has the key",
     )
@@ -47,7 +47,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-resume", action="store_true", help="record it without resuming the execution"
     )
-    read.add_stay(parser)
+    read.add_linger(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -64,15 +64,15 @@ def run(arguments: Namespace) -> int:
             "a signal needs an execution or a key as its receiver",
             hint="flowengine signal 01k8xq7mf4jb payment",
         )
-    if arguments.flow is not None and arguments.key is None:
+    if arguments.file is not None and arguments.key is None:
         raise UsageError(
-            "a flow is started by key: give --key with --flow",
-            hint="flowengine signal --key B7 placed --flow order.yaml",
+            "a flow is started by key: give --key with --file",
+            hint="flowengine signal --key B7 placed --file order.yaml",
         )
     data: Any = None
     if arguments.data is not None:
         data = read.json_argument(arguments.data, "the data")
-    with Session(arguments, make=arguments.flow) as session:
+    with Session(arguments, make=arguments.file) as session:
         engine = session.engine
         try:
             sent = engine.signal(
@@ -82,7 +82,7 @@ def run(arguments: Namespace) -> int:
                 key=arguments.key,
                 id=arguments.id,
                 by=arguments.by,
-                flow=arguments.flow,
+                flow=arguments.file,
                 resume=False,
             )
         except InputError as error:

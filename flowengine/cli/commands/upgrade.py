@@ -57,7 +57,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of another user"
     )
-    parser.set_defaults(stay=0.0)
+    parser.set_defaults(linger=0.0)
 
 
 def run(arguments: Namespace) -> int:

@@ -24,7 +24,7 @@ _JSON_TYPES: dict[type, tuple[str, ...]] = {
 LARGEST = 64 * 2**20
 """Maximum number of characters of a file that the command line names."""
 _LISTED = 50
-"""Entries of a list, unless `-n` says otherwise."""
+"""Entries of a list, unless `--limit` sets another number."""
 
 _WORDS = {
     "integer": "a whole number",
@@ -53,10 +53,10 @@ def add_workdir(parser: ArgumentParser) -> None:
     )
 
 
-def add_stay(parser: ArgumentParser) -> None:
-    """Add `--stay`, for all commands that resume executions."""
+def add_linger(parser: ArgumentParser) -> None:
+    """Add `--linger`, for all commands that resume executions."""
     parser.add_argument(
-        "--stay",
+        "--linger",
         metavar="DURATION",
         type=duration,
         help="keep running for timers due within this time (default: 1m)",
@@ -186,15 +186,15 @@ def user(text: str) -> str:
 
 
 def add_limit(parser: ArgumentParser) -> None:
-    """Add `-n`, the most entries of a list."""
+    """Add `--limit`, the most entries of a list."""
     help = f"at most N (default: {_LISTED})"
-    parser.add_argument("-n", dest="limit", metavar="N", type=count, default=_LISTED, help=help)
+    parser.add_argument("-n", "--limit", metavar="N", type=count, default=_LISTED, help=help)
 
 
 def more(limit: int) -> str:
-    """Return the line below a list that was cut off at `-n`."""
+    """Return the line below a list that was cut off at `--limit`."""
     most = max(2 * limit, _LISTED)
-    return f"there are more: -n {most} lists up to {most}"
+    return f"there are more: --limit {most} lists up to {most}"
 
 
 def count(text: str) -> int:

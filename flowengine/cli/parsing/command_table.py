@@ -29,18 +29,16 @@ GROUPS: dict[str, dict[str, str]] = {
         "tokens revoke": "tokens_revoke",
     },
     "Decide": {
+        "approve": "approve",
+        "reject": "reject",
         "approvals list": "approvals_list",
         "approvals show": "approvals_show",
-        "approvals approve": "approve",
-        "approvals reject": "reject",
         "approvals decide": "decide",
         "approvals claim": "approvals_claim",
         "approvals release": "approvals_release",
         "approvals delegate": "approvals_delegate",
         "grants list": "grants_list",
         "grants revoke": "grants_revoke",
-        "approve": "approve",
-        "reject": "reject",
     },
     "Inspect": {
         "list": "list",
@@ -56,7 +54,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "envs shell": "envs_shell",
         "envs release": "envs_release",
         "envs reap": "envs_reap",
-        "envs doctor": "envs_doctor",
     },
     "Authoring": {
         "init": "init",
@@ -65,10 +62,40 @@ GROUPS: dict[str, dict[str, str]] = {
         "test": "test",
         "schema": "schema",
     },
-    "Maintenance": {"prune": "prune", "completion": "completion"},
+    "Maintenance": {"doctor": "doctor", "prune": "prune", "completion": "completion"},
 }
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
 """Words of a command → its module."""
+SYNONYMS = {
+    "abort": "cancel",
+    "compare": "diff",
+    "create": "init",
+    "describe": "show",
+    "draw": "graph",
+    "execute": "run",
+    "history": "events",
+    "inbox": "approvals list",
+    "inspect": "show",
+    "kill": "cancel",
+    "lint": "check",
+    "logs": "events",
+    "ls": "list",
+    "new": "init",
+    "ps": "list",
+    "publish": "signal",
+    "replay": "fork",
+    "rerun": "retry",
+    "reset": "fork",
+    "restart": "retry",
+    "send": "signal",
+    "start": "run",
+    "status": "show",
+    "stop": "cancel",
+    "terminate": "cancel",
+    "validate": "check",
+    "verify": "check",
+}
+"""Names of commands in other tools → the command here, for hints."""
 FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
 """First words that are not commands by themselves."""
 

@@ -139,7 +139,7 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
         raise Conflict(
             f"execution {execution.id} cannot continue with this version of its flow: {why}",
             hint=f"change only what failed and what comes after it, or start over from a step: "
-            f"flowengine fork {short} --at STEP --file FILE",
+            f"flowengine fork {short} --from-step STEP --file FILE",
         )
     return upgraded(execution, linked, {}, who, host.clock.now())
 
@@ -214,4 +214,4 @@ def _is_about_values(error: ErrorData) -> bool:
 
 def fork_at(id: str, where: str | None) -> str:
     """Return the command line of a fork."""
-    return f"flowengine fork {id} --at {quote(where) if where else 'STEP'}"
+    return f"flowengine fork {id} --from-step {quote(where) if where else 'STEP'}"

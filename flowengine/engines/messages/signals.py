@@ -208,11 +208,11 @@ def _start(host: Host, name: str, key: str, flow: str | None) -> Start:
         names = ", ".join(start.flow for start in starts)
         raise Conflict(
             f"signal '{name}' starts executions of several flows: {names}",
-            hint=f"say which: flowengine signal --key KEY --flow FILE {name}",
+            hint=f"say which: flowengine signal --key KEY --file FILE {name}",
         )
     raise NotFound(
         f"no open execution takes signal {name!r} with key {key!r}, and no flow starts one",
-        hint="it may have ended: flowengine list; or name the flow that it starts: --flow FILE",
+        hint="it may have ended: flowengine list; or name the flow that it starts: --file FILE",
     )
 
 

@@ -38,9 +38,9 @@ def checked_grant(
         InputError: It is not valid, or not permitted here.
     """
     _check_may_be_granted(wait, choice)
-    if unknown := given.keys() - {"scope", "args", "uses", "lasts"}:
+    if unknown := given.keys() - {"scope", "args", "uses", "expires"}:
         message = f"a grant has no '{min(unknown)}'"
-        raise InputError(message, field="grant", hint="it has scope, args, uses and lasts")
+        raise InputError(message, field="grant", hint="it has scope, args, uses and expires")
     found: dict[str, Any] = {"args": _patterns(wait, given)}
     scope: Any = given.get("scope", "execution")
     if scope not in ("execution", FLOW):
@@ -54,13 +54,13 @@ def checked_grant(
             message = f"uses is {uses!r}, not a number from 1 on"
             raise InputError(message, field="grant.uses")
         found["uses"] = uses
-    lasts: Any = given.get("lasts")
-    if lasts is not None:
+    expires: Any = given.get("expires")
+    if expires is not None:
         try:
-            found["until"] = now + parse_duration(lasts)
+            found["until"] = now + parse_duration(expires)
         except (ValueError, TypeError):
-            message = f"{lasts!r} is not a duration"
-            raise InputError(message, field="grant.lasts", hint="for example 2h") from None
+            message = f"{expires!r} is not a duration"
+            raise InputError(message, field="grant.expires", hint="for example 2h") from None
     return found
 
 

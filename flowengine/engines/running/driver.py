@@ -287,7 +287,7 @@ class Driver(Carrier):
             return False
         if "claims" in execution.state and self._stays_for_lock(execution):
             return False
-        until = self.host.clock.now() + self.host.stay
+        until = self.host.clock.now() + self.host.linger
         return execution.ended or not execution.timers.stays(until)
 
     def _got_further(self, execution: Execution) -> None:
@@ -312,11 +312,11 @@ class Driver(Carrier):
             return True  # this commit may grant it
         if self.host.woken:
             return False  # one of these executions may release it once this process drives it
-        now, stay = monotonic(), self.host.stay
+        now, linger = monotonic(), self.host.linger
         if execution.waited_until is None:
-            if stay and not self.look_later(execution, stay):
+            if linger and not self.look_later(execution, linger):
                 return True
-            execution.waited_until = now + stay / 1000
+            execution.waited_until = now + linger / 1000
         return now < execution.waited_until
 
     def _claimed(self, execution: Execution, append: Append) -> None:

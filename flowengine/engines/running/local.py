@@ -184,7 +184,7 @@ class Local(Driver):
         if self._alarm is not None:
             self._alarm.cancel()
         delay = (due - self.host.clock.now()) / 1000
-        longest = min(max(self.host.stay / 1000, SHORTEST_STAY), LONGEST_SLEEP)
+        longest = min(max(self.host.linger / 1000, SHORTEST_STAY), LONGEST_SLEEP)
         self._alarm = self._loop.call_later(min(max(delay, 0.0), longest), self._ring)
         self._alarm_due = due
 
@@ -444,7 +444,7 @@ class Local(Driver):
     def _ring(self) -> None:
         """Fire due timers, and set the alarm for the next one."""
         self._alarm = None
-        until = self.host.clock.now() + self.host.stay
+        until = self.host.clock.now() + self.host.linger
         for execution in list(self.executions.values()):
             self.fire_timers(execution)
             if not execution.work and not execution.timers.stays(until):

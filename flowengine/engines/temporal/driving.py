@@ -117,4 +117,4 @@ class RemoteDriving(Driving):
         found, host = self._host.stored(execution, 0), self._host
         if found.state["status"] == "running":
             return False
-        return found.ended or not found.timers.stays(host.clock.now() + host.stay)
+        return found.ended or not found.timers.stays(host.clock.now() + host.linger)

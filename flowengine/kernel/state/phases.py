@@ -1,7 +1,8 @@
 """The states of units, waits, scopes, joins and cut-off attempts, and all moves between them.
 
-`moves.py` makes each move and rejects those that these tables do not list. `docs/states.md` is
-generated from them. The state of a wait is in `shown`, all others are in `phase`.
+`moves.py` makes each move and rejects those that these tables do not list.
+`docs/contributing/states.md` is generated from them. The state of a wait is in `shown`, all others
+are in `phase`.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ WAITS: States[WaitState] = States(
     "and changes nothing: a second decision, a signal, an expiry. Example: a group with an open "
     "approval is cancelled. That event closes the approval as `withdrawn` and clears its timers. "
     "Of an expiry and a cancel at the same moment, the first in the journal counts; for their "
-    "order see [Ties](architecture.md#ties). An approval in the `finally` of that group no longer "
-    "belongs to the group: it is open, and expires as any other.",
+    "order see [Ties](../architecture.md#ties). An approval in the `finally` of that group no "
+    "longer belongs to the group: it is open, and expires as any other.",
     {
         "new": "nobody outside knows it yet: it is being set up, by the event that opens it",
         "open": "it is in the lists, and can be answered",

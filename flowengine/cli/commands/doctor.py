@@ -1,4 +1,4 @@
-"""`flowengine envs doctor`: the capabilities of this machine."""
+"""`flowengine doctor`: the capabilities of this machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from flowengine.cli.views.environments import examined
 
 HELP = "show supported and missing capabilities of this machine, and how limits are enforced"
 EXAMPLE = """\
-flowengine envs doctor
-flowengine envs doctor --json"""
+flowengine doctor
+flowengine doctor --json"""
 
 
 def configure(parser: ArgumentParser) -> None:
