@@ -68,7 +68,7 @@ def why(call: Call) -> Any:
 def list_events(call: Call) -> Any:
     """Return a part of an execution's journal. As `text/event-stream`: a stream of its events."""
     query = call.query
-    found = call.engine.events(call.path["execution"], since=query.since)
+    found = call.engine.events(call.path["execution"], from_seq=query.since)
     items = list(islice(found, query.limit))
     return {"items": items, "next": items[-1]["seq"] + 1 if items else None}
 

@@ -183,7 +183,7 @@ class Streams:
 
     async def _past(self, execution: str, since: int, feed: _Feed) -> AsyncIterator[_Event]:
         """Yield events of the journal, up to the oldest that is kept in memory."""
-        entries = self._engine.events(execution, since=since)
+        entries = self._engine.events(execution, from_seq=since)
         while since < feed.first:
             batch = await on_thread(lambda: [_encoded(entry) for entry in islice(entries, BATCH)])
             for event in batch:

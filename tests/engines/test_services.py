@@ -66,7 +66,7 @@ def test_a_feed_continues_and_never_blocks(engine: Engine) -> None:
         for entry in feed:
             assert entry is not None
             seen.append(entry["seq"])
-        assert seen == [entry["seq"] for entry in engine.events("a", since=1)]
+        assert seen == [entry["seq"] for entry in engine.events("a", from_seq=1)]
 
 
 def test_a_kept_flow_is_found_by_its_hash(engine: Engine) -> None:

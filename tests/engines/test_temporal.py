@@ -312,7 +312,7 @@ def test_failures_are_retried_and_steps_forked(store: str, tmp_path: Path) -> No
             assert engine.retry("again").outputs == {"n": "done"}
             with pytest.raises(Conflict, match="only a failed execution can be retried"):
                 engine.retry("again")
-            forked = engine.fork("again", at="sign", id="forked")
+            forked = engine.fork("again", from_step="sign", id="forked")
             engine.approve(forked.waits[0]["id"])
             assert engine.result("forked").outputs == {"n": "done"}
             assert [one["execution"] for one in engine.executions(flow="f").items[:2]] == [
@@ -470,7 +470,7 @@ def test_locks_and_bounds_are_shared_by_executions(store: str, tmp_path: Path) -
     flow, bounded = write_flow(tmp_path, LOCKED), tmp_path / "bounded.yaml"
     steps = "steps: [{id: sure, approval: {title: Sure?}}]\n"
     bounded.write_text(f"{HEAD}concurrency: {{max: 1, then: reject}}\n{steps}")
-    with Engine(store, stay=0) as engine:
+    with Engine(store, linger=0) as engine:
         one, two = (engine.run(flow).execution for _ in range(2))
         assert (len(engine.result(one).waits), len(engine.result(two).waits)) == (1, 0)
         assert one[:12] in str(engine.why(two))

@@ -57,7 +57,7 @@ def run(tmp_path: Path, play: Callable[[Engine], Any], **options: Any) -> None:
     """Play with an engine on a loop."""
 
     async def main() -> None:
-        async with Engine(tmp_path / "store", stay=0, **options) as engine:
+        async with Engine(tmp_path / "store", linger=0, **options) as engine:
             await play(engine)
 
     asyncio.run(main())
@@ -72,7 +72,7 @@ def test_each_kind_of_what_is_due_is_taken(tmp_path: Path) -> None:
     killed = world.make(tmp_path / "killed", SLOW)
     process = child.start(child.begin, str(tmp_path / "store"), killed, "left")
     clock = world.Clock()
-    with Engine(tmp_path / "store", stay=0, clock=clock) as engine:
+    with Engine(tmp_path / "store", linger=0, clock=clock) as engine:
         world.until(lambda: statuses(engine) == {"left": "running"} and _at_work(engine, "left"))
         assert child.kill(process)
         engine.run(world.make(tmp_path / "nap", NAPPING), id="nap")

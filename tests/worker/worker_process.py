@@ -26,7 +26,7 @@ def work(store: str, at_once: int) -> None:
 
 
 async def _work(store: str, at_once: int) -> None:
-    async with Engine(store, durability="process", stay=0) as engine:
+    async with Engine(store, durability="process", linger=0) as engine:
         worker = Worker(engine, at_once=at_once)
         await until_stopped(
             lambda stopping: worker.work(stopping, drain=60), Log("json", lambda: 0)

@@ -102,7 +102,7 @@ def _host(store: TemporalStore) -> Host:
         ids=RandomIds(),
         settings=load_settings(project_folder()),
         workdir=os.getcwd(),
-        stay=0,
+        linger=0,
         ttl=0,
     )
 
