@@ -1,5 +1,6 @@
-"""A server made with the protocol's own library: `sdk_server.py stdio`, or `http` on a free port,
-which it prints."""
+"""A server made with the protocol's official library: `sdk_server.py stdio`, or `http` on a free
+port, which it prints.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def fail() -> str:
 
 @server.tool()
 async def grow(name: str, ctx: Context) -> str:
-    """Bring another tool, and say so in either revision of the protocol."""
+    """Add another tool and notify the client, in either revision of the protocol."""
     server.add_tool(lambda: name, name=name, description="It grew.")
     await ctx.notify_tools_changed()
     await ctx.session.send_tool_list_changed()
