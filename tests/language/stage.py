@@ -323,7 +323,7 @@ class Stage:
         seed: int = 0,
         order: str = "random",
     ) -> Simulator:
-        """Run an execution until no event is possible. Check that its journal restores its state."""
+        """Run an execution until no event is possible. Its journal must restore its state."""
         simulator = self.simulator(text, script, seed=seed, order=order)
         return checked(simulator.start(inputs or {}).run())
 
@@ -407,7 +407,7 @@ class Stage:
         *,
         most: int = 12,
     ) -> Outcome:
-        """Run a flow in up to `most` orders and in the engine. Check that all outcomes are equal."""
+        """Run a flow in up to `most` orders and in the engine. All outcomes must be equal."""
         flow = self.flow(text)
         self.world.script = script or {}
         result = self.run(flow, inputs)

@@ -202,7 +202,7 @@ def _works(state: Any, unit: int) -> bool:
 def test_expression_without_a_value_fails_its_step_wherever_it_stands(
     stage: Stage, broken: str
 ) -> None:
-    """The step's scope fails with ExpressionError, a handler catches it, and nothing is left open."""
+    """The step's scope fails with ExpressionError, a handler catches it, and nothing stays open."""
     text = f"""
 inputs: {{zero: {{type: integer, default: 0}}}}
 state: {{n: {{type: integer, default: 0}}}}
