@@ -1,10 +1,10 @@
-"""Functions that the recorded flows name; nothing runs them, results are scripted."""
+"""Functions named by the recorded flows. They are never called, as results are scripted."""
 
 
 def work(n: int = 0) -> dict[str, object]:
-    """Do something."""
+    """Do some work."""
     return {"n": n, "text": ""}
 
 
 def undo(n: int = 0) -> None:
-    """Undo it."""
+    """Undo the work."""
