@@ -1,10 +1,10 @@
-"""Functions named by the recorded flows. They are never called, as results are scripted."""
+"""Functions that the recorded flows name; nothing runs them, results are scripted."""
 
 
 def work(n: int = 0) -> dict[str, object]:
-    """Do some work."""
+    """Do something."""
     return {"n": n, "text": ""}
 
 
 def undo(n: int = 0) -> None:
-    """Undo the work."""
+    """Undo it."""
