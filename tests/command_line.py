@@ -140,8 +140,7 @@ def _main_module(program: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _own_modules() -> Iterator[None]:
-    """Forget the modules of the current folder at the end, so that the next run imports them again.
-    """
+    """Forget the modules of the current folder at the end, for the next run to import them."""
     known = {*sys.modules}
     folder = os.path.join(os.getcwd(), "") if os.path.exists(".") else None
     try:

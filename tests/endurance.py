@@ -61,8 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _slices(items: list[pytest.Item]) -> Iterator[int]:
-    """Yield the slice of each case: different ones for neighbors, and any for tests with few cases.
-    """
+    """Yield the slice of each case: neighbors differ, and tests with few cases get any slice."""
     cases: dict[str, Iterator[int]] = {}
     for item in items:
         test = item.nodeid.partition("[")[0]

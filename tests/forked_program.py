@@ -197,8 +197,7 @@ def _is_kept(loaded: IO[str]) -> bool:
 
 
 def _start(asked: Mapping[str, Any], loaded: int) -> int:
-    """Start a program on a terminal, and a process that reports its end. Return the program's ID.
-    """
+    """Start a program on a terminal, and a process that reports its end. Return the program."""
     terminal = os.open(asked["terminal"], os.O_RDWR | os.O_NOCTTY)
     started, tell = os.pipe()
     waiter = os.fork()

@@ -79,8 +79,7 @@ def test_text_files_end_with_one_newline_and_no_line_ends_with_blanks() -> None:
 
 
 def functions(text: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the functions of a module. Expressions are not searched, which saves most of the time.
-    """
+    """Yield the functions of a module. Expressions are skipped, which saves most of the time."""
     if text.count("\n") <= LONGEST_FUNCTION:
         return
     blocks: list[ast.AST] = [ast.parse(text)]

@@ -435,8 +435,7 @@ def address() -> Iterator[str]:
 
 
 def test_servers_over_http_and_of_others(tmp_path: Path, address: str) -> None:
-    """One made with the protocol's official library, over HTTP, and a third-party one over stdio.
-    """
+    """One made with the protocol's library, over HTTP, and a third-party one over stdio."""
     everything = json.dumps([str(EVERYTHING / "mcp-server-everything"), "stdio"])
     head = f"""
 flowengine: 1

@@ -1,5 +1,4 @@
-"""Model libraries are loaded while earlier steps run, and only by the process that runs the flow.
-"""
+"""Model libraries are loaded while earlier steps run, only in the process that runs the flow."""
 
 from __future__ import annotations
 

@@ -53,8 +53,7 @@ def addresses(one: Case) -> list[str]:
 
 
 def is_valid(messages: list[Message]) -> bool:
-    """Return whether providers accept the messages: system, user, and each result after its call.
-    """
+    """Return whether providers accept these: system, user, and each result after its call."""
     if [one["role"] for one in messages[:2]] != ["system", "user"]:
         return False
     waiting: set[Any] = set()

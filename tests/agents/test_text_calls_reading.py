@@ -1,5 +1,4 @@
-"""Calls in the form shown to the model: read exactly, repaired or reported (M56, M57, M66 to M69).
-"""
+"""Calls in the requested form: read exactly, repaired or reported (M56, M57, M66 to M69)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A hostile server's tool metadata: bounded for models, harmless to display, unable to impersonate.
-"""
+"""A hostile server's tool metadata: bounded for models, harmless to display, no impersonation."""
 
 from __future__ import annotations
 

@@ -113,8 +113,7 @@ def own_locks() -> list[str]:
 
 
 def test_looking_at_a_link_to_the_store_in_use_leaves_its_locks(project: Path) -> None:
-    """Closing any descriptor of the database would release all locks that this process holds on it.
-    """
+    """Closing any descriptor of the database releases all locks that this process holds on it."""
     run("{id: a, output: 1}")
     with Engine() as engine:
         mine = own_locks()

@@ -281,7 +281,7 @@ def check(laid: Laid) -> None:
 
 
 def check_ways(laid: Laid) -> None:
-    """Arrows go around all boxes, except for frames that they enter."""
+    """Check that no arrow runs through a box other than its source and target."""
     for route in laid.routes:
         others = [
             place for id, place in laid.places.items()

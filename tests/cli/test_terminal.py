@@ -343,7 +343,7 @@ def test_a_question_goes_away_when_it_expires(
         terminals.append(Terminal(tmp_path, "run", "short.yaml"))
         shown = terminals[-1].end(0)
         if "leaves it open) " in shown:
-            break  # the machine is so busy that it expired before the question
+            break  # otherwise it expired before the question, on a busy machine
 
     assert "leaves it open) " in shown
     [step] = flowengine("--json", "show", flowengine.newest()).json()["steps"]

@@ -138,8 +138,7 @@ def test_a_tool_is_called_as_often_as_its_limit_allows(tmp_path: Path) -> None:
 
 
 def test_an_agent_makes_as_many_calls_as_its_limit_allows(tmp_path: Path) -> None:
-    """The limit covers all tools and steps of an agent. Other agents have their own limit, or none.
-    """
+    """The limit covers all tools and steps of an agent. Others have separate limits, or none."""
     agents = """
 first: {instructions: You add., tools: [add, more], limits: {calls: 2}}
 second: {instructions: You add., tools: [add], limits: {calls: 1}}

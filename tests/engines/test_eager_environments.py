@@ -163,8 +163,7 @@ steps:
 
 
 def test_a_process_that_dies_while_it_opens_opens_again(toy: Toy) -> None:
-    """The hidden step has no side effect, so an interrupted attempt is repeated without a question.
-    """
+    """The hidden step has no side effect, so interrupted attempts are simply repeated."""
     with Engine("store") as engine:
         flow = engine.load(write(EAGER + AVOIDED))
 

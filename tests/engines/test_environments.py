@@ -917,8 +917,7 @@ def test_an_unused_environment_is_told_of(toy: Toy, capsys: pytest.CaptureFixtur
 
 
 def test_who_goes_on_is_not_known_where_the_store_cannot_be_asked(tmp_path: Path) -> None:
-    """Workspaces are then kept. Their cleanup queries the store from its own thread, at any time.
-    """
+    """Workspaces are then kept. Their cleanup queries the store from another thread at any time."""
     with Engine(tmp_path / "store") as engine:
         host = engine._host
         assert not host._may_go_on("it")

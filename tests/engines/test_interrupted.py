@@ -32,8 +32,7 @@ def steps_of(engine: Engine) -> list[StepInfo]:
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Callable[[str], Path]:
-    """Return a function that kills the process of an execution during a step, and returns the flow.
-    """
+    """Return a function that kills an execution's process during a step and returns the flow."""
 
     def run(text: str) -> Path:
         file = world.make(tmp_path, text)

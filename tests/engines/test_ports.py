@@ -1,5 +1,4 @@
-"""Modules that may write journals. Types deny it to a `Store`, and this test limits the exceptions.
-"""
+"""Modules that may write journals. Types deny it to a `Store`. This test lists the exceptions."""
 
 from __future__ import annotations
 

@@ -192,8 +192,7 @@ class Full(SqliteStore):
 def test_a_refused_commit_loses_only_pure_steps(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Steps that ran ahead run again. Steps with effects before them do not, later ones never ran.
-    """
+    """Steps that ran ahead run again. Earlier effects are not repeated, later steps never ran."""
     monkeypatch.setattr(driver, "QUICK_SECONDS", 60)  # a busy machine would commit each by itself
     flow = chain(folder, "act", "count", "count", "count", "act", "count")
     ran: list[int] = []

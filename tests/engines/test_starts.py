@@ -102,8 +102,7 @@ def test_what_begins_an_execution_comes_before_the_place_it_was_given(
 
 
 def test_a_request_to_end_is_no_older_than_what_came_before_it(tmp_path: Path) -> None:
-    """This includes a message that starts the requesting execution: an earlier timer fires first.
-    """
+    """This includes a message that starts the requester: a timer due earlier fires first."""
     clock = Clock()
     text = ORDER.replace("start:", "concurrency: {key: all, max: 1, then: cancel}\nstart:")
     text = text.replace("{signal: paid}", "{first: [{id: p, signal: paid}, {id: t, for: 1h}]}")

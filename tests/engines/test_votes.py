@@ -34,8 +34,7 @@ VOTERS = [f"user:{name}" for name in ("ana", "ben", "cleo", "dan")]
 
 
 def seen(engine: Engine, wait: str) -> list[tuple[list[str], str]]:
-    """Return voters and decider as shown by the wait, the list of waits, the journal and the flow.
-    """
+    """Return voters and decider as shown by the wait, the waits, the journal and the outputs."""
     view = engine.wait(wait)
     execution = view["execution"]
     (listed,) = engine.waits(execution=execution, status="closed").items

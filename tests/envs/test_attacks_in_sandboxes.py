@@ -99,7 +99,7 @@ def test_a_command_that_defends_itself_is_ended_and_leaves_nothing(bash: Bash, a
     result = bash.run(attack.replace("977", str(seconds)), timeout=1)
 
     assert result.timed_out or result.signal == 9, result
-    # Processes without a keeper are ended with it, shortly after the result.
+    # Orphans of a lost keeper are killed when it is cleaned up, shortly after the result.
     until(lambda: bash.run(f"ps -eo args= | grep -c '[s]leep {seconds}'").stdout == "0\n")
 
 

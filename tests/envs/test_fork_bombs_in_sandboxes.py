@@ -86,8 +86,7 @@ def test_another_command_goes_on_beside_forks_that_are_ended(boxed: Bash) -> Non
 def test_a_sandbox_survives_forks_that_take_all_of_its_memory(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
-    """Each process allocates memory as it forks, so that memory runs out long before process IDs.
-    """
+    """Each process allocates memory as it forks: memory runs out long before process IDs."""
     with opened(Python(), sandbox, tmp_path, limits={"memory": "128MiB"}) as python:
         result = python.run(GROWING, timeout=20)
 

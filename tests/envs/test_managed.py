@@ -231,8 +231,7 @@ def test_what_is_declared_comes_back_as_it_was_written(
 def test_the_folder_of_a_manager_may_be_relative(
     provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in the first example in the docs. A later change of the working directory has no effect.
-    """
+    """As in the first example in the docs. Later changes of the working folder have no effect."""
     if provider == "docker":
         skip_without_docker()
     monkeypatch.chdir(tmp_path)

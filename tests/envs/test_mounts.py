@@ -128,8 +128,7 @@ def test_what_must_not_be_seen_is_refused_before_the_daemon_is_asked(
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder with a project that a sandbox may write, beside folders that it must not see.
-    """
+    """A home folder with a project that a sandbox may write, and folders that it must not see."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("project/docs", "project/own", "secret", ".aws"):
         folder = tmp_path / name

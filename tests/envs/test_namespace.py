@@ -455,8 +455,7 @@ _result = {name: sorted(told) if isinstance(told, set) else told for name, told 
 
 
 def test_calls_and_sockets_that_are_on_no_list_are_denied(tmp_path: Path) -> None:
-    """`memfd_secret`, `statmount`, `listmount`, `open_tree_attr`, and system calls of the future.
-    """
+    """`memfd_secret`, `statmount`, `listmount`, `open_tree_attr`, and future system calls."""
     with opened(Python(), Namespace, tmp_path) as python:
         result = python.run(NEW_CALLS)
 

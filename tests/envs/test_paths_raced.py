@@ -148,8 +148,7 @@ class Careless(Workspace):
 
 
 def of_workspace(type: type[Workspace]) -> Verbs:
-    """Return a function that lists the operations of a workspace, as the supervisor performs them.
-    """
+    """Return a function that lists the operations of a workspace, as in the supervisor."""
 
     def verbs(folder: Path, closed: ExitStack) -> list[Callable[[], object]]:
         space = type(str(folder))

@@ -30,8 +30,7 @@ Open = Callable[..., Database]
 
 @pytest.fixture
 def opened(manager: EnvironmentManager, tmp_path: Path) -> Open:
-    """Opens a database through the manager. `limits` are its limits, other keywords its `config`.
-    """
+    """Opens a database through the manager. `limits` are its limits, the rest its `config`."""
 
     def opened(limits: dict[str, Any] | None = None, **config: Any) -> Database:
         spec = {

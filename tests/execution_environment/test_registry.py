@@ -345,7 +345,7 @@ def test_an_entry_of_a_newer_release_is_left_to_it(
     found = reaped(make(), tmp_path)
 
     assert entry.exists()
-    assert {each["what"] for each in found} == {"processes", "workspace"}  # the mark names the owner
+    assert {each["what"] for each in found} == {"processes", "workspace"}  # marks name owners
     assert make().written() == []
 
 

@@ -287,7 +287,7 @@ def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine(
 def test_a_join_behind_items_that_go_on_alone_may_need_as_many_as_there_are(
     over: Any, need: int, found: list[str]
 ) -> None:
-    """A constant gives the number. Otherwise fewer may arrive, and `need` may drop or be handled."""
+    """A constant gives the number. Otherwise it may vary, and `need` may drop or be handled."""
     compiled = flow_of({"a": ("j", None), "j": ("end", counting(need, "queue"))})
     value = ["expr", 0] if over is None else ["const", over]
     compiled["steps"][0]["map"] = {"over": value, "each": True}

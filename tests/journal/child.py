@@ -1,5 +1,4 @@
-"""A second process that uses a store: `child.py COMMAND STORE …`. Tests control it through pipes.
-"""
+"""A second process that uses a store: `child.py COMMAND STORE …`. Tests use its pipes."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ def append(path: str) -> None:
 
 
 def acquire(path: str, id: str) -> None:
-    """When started by a line of input, try to acquire each lease in turn, and report the results.
-    """
+    """On a line of input, try to acquire each lease in turn, and report the results."""
     store = SqliteStore(path, "process")
     owner = this_process()
     store.renew(owner, FOREVER)
@@ -82,8 +80,7 @@ def acquire(path: str, id: str) -> None:
 
 
 def decide(path: str, by: str, *waits: str) -> None:
-    """When started by a line of input, decide each wait in turn, and report the standing decision.
-    """
+    """On a line of input, decide each wait in turn, and report the standing decision."""
     store = SqliteStore(path, "process")
     say("ready")
     hear()
@@ -132,7 +129,7 @@ def nobody(path: str) -> None:
 
 
 def make(path: str) -> None:
-    """When started by a line of input, open or create a store."""
+    """On a line of input, open or create a store."""
     say("ready")
     hear()
     store = SqliteStore(path)

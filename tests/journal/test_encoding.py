@@ -181,8 +181,7 @@ def test_what_is_not_plain_data_is_named_by_its_place(value: Any, says: str) -> 
 
 
 def test_failed_packing_leaves_nothing_behind() -> None:
-    """The packer is shared. After an error, its partial output must not be part of the next result.
-    """
+    """The packer is shared. After an error, the next result must not include its partial output."""
     with pytest.raises(InputError):
         pack(["written before", object()])
 

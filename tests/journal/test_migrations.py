@@ -54,8 +54,7 @@ def test_stores_of_every_version_can_be_read(store: SqliteStore) -> None:
 
 
 def test_stores_of_every_version_can_be_gone_on_with(store: SqliteStore) -> None:
-    """After migration, an old execution accepts new events, and the file has the current version.
-    """
+    """After migration, an old execution accepts new events, and the file has the new version."""
     id = store.executions().items[0].id
     epoch = store.acquire(id, "somebody", 0)
 

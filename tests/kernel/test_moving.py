@@ -1,5 +1,4 @@
-"""Migration of states to another graph: all fields are known, and moved executions continue (F75).
-"""
+"""Migration of states to another graph: all fields are covered, and executions continue (F75)."""
 
 from __future__ import annotations
 

@@ -53,8 +53,7 @@ class TestLimits:
     def test_rounds_in_which_nothing_is_called_do_not_go_on_for_ever(
         self, inner: dict[str, Any]
     ) -> None:
-        """Each item of a map has a separate limit, since the data determines the number of items.
-        """
+        """Each item of a map has its own limit, since the data gives the number of items."""
         loop = {"until": x(lambda _n: False), "max": v(10**9)}
         looping = graph(step("a", loop=loop, **inner))
         short = graph(step("m", map={"over": v(50), **ITEM}, group=[

@@ -195,8 +195,7 @@ class World:
 
 
 class Clock(selectors.DefaultSelector):
-    """A virtual clock for an event loop and an engine, which jumps to the next wake-up of the loop.
-    """
+    """A virtual clock for an event loop and an engine: it jumps to the loop's next wake-up."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,4 @@
-"""`map.more`: messages add items to a running map. `need` counts current items (patterns 15, 36).
-"""
+"""`map.more`: messages add items to a running map, and `need` follows (patterns 15, 36)."""
 
 from __future__ import annotations
 

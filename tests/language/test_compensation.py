@@ -165,8 +165,7 @@ def test_a_crash_leaves_a_question_that_is_asked_again_if_the_group_ends(
 
 
 def test_what_a_crash_left_open_is_not_taken_for_undone(stage: Stage) -> None:
-    """With `on_crash: fail` the step may still have taken effect, which compensation cannot know.
-    """
+    """With `on_crash: fail` the step may have taken effect, which compensation cannot know."""
     text = TRIP.format(effect="once", more="on_crash: fail").replace("Broken", "Uncertain")
     simulator = stage.simulator(text, Airline().script("-"), order="first").start()
     simulator.crash()

@@ -1,5 +1,4 @@
-"""`map` with `join: none`: every item continues along `next` as a separate token (patterns 12, 42).
-"""
+"""`map` with `join: none`: each item goes along `next` as a separate token (patterns 12, 42)."""
 
 from __future__ import annotations
 

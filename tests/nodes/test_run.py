@@ -329,8 +329,7 @@ def test_nothing_that_a_script_leaves_running_outlives_it(bench: Bench) -> None:
 
 
 def marked_processes() -> list[int]:
-    """Return the processes of this process's steps, as other tests run steps of the same execution.
-    """
+    """Return the processes of this process's steps. Other tests use the same execution ID."""
     start, end = f"{MARK}=01k8exec:".encode(), f"@{as_text(this_process())}".encode()
     found = []
     for name in filter(str.isdecimal, os.listdir("/proc")):

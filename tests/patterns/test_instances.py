@@ -110,8 +110,7 @@ def test_26_cancel_instances() -> None:
 
 
 def test_27_complete_instances() -> None:
-    """Unfinished instances are withdrawn, and the flow continues at once with the results so far.
-    """
+    """Unfinished instances are withdrawn, and the flow continues at once with the others."""
     people = [deciding("vote", "agree")]
 
     def holds(story: Story) -> None:

@@ -51,8 +51,7 @@ def test_no_import_loads_the_library(program: str, tmp_path: Path) -> None:
 def test_loading_asks_nobody_says_nothing_and_leaves_the_environment(
     wire: Wire, tmp_path: Path
 ) -> None:
-    """Later calls also print nothing at exit. The tests are combined because loading takes seconds.
-    """
+    """Later calls also print nothing at exit. One test covers both, since loading takes seconds."""
     (tmp_path / ".env").write_text("FROM_A_FILE=1\n")
     program = """
 import gc, os

@@ -39,8 +39,7 @@ def _shared_chromium() -> Browser:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
-    """Close the shared server and browser after the last test of this folder, not of the whole run.
-    """
+    """Close the shared server and browser after the last test of this folder, not of the run."""
     yield
     if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
         _SHARED.close()

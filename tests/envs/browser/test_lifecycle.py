@@ -205,8 +205,7 @@ def asked(web: Web, **config: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def own(web: Web, chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser with short timeouts, for pages that never respond. It shares the folder's process.
-    """
+    """A browser with short timeouts, for pages that never respond, in the folder's process."""
     folder = tmp_path_factory.mktemp("own")
     with opened(BrowserProvider(), Namespace, folder, **asked(web)) as own:
         yield own

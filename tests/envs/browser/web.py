@@ -43,8 +43,7 @@ class Web(ThreadingHTTPServer):
 
 
 def network(web: Web) -> list[str]:
-    """Return the policy for browsers that reach only this server. Equal policies share a process.
-    """
+    """Return the policy for browsers that reach only this server, and can share a process."""
     return [web.place, f"localhost:{web.port}"]
 
 

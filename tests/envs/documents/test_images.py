@@ -255,8 +255,7 @@ def test_what_is_no_scan_is_not_described(eyes: ScriptedModel, folder: Path) -> 
 
 
 def strips(count: int = 8, rotate: int = 0) -> bytes:
-    """Return a PDF whose page is an image in horizontal strips, like the output of some scanners.
-    """
+    """Return a PDF whose page is an image in horizontal strips, like some scanners' output."""
     whole = Image.linear_gradient("L").resize((600, 800))
     high = 800 // count
     kids = f"<< /Type /Pages /Kids [3 0 R] /Count 1 /MediaBox [0 0 600 800] /Rotate {rotate} >>"

@@ -61,8 +61,7 @@ def test_an_archive_of_too_many_entries_is_refused() -> None:
 
 
 def repeated(data: bytes, times: int) -> bytes:
-    """Return a stream that unpacks to `times` copies of the data. Only two copies are compressed.
-    """
+    """Return a stream that unpacks to `times` copies, by repeating a compressed block."""
     packer = zlib.compressobj()
     first, again = (packer.compress(data) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
     return first + again * (times - 1) + packer.flush()  # each block is independent of the others

@@ -1,5 +1,4 @@
-"""Servers with invalid responses: one typed error each, at once, without side effects (E50, E55).
-"""
+"""Servers with invalid responses: one typed error each, at once, without effects (E50, E55)."""
 
 from __future__ import annotations
 

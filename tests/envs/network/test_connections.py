@@ -95,8 +95,7 @@ def test_public_addresses_are_reached(address: str) -> None:
 
 @given(st.ip_addresses())
 def test_an_address_is_judged_as_what_it_wraps(address: Any) -> None:
-    """Addresses that Python considers private are refused, also as IPv6 addresses that wrap IPv4.
-    """
+    """Addresses that Python considers private are refused, also when IPv6 wraps IPv4."""
     kind = not_public(address)
     inside = address.is_private or address.is_multicast or address.is_loopback
     if inside and getattr(address, "ipv4_mapped", None) is None:
