@@ -52,7 +52,7 @@ def test_calls_that_lead_past_a_sandbox_are_denied(python: PythonSandbox) -> Non
 
 
 def test_no_socket_leads_out_of_a_virtual_machine(python: PythonSandbox) -> None:
-    """Without network namespaces, the host would be reachable."""
+    """Namespaces do not separate such sockets, which could reach the host of the machine."""
     assert python.run("import socket; socket.socket(socket.AF_INET).fileno() > 0").value is True
     error = python.run("socket.socket(socket.AF_VSOCK)").error
     assert error is not None

@@ -175,7 +175,7 @@ def test_cost_is_linear(source: str) -> None:
 
 
 def test_a_corpus_of_noise_never_crashes() -> None:
-    """Every prefix of working expressions, and every pair of tokens, is an error or a value."""
+    """Fragments of working expressions, and all pairs of tokens, are an error or a value."""
     seeds = [
         "default(x.s, 'a') + string(list[0]) == r'\\d' ? {'a': [1, 2.5e3]} : null",
         "list.filter(a, a in [1, 2] && !(a > 1)).map(a, -a)[0] % 2",

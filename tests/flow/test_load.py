@@ -124,7 +124,7 @@ def test_keys_that_begin_with_x_are_ignored_where_keys_are_known() -> None:
 
 
 def test_words_of_other_schemas_stay_text() -> None:
-    """The traps of YAML 1.1: `yes`, `no` and version numbers stay text."""
+    """The traps of YAML 1.1: `yes`, octal numbers and times of day stay text."""
     model = good(
         f"{HEAD}steps:\n  - {{id: a, output: {{a: yes, b: no, c: on, d: 017, e: 1:30}}}}\n"
     )
