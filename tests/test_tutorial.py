@@ -1,4 +1,4 @@
-"""The tutorial, page by page in one directory: each command prints what its page shows."""
+"""The tutorial, page by page in one directory: each command prints the output on its page."""
 
 from __future__ import annotations
 

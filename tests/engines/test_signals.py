@@ -1,4 +1,4 @@
-"""Messages from outside: addressed, keyed, checked, stored before the answer."""
+"""External messages: addressed, keyed, validated, stored before they are acknowledged."""
 
 from __future__ import annotations
 
