@@ -94,7 +94,7 @@ def _number(text: str, first: datetime | None) -> str:
     """Return a number without the traces of its binary form, or a date.
 
     Args:
-        text: The number as it is stored.
+        text: The stored number.
         first: Day 0, if the number is a date.
     """
     try:

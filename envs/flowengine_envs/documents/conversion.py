@@ -90,7 +90,7 @@ class Conversion(Supervised):
         super().__init__(request, sandbox, channel)
         self._added = added
         self._formats: set[str] = set()
-        """Formats converted so far, of which more are likely."""
+        """Formats converted so far, and therefore likely to follow."""
         self._server = 0
         """Number of the fork server. A new number starts a new server."""
 

@@ -105,7 +105,7 @@ class Downloader:
 
         Raises:
             UrlRefused: The address, or one that it redirects to, must not be reached.
-            HttpError: There is no response, or there are too many redirects.
+            HttpError: The server did not respond, or redirected too often.
             Timeout: It takes too long.
             TooLarge: It exceeds the maximum size.
         """

@@ -96,8 +96,8 @@ class Documents(Conversion):
 
         Raises:
             UrlRefused: The address must not be reached.
-            HttpError: There is no response.
-            Timeout: There is no response in time.
+            HttpError: The server did not respond.
+            Timeout: The server did not respond in time.
             Unreadable: It cannot be read. A download is kept, and the error's `data` contains its
                 path.
             LimitExceeded: It exceeds a limit.

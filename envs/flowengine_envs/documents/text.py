@@ -33,7 +33,7 @@ _WESTERN = 0.25
 
 
 def decode(data: bytes, declared: str = "") -> tuple[str, str]:
-    """Return text and a note about its encoding, which is empty if there is no doubt.
+    """Return text and a note about its encoding, which is empty unless in doubt.
 
     A byte order mark takes precedence, then a valid encoding: UTF-8, the declared encoding, a
     guessed legacy encoding if the letters are not Western, the legacy Western encoding.

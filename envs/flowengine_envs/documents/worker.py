@@ -42,7 +42,7 @@ LARGEST = 15 * 1024 * 1024
 
 
 def head(options: Mapping[str, Any]) -> bytes:
-    """Return what a process reads before the file: its options, as of `main`."""
+    """Return the options in the form that a process reads before the file, as in `main`."""
     return parts.part(json.dumps(options).encode())
 
 

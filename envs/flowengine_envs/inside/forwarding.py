@@ -52,7 +52,7 @@ class Forwarding:
     def _accept(self, listening: socket.socket, path: str) -> None:
         try:
             inside, _ = listening.accept()
-        except OSError:  # It disconnected, or there are no descriptors left.
+        except OSError:  # The client disconnected, or descriptors ran out.
             return
         outside = socket.socket(socket.AF_UNIX)
         for each in (inside, outside):

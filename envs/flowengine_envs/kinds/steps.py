@@ -33,9 +33,9 @@ _CUT_OFF = re.compile(
     "|unable to resolve|getaddrinfo|no address associated",
     re.IGNORECASE,
 )
-"""What programs print if they cannot find or reach a host."""
+"""Messages of programs that cannot resolve or reach a host."""
 _LAST = 4096
-"""Characters at the end of an output in which that is looked for."""
+"""Characters at the end of an output that are searched for these messages."""
 LARGEST_VALUE = 16 * 1024 * 1024
 """Maximum bytes that a command may write to `$FLOW_OUTPUT`."""
 

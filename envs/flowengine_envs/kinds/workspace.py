@@ -83,7 +83,7 @@ class InWorkspace(Resource):
 
     @property
     def network(self) -> str | list[str]:
-        """What programs may reach: `any`, `none`, `public`, or a list."""
+        """Destinations that programs may reach: `any`, `none`, `public`, or a list."""
         sandbox = self.request.sandbox
         if sandbox is not None and "network" not in sandbox.capabilities().holds:
             return "any"

@@ -51,7 +51,7 @@ class GuardedClient(httpx2.AsyncClient):
             The response, or an error response if it is missing or invalid.
 
         Raises:
-            TransportError: There is no connection on which a session could begin.
+            TransportError: No connection could be opened for a session.
         """
         asked = await _message(request)
         try:

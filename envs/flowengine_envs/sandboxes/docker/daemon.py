@@ -31,7 +31,7 @@ def connect() -> DockerClient:
     """Return a client of the daemon, which has responded.
 
     Raises:
-        EnvironmentUnavailable: There is no daemon, this user has no access, or the `docker` package
+        EnvironmentUnavailable: No daemon responds, this user has no access, or the `docker` package
             is missing. The message states the cause and its remedy.
     """
     try:
