@@ -1,4 +1,4 @@
-"""The sandboxes that every kind is tried in, and resources that a file of tests shares."""
+"""Sandbox parametrization, and resources shared by the tests of a file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SANDBOXES: dict[str, type[Sandbox]] = {
 LEFT_OUT: dict[str, dict[str, str]] = tomllib.loads(
     Path(__file__).with_name("left_out.toml").read_text()
 )
-"""Sandbox → test → why that cannot be so there."""
+"""Sandbox → test → reason why the test does not apply there."""
 
 
 @pytest.fixture(params=SANDBOXES, scope="module")
@@ -53,11 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what `left_out.toml` names: no skip, since nothing is missing on the machine.
+    """Deselect the tests listed in `left_out.toml`. They are not skipped: nothing is missing.
 
-    Of a test that is marked `wherever`, each case runs in one sandbox, or with one value of the
-    parameters that the marker names. Its cases are dealt to all of them, and the next slice, as of
-    the tests that try much, begins with the next one.
+    Each case of a test marked `wherever` runs in one sandbox only, or with one value of the
+    parameters that the marker names. Cases are distributed over all values, and each slice starts
+    with the next one, as for tests marked `endurance`.
     """
     left = {item for item in items if _is_left_out(item)}
     if config.option.slice != "all":
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _elsewhere(
     config: pytest.Config, items: list[pytest.Item], left: set[pytest.Item]
 ) -> Iterator[pytest.Item]:
-    """Yield the cases of tests marked `wherever` whose turn is elsewhere."""
+    """Yield the cases of `wherever` tests that are assigned to another value in this slice."""
     tests: dict[str, dict[object, list[pytest.Item]]] = {}
     for item in items:
         marker = item.get_closest_marker("wherever")
@@ -99,7 +99,7 @@ def _is_left_out(item: pytest.Item) -> bool:
 
 @pytest.fixture
 def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What heeds no interrupt is killed soon: it would only use up the seconds before that."""
+    """Shorten the grace period for programs that ignore interrupts, to save test time."""
     for module in (supervised, python_kind, shell_session):
         monkeypatch.setattr(module, "GRACE", 0.5)  # time for a second interrupt
 
@@ -135,7 +135,7 @@ def node(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
     """A manager whose environments end with the test."""
-    bounds = Bounds(use=0.5)  # calls that do not end are cut off soon
+    bounds = Bounds(use=0.5)  # calls that do not end are aborted soon
     with EnvironmentManager(tmp_path / "environments", bounds=bounds) as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""The Docker daemon in tests: where none can be had, they say so."""
+"""The Docker daemon in tests. Tests are skipped where there is none."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from flowengine_envs.sandboxes.docker.daemon import connect
 
 
 def skip_without_docker() -> None:
-    """Skip what needs a daemon with the image; `--no-skips` makes that a failure.
+    """Skip tests that need a daemon with the image, or fail with `--no-skips`.
 
-    Where the image is being built, or is not yet, this waits for it.
+    Build the image if necessary, or wait for a build that is under way.
     """
     try:
         image.build(connect())

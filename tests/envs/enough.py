@@ -1,4 +1,4 @@
-"""Time limits that a test lets pass: long enough for what has to happen before."""
+"""Time limits for tests that let one expire: long enough for the preceding steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 def enough(alike: Callable[[], object], least: float = 1) -> float:
-    """Return seconds in which something surely begins, as busy as the machine is now.
+    """Return a number of seconds within which an operation starts under the machine's current load.
 
     Args:
-        alike: Does something that begins in the same way, and ends at once.
-        least: Seconds that are enough on a machine that does nothing else.
+        alike: An operation that starts in the same way and ends at once.
+        least: The minimum, enough on an idle machine.
     """
     began = time.monotonic()
     alike()

@@ -1,4 +1,4 @@
-"""Images of a few programs of this machine, made at once and without any other."""
+"""Container images made from a few programs of this machine, without a build or a base image."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def make_image(
     scripts: Mapping[str, str] | None = None,
     folders: Sequence[str] = (),
 ) -> str:
-    """Make an image and return its id.
+    """Create an image and return its ID.
 
     Args:
         name: Repository and tag.
-        programs: Of this machine, to be found in `/bin`, with what they are linked with.
-        scripts: Path in the image → text; `/bin/sh` needs to be among the programs.
-        folders: Of this machine, taken as they are.
+        programs: Programs of this machine, copied to `/bin` with their shared libraries.
+        scripts: Path in the image → text. They need `/bin/sh` among the programs.
+        folders: Folders of this machine, copied unchanged.
     """
     system = "/usr/local/bin:/usr/bin:/bin"
     found = {f"/bin/{each}": shutil.which(each, path=system) or each for each in programs}
@@ -61,7 +61,7 @@ def make_image(
 def image_of(
     name: str, programs: Sequence[str], scripts: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Have an image for a while; arguments and result as of `make_image`."""
+    """Create an image for the duration of a context. See `make_image` for the arguments."""
     made = make_image(name, programs, scripts)
     try:
         yield made

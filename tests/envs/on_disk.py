@@ -1,7 +1,7 @@
-"""Temporary folders on a disk, for a module that imports this.
+"""Temporary folders on a disk, for modules that import this fixture.
 
-Tests write in memory where there is room. What a container writes there counts against its limit of
-memory, so a test of the limit of disk space would meet the wrong one.
+Tests usually write to memory if there is room. Files that a container writes there count against
+its memory limit, so a test of the disk limit would hit the wrong limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opens resources of a provider in a sandbox, as the manager does, without its bookkeeping."""
+"""Opens resources of a provider in a sandbox, like the manager, but without its bookkeeping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = logging.LoggerAdapter(logging.getLogger("flowengine.environments"), {})
 
 
 class Trace:
-    """Remembers what would be written to the registry on disk."""
+    """Records the data that would be written to the registry on disk."""
 
     def __init__(self) -> None:
         self.facts: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def request_for(
 def open_resource(
     provider: Provider[Any], sandbox: type[Sandbox], workspace: Path, **asked: Any
 ) -> Any:
-    """Probe and open; the caller releases."""
+    """Probe and open a resource. The caller releases it."""
     request = request_for(provider, sandbox, workspace, **asked)
 
     async def opened() -> Any:
@@ -105,7 +105,7 @@ def opened(
 
 
 def processes_of(resource: Any) -> list[int]:
-    """The first processes of an open sandbox, as the host numbers them."""
+    """Return the host process IDs of the first processes in an open sandbox."""
     facts = resource.sandbox.request.trace.facts
     if "container" not in facts:
         return list(facts["pids"])
@@ -117,5 +117,5 @@ def release(provider: Provider[Any], resource: Any) -> None:
 
 
 def on_host(resource: InWorkspace, path: str) -> Path:
-    """Return where a file of the home folder is on the host."""
+    """Return the host path of a file in the home folder."""
     return resource.request.home / Path(path).relative_to(resource.home)

@@ -1,4 +1,4 @@
-"""A supervisor as a plain child process, spoken to byte by byte."""
+"""A supervisor as a plain child process, driven byte by byte."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Raw:
             self._read(deadline)
 
     def said(self, id: int) -> Mapping[str, bytes]:
-        """What was printed for a request up to now."""
+        """Return the output of a request so far."""
         said = {"stdout": b"", "stderr": b""}
         for message in self._got:
             if message.header.get("id") == id and "stream" in message.header:

@@ -1,4 +1,4 @@
-"""Code that means harm, in every sandbox: at most its own environment is lost."""
+"""Malicious code, in every sandbox: at most its own environment is lost."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_calls_that_lead_past_a_sandbox_are_denied(python: PythonSandbox) -> Non
 
 
 def test_no_socket_leads_out_of_a_virtual_machine(python: PythonSandbox) -> None:
-    """No namespace separates them: the host of the machine would be reached."""
+    """Namespaces do not separate such sockets, which could reach the host of the machine."""
     assert python.run("import socket; socket.socket(socket.AF_INET).fileno() > 0").value is True
     error = python.run("socket.socket(socket.AF_VSOCK)").error
     assert error is not None
@@ -95,11 +95,11 @@ def test_a_supervisor_that_was_stopped_is_lost_and_nothing_hangs(
 )
 @pytest.mark.usefixtures("little_grace")
 def test_a_command_that_defends_itself_is_ended_and_leaves_nothing(bash: Bash, attack: str) -> None:
-    seconds = 10_000 + os.getpid()  # nobody else sleeps for so long
+    seconds = 10_000 + os.getpid()  # no other process sleeps for so long
     result = bash.run(attack.replace("977", str(seconds)), timeout=1)
 
     assert result.timed_out or result.signal == 9, result
-    # What lost its keeper is ended when that is taken away, a moment after the result.
+    # Orphans of a lost keeper are killed when it is cleaned up, shortly after the result.
     until(lambda: bash.run(f"ps -eo args= | grep -c '[s]leep {seconds}'").stdout == "0\n")
 
 
@@ -181,7 +181,7 @@ _result = [libc.prlimit(pid, which, limit, None) for pid in (1, 2, 3, 4) for whi
 
 
 def test_no_limit_can_be_set_to_the_supervisor(python: PythonSandbox) -> None:
-    """The kernel would kill it for them, though it is the first process."""
+    """The kernel would kill the supervisor for such limits, although it is the first process."""
     assert set(python.run(LIMITED).value) == {-1}
     resource = "import resource; n = resource.RLIMIT_NOFILE"
     own = "resource.setrlimit(n, (64, resource.getrlimit(n)[1])); resource.getrlimit(n)[0]"

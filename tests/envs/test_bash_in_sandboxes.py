@@ -1,4 +1,4 @@
-"""Commands in every sandbox: each in a tree of its own, bounded in time and output."""
+"""Commands in every sandbox: separate process trees, bounded time and output."""
 
 from __future__ import annotations
 

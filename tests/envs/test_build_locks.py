@@ -1,4 +1,4 @@
-"""Whoever builds an image is alone with it, and leaves no file of a lock behind."""
+"""Only one process at a time builds an image, and no lock file is left behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_one_has_it_at_a_time_and_nothing_is_left_of_it(folder: Path) -> None:
 def test_one_that_opened_the_file_before_it_was_removed_does_not_have_the_lock(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be that of a file that nobody else finds."""
+    """The lock would be on a deleted file that no other process opens."""
     first, second, third = (BuildLock("built:1") for _ in range(3))
     assert first.take()
     lock = fcntl.flock

@@ -1,4 +1,4 @@
-"""Images that the docker sandbox builds from a Dockerfile of the user."""
+"""Images that the docker sandbox builds from the user's Dockerfile."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _daemon() -> None:
 
 @pytest.fixture
 def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a Dockerfile that nobody has built; what is built of it is removed."""
+    """A folder with a Dockerfile that has never been built. Images built from it are removed."""
     folder = tmp_path / "context"
     folder.mkdir()
     (folder / "data.txt").write_text(uuid.uuid4().hex)
     write(folder, "COPY data.txt /opt/data.txt")
-    built: set[str] = set()  # others build beside this one
+    built: set[str] = set()  # other tests build at the same time
     real = building._build
 
     async def noted(spec: Spec, build: Any, tag: str, *rest: Any, **more: Any) -> None:
@@ -66,7 +66,7 @@ def write(folder: Path, *lines: str) -> None:
 
 
 def tags() -> set[str]:
-    # Not `images.list`, which asks about each again: others remove theirs meanwhile.
+    # `images.list` would query each image again, and other tests remove theirs.
     found = connect().api.images(building.REPOSITORY)
     return {tag for each in found for tag in each["RepoTags"] or ()}
 
@@ -97,7 +97,7 @@ del sys.argv[1]
 sys.version_info = (3, 8, 10, "final", 0)
 exec(code, {"__name__": "__main__"})
 """
-"""Says that it is an older Python."""
+"""Reports that it is an older Python."""
 
 
 def test_one_with_an_old_python_is_refused_with_what_mends_it(
@@ -123,7 +123,7 @@ def test_one_without_what_a_shell_needs_is_refused_with_what_mends_it(
         EnvironmentStartFailed, match=f"there is no {program} in PATH.*in the image, or"
     ):
         open_resource(ShellProvider(), Docker, tmp_path, config=config)
-    assert time.monotonic() - began < 45  # at once: it does not wait for a shell
+    assert time.monotonic() - began < 45  # at once, without waiting for a shell
 
 
 def test_the_user_inside_has_a_name(context: Path, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_build_that_fails_shows_what_it_said(context: Path) -> None:
     assert "the cause" in failed.value.message
     assert "returned a non-zero code: 7" in failed.value.message
     left = [one for one in connect().api.containers(all=True) if one["Id"] not in before]
-    # Other tests open containers beside this one; those of a build run nothing but its commands.
+    # Other tests open containers at the same time. Those of this build run only its commands.
     assert not [one for one in left if "the cause" in one["Command"]]
     write(context, "NONSENSE here")
     with pytest.raises(EnvironmentStartFailed, match="NONSENSE"):
@@ -290,7 +290,7 @@ def _until(is_so: Any) -> None:
 
 
 def test_only_what_is_in_the_folder_is_sent(context: Path, tmp_path: Path) -> None:
-    """Links are sent as links, whatever they lead to; what is ignored is left out."""
+    """Links are sent as links, regardless of their targets. Ignored files are left out."""
     (tmp_path / "secret.txt").write_text("SEKRET")
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "key").write_text("SEKRET")

@@ -1,4 +1,4 @@
-"""Control groups of both versions, on trees of files as the kernel lays them out."""
+"""Control groups of both versions, on directory trees laid out like the kernel's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flow is checked by the classes of what kinds open, by those too who installed no extras."""
+"""A flow is checked against the resource classes of its kinds, even without their extras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image with numpy and pandas, which this machine builds from Debian's packages."""
+"""The image with numpy and pandas, built locally from Debian packages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _daemon() -> None:
 
 @pytest.mark.timeout(900)
 def test_numpy_and_pandas_are_there(tmp_path: Path) -> None:
-    image.build(connect(), data=True)  # the first time it takes as long as packages do
+    image.build(connect(), data=True)  # the first build installs packages
     with opened(Python(), Docker, tmp_path, config={"image": image.DATA}) as python:
         result = python.run(CODE, inputs={"text": "a,b\n1,2\n3,4\n"}, timeout=60)
 

@@ -1,4 +1,4 @@
-"""The quota of a workspace holds whatever programs do to hide what they take (S37)."""
+"""The quota of a workspace holds even if programs try to hide their disk usage (S37)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ for n in range(64):
             file.write(bytes(1 << 20))
             time.sleep(0.004)
 """
-"""It writes on when it is told to end, for which it has two seconds."""
+"""Keeps writing during the two seconds of grace after SIGTERM."""
 RESERVED = """
 import os
 for n in range(64):
@@ -81,7 +81,7 @@ for n in range(1500):
     os.mkdir(str(n))
 os.chdir("/")
 """
-"""Folders of which each used to be looked for from the top: that took a minute each time."""
+"""Folders whose paths, if each were resolved from the root, would take a minute to measure."""
 WAYS = {"removed": REMOVED, "mapped": MAPPED, "closed": CLOSED, "many": MANY}
 
 
@@ -107,7 +107,7 @@ def test_space_is_not_reserved_in_a_moment(sandbox: type[Sandbox], tmp_path: Pat
 
 
 def burst(sandbox: type[Sandbox], workspace: Path, code: str) -> int:
-    """Let code fill a workspace of 32 MiB as fast as it can; return the bytes that it took."""
+    """Let code fill a 32 MiB workspace as fast as it can, and return the bytes written."""
     with opened(BashProvider(), sandbox, workspace, limits={"disk": "32MiB"}) as bash:
         result = bash.run(["python3", "-c", code], timeout=60)
 
@@ -134,7 +134,7 @@ def test_folders_in_folders_delay_nothing(sandbox: type[Sandbox], tmp_path: Path
 
 
 def left_behind(code: str) -> str:
-    """Code whose child goes on after its call, and fills the disk."""
+    """Return code whose child outlives the call and fills the disk."""
     return f"import subprocess\nsubprocess.Popen(['python3', '-c', {code!r}]) and None"
 
 

@@ -1,4 +1,4 @@
-"""Containers: what they may do, whose they are, and that none is left."""
+"""Containers: their rights, their ownership, and their removal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_container_has_no_needless_rights(bash: Bash) -> None:
     assert rights["AutoRemove"]
     assert not rights["PortBindings"]
     may_write = {mount["Destination"]: mount["RW"] for mount in told["Mounts"]}
-    # The lists of users and groups are two files, made up.
+    # The lists of users and groups are two generated files.
     own = {"/workspace": True, "/home/flow": True}
     assert may_write == {**own, "/etc/passwd": False, "/etc/group": False}
     assert "docker.sock" not in str(told["Mounts"])
@@ -195,7 +195,7 @@ def test_variables_and_secrets_of_the_host_stay_outside(
 
 
 def test_nobody_inside_can_keep_the_container_from_ending(bash: Bash) -> None:
-    """Its first process ends with its input; whoever could open that could hold it open."""
+    """The first process ends when its input closes. No program may open that input."""
     for descriptor in (0, 1, 2):
         assert bash.run(f"exec 9<>/proc/1/fd/{descriptor}").exit_code != 0
 
@@ -234,7 +234,7 @@ def test_what_was_not_roots_in_a_workspace_is_not_roots_afterwards(tmp_path: Pat
 
 
 def as_member(folder: Path) -> dict[str, Any]:
-    """Make files in containers as an ordinary user; tell whose they are while these are open."""
+    """Create files in containers as an ordinary user, and return their owners."""
     told: dict[str, Any] = {"user": (os.getuid(), os.getgid())}
     folder /= "workspace"
     folder.mkdir()
@@ -250,10 +250,10 @@ def as_member(folder: Path) -> dict[str, Any]:
 
 
 def test_files_are_an_ordinary_users_at_once(bash: Bash, tmp_path: Path) -> None:
-    """Of somebody who may use the daemon by its group."""
+    """For a user who may use the daemon as a member of its group."""
     group = Path(host().removeprefix("unix://")).stat().st_gid
     with opened(DockerProvider(), Docker, tmp_path) as docker:
-        docker.run(["true"])  # loads what another user may not be able to
+        docker.run(["true"])  # loads modules that the other user may be unable to read
 
     told = as_ordinary_user(as_member, [group])
 
@@ -322,7 +322,7 @@ def test_a_dangerous_mount_is_refused_before_the_daemon_hears_of_it(
         background().run(BashProvider().ensure(request))
 
 
-# What cannot be had is told apart
+# Distinct errors for distinct causes
 
 
 def test_what_keeps_us_from_the_daemon_is_told_apart(

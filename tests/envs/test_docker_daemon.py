@@ -1,4 +1,4 @@
-"""A daemon of its own that goes away and comes back, and one that an ordinary user may use."""
+"""A separate daemon that stops and restarts, and one that an ordinary user may use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IMAGE = "flowengine-test:sleep"
 
 
 class Daemon:
-    """A Docker daemon beside that of the machine."""
+    """A Docker daemon beside the machine's own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,7 +35,8 @@ class Daemon:
 
     def start(self) -> None:
         folder = self._folder
-        # In a network of its own: a daemon without a bridge takes that of the machine's away.
+        # In a separate network: a daemon without a bridge deletes the bridge of the machine's
+        # daemon.
         argv = ["unshare", "--net", "dockerd", "--host", self.host]
         argv += ["--data-root", f"{folder}/data"]
         argv += ["--exec-root", f"{folder}/exec", "--pidfile", f"{folder}/pid"]
@@ -66,7 +67,7 @@ class Daemon:
 
 
 def played(scenario: str, folder: Path) -> str:
-    """Play a function of this file in a process of its own: the library leaves sockets open."""
+    """Run a function of this file in another process, because the library leaves sockets open."""
     skip_without_docker()
     if os.getuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("no docker (a daemon of its own needs root and dockerd)")
@@ -79,7 +80,7 @@ def played(scenario: str, folder: Path) -> str:
 
 
 def restart(folder: Path) -> None:
-    """A daemon goes away while programs run, and comes back."""
+    """Stop and restart a daemon while programs run."""
     daemon = Daemon(folder)
     daemon.start()
     place = {"scope": "session", "owner_id": "s"}
@@ -155,7 +156,7 @@ def told(_folder: Path) -> str:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where everybody may look, and with a short path, as a socket needs it."""
+    """A folder that every user can read, with a path short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="flowengine-daemon-") as name:
         Path(name).chmod(0o755)
         yield Path(name)

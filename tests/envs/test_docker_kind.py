@@ -1,4 +1,4 @@
-"""The kind `docker`: commands, each in a container of its own."""
+"""The kind `docker`: commands, each in a separate container."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_exit_codes_errors_input_and_variables(docker: Containers) -> None:
     names = {line.partition("=")[0] for line in told.stdout.splitlines()[1:]}
     marks = {"PATH", "HOME", "LANG", "HOSTNAME", "PWD", "FLOWENGINE_ENVIRONMENT"}
     assert {"DECLARED", "GIVEN"} <= names
-    # What is left comes from the image.
+    # The remaining names come from the image.
     assert names - marks - {"DECLARED", "GIVEN"} <= {"PIP_BREAK_SYSTEM_PACKAGES", "_", "SHLVL"}
 
 

@@ -1,4 +1,4 @@
-"""The `docker` package is imported when it is first used, by many at once."""
+"""The `docker` package is imported on first use, possibly by many threads at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ print(docker.errors.APIError.__mro__[1] is requests.exceptions.HTTPError)
 
 
 def test_an_import_that_broke_off_is_an_error_of_one_thread_and_no_other() -> None:
-    """What it leaves would be `module 'requests' has no attribute 'exceptions'` for all others."""
+    """Otherwise all others would fail with `module 'requests' has no attribute 'exceptions'`."""
     done = subprocess.run(
         [sys.executable, "-c", BROKEN_OFF], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""Images that come from a registry: when one is asked, and what is said when it has nothing."""
+"""Images from a registry: when it is queried, and the errors for missing images."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.envs.images import make_image
 from tests.envs.opening import open_resource, opened
 
 FETCHED = Path(__file__).parents[1] / "docker_registry" / "docker-registry"
-"""Where `scripts/sandboxes.sh` puts the program."""
+"""Where `scripts/sandboxes.sh` installs the program."""
 
 
 class Registry:
-    """A registry on this machine, which the daemon trusts because it is on the loopback device."""
+    """A local registry. The daemon trusts it because it is on the loopback interface."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -34,7 +34,7 @@ class Registry:
         self._process: subprocess.Popen[str] | None = None
         self.asked = folder / "log"
         self.images: set[str] = set()
-        """Ids of what was pushed: an image that is fetched has the same."""
+        """IDs of pushed images. A pulled image has the same ID."""
         self.address = self._start("127.0.0.1:0")
 
     def _start(self, address: str) -> str:
@@ -61,7 +61,7 @@ class Registry:
             self._process = None
 
     def push(self, name: str, word: str) -> str:
-        """Push an image whose program `say` prints a word; return its digest in the registry."""
+        """Push an image whose program `say` prints a word. Return its digest in the registry."""
         reference = f"{self.address}/{name}"
         made = make_image(reference, ["sh"], {"/bin/say": f"#!/bin/sh\necho {word}\n"})
         self.images.add(made)
@@ -74,7 +74,7 @@ class Registry:
 
     @property
     def pulls(self) -> int:
-        """How often an image was asked for."""
+        """Return how often an image was requested."""
         return len(re.findall(r'"GET /v2/\S+/manifests/', self.asked.read_text()))
 
 
@@ -99,7 +99,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 
 def says(workspace: Path, image: str, policy: str = "missing") -> tuple[str, str]:
-    """Open an environment, run the image's program; return what it says and the image's id."""
+    """Open an environment and run the image's program. Return its output and the image ID."""
     config = {"image": image, "pull_policy": policy}
     with opened(DockerProvider(), Docker, workspace, config=config) as box:
         result = box.run(["/bin/say"])
@@ -135,7 +135,7 @@ def test_always_takes_what_the_tag_means_now(registry: Registry, tmp_path: Path)
     word, first = says(tmp_path, image)
     assert word == "first"
     registry.push("said:1", "second")
-    connect().images.pull(image)  # not by us: the name is there, and what it means is old
+    connect().images.pull(image)  # pulled by another process: the name now refers to a stale image
     connect().api.tag(first, f"{registry.address}/said", "1", force=True)
 
     assert says(tmp_path, image, "missing")[0] == "first"

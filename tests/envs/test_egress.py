@@ -1,4 +1,4 @@
-"""`policy: {network: [host:port]}`: those places are reached from a sandbox, nothing else is."""
+"""`policy: {network: [host:port]}`: only those destinations are reachable from a sandbox."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from tests.envs.opening import open_resource, opened, release, request_for
 from tests.envs.users import as_ordinary_user
 
 NAME = "db.example.org"
-"""Known outside only, and there by this process alone: nobody inside can resolve it."""
+"""Resolves only outside of the sandbox, and there only in this process."""
 ADDRESS = "127.9.9.9"
-"""Its address."""
+"""The address of `NAME`."""
 BLOCK = bytes(1 << 16)
 
 
 class Outside(socketserver.ThreadingTCPServer):
-    """A server that does with a connection what its first line says."""
+    """A server whose behavior on a connection is chosen by the first line it receives."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -66,7 +66,7 @@ class _Answer(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         word = self.rfile.readline().decode().strip()
-        if word == "digest":  # answers when the other side has said all
+        if word == "digest":  # answers once the client has closed its side
             digest = hashlib.sha256(self.rfile.read()).hexdigest()
             self.wfile.write(digest.encode())
         elif word == "bytes":
@@ -99,7 +99,7 @@ def outside() -> Iterator[Outside]:
 
 
 def resolve(patched: pytest.MonkeyPatch, port: int) -> None:
-    """Let `NAME` be known to this process, at an address all of whose ports are this one."""
+    """Resolve `NAME`, in this process, to an address where every port leads to this one."""
     real, connect = socket.getaddrinfo, asyncio.open_connection
 
     def known(host: Any, *args: Any, **options: Any) -> Any:
@@ -157,7 +157,7 @@ def ask(text, host="db.example.org", port=443):
 
 
 def python(box: Any, code: str, **more: Any) -> str:
-    """Run code inside, after `ASK`."""
+    """Run code inside the sandbox, after `ASK`."""
     done = box.run(["python3", "-c", ASK + code], timeout=50, **more)
     assert done.stderr == ""
     return str(done.stdout)
@@ -168,7 +168,7 @@ def test_a_place_is_reached_by_its_name(box: Any) -> None:
 
 
 def test_nothing_else_is_reached(box: Any, outside: Outside) -> None:
-    """Not the same host at another port, the machine by any of its addresses, a name server."""
+    """Other ports of the host, other addresses of this machine and name servers are unreachable."""
     own = [
         str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
     ]
@@ -200,7 +200,7 @@ def test_nothing_else_is_reached(box: Any, outside: Outside) -> None:
 
 @pytest.mark.wherever("case")
 def test_bytes_arrive_as_they_are_and_each_side_ends_its_own(box: Any) -> None:
-    """The answer comes after the end of what was asked, and all of it is there."""
+    """The answer follows the end of the request, and arrives complete."""
     code = (
         "import hashlib, os\n"
         "data = os.urandom(5_000_000)\n"
@@ -259,7 +259,7 @@ def test_what_is_not_taken_is_not_fetched_and_pings_are_answered(
         thread.start()
         assert begun.wait(60)
         last = -1
-        while last != outside.sent:  # until nobody takes any more
+        while last != outside.sent:  # until the sender is blocked
             last = outside.sent
             time.sleep(0.3)
         assert last < 32 << 20
@@ -364,7 +364,7 @@ def test_tls_is_between_the_program_and_the_place(
 
 
 def make_certificate(folder: Path) -> Path:
-    """Make a certificate of `NAME` that is its own authority."""
+    """Create a self-signed certificate for `NAME`."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -411,7 +411,7 @@ def fetch(url):
 def test_a_proxy_leads_to_hosts_that_are_not_known_beforehand(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """To public addresses, to no other; programs are told of it by the usual variables."""
+    """Only to public addresses. Programs find the proxy in the usual environment variables."""
     with serving() as site, serving() as canary:
         resolve(monkeypatch, site.port)
         monkeypatch.setattr(
@@ -438,7 +438,7 @@ def test_a_proxy_leads_to_hosts_that_are_not_known_beforehand(
 def test_node_reaches_a_place_of_this_machine(
     sandbox: type[Sandbox], outside: Outside, tmp_path: Path
 ) -> None:
-    """It asks for addresses in a way of its own, and takes `localhost` for `::1` first."""
+    """Node resolves addresses itself, and tries `::1` first for `localhost`."""
     if sandbox is Docker:
         skip_without_docker()
     code = (
@@ -454,7 +454,7 @@ def test_node_reaches_a_place_of_this_machine(
 
 
 def test_places_that_are_alike_are_kept_apart(outside: Outside, tmp_path: Path) -> None:
-    """A name is not given an address that is a place itself; one place may have two names."""
+    """No name gets an address that is a destination itself. Two names may share one."""
     port = outside.port
     alike = [f"127.1.0.1:{port}", f"localhost:{port}", f"127.0.0.1:{port}", f"{NAME}:{port}"]
     with reaching(CASES["namespace"], tmp_path, *alike, f"{NAME.upper()}:{port}") as box:
@@ -466,14 +466,14 @@ def test_places_that_are_alike_are_kept_apart(outside: Outside, tmp_path: Path) 
 
 
 def test_low_ports_give_no_rights(tmp_path: Path) -> None:
-    """To listen at 443 the sandbox has a network that somebody else has set up."""
+    """To listen at port 443, the sandbox uses a network that another process has set up."""
     with reaching(CASES["namespace"], tmp_path, f"{NAME}:443") as box:
         status = box.run("cat /proc/self/status").stdout
         for line in ("CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"):
             assert line in status
         assert box.run("unshare -r true").exit_code != 0
         assert box.run("echo 1 > /proc/sys/net/ipv4/ip_unprivileged_port_start").exit_code != 0
-        assert len(box.run("ls /proc | grep '^[0-9]'").stdout.split()) < 8  # its own only
+        assert len(box.run("ls /proc | grep '^[0-9]'").stdout.split()) < 8  # only the sandbox's
         assert box.run("rm /run/flowengine/0").exit_code != 0
 
 
@@ -498,7 +498,7 @@ def as_nobody(folder: Path) -> str:
 
 
 def test_as_an_ordinary_user(tmp_path: Path) -> None:
-    as_nobody(tmp_path)  # loads what another user may not be able to read
+    as_nobody(tmp_path)  # loads modules that the other user may be unable to read
     assert as_ordinary_user(as_nobody) == "for anybody\n"
 
 

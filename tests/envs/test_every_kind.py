@@ -1,4 +1,4 @@
-"""Every kind of environment in the same flows, and under the same manager (E112)."""
+"""Every kind of environment, in the same flows and under the same manager (E112)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.own_environments import environments_in
 
 
 class Kind(NamedTuple):
-    """A kind, and what functions do with its resource, `box`."""
+    """A kind, and code that functions run on its resource, `box`."""
 
     spec: dict[str, Any]
     keep: str
-    """Leaves something behind in the workspace, if it has one."""
+    """Stores something in the workspace, if there is one."""
     find: str
-    """Finds it, or does what works without."""
+    """Finds it, or does something that needs no workspace."""
     found: str = "kept"
 
 
@@ -103,7 +103,7 @@ FIND: dict[str, Any] = {"id": "find", "python": "acts:find", "environments": ["b
 
 
 class Stage:
-    """Runs flows with one kind of environment, in an engine at a time."""
+    """Runs flows with one kind of environment, in one engine at a time."""
 
     def __init__(self, name: str, kind: Kind, url: str) -> None:
         self.kind = kind
@@ -116,7 +116,7 @@ class Stage:
 
     @property
     def engine(self) -> Engine:
-        """An engine that tells what becomes ready; the last one, until it is left."""
+        """The current engine, created on first use, which records `ready` events."""
         if self._engine is None:
             self._engine = Engine("store", workdir=".")
             self._engine.environments.subscribe(self._hear)
@@ -127,27 +127,27 @@ class Stage:
             self.ready.append(event)
 
     def leave(self) -> None:
-        """End the engine, as its process would end."""
+        """Close the engine, as at the end of its process."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None
 
     def opened(self) -> int:
-        """How many were opened since it was asked last."""
+        """Return the number of environments opened since the last call."""
         self.engine.environments.flush_events(60)
         count = len(self.ready)
         self.ready.clear()
         return count
 
     def open(self) -> list[Any]:
-        """What is open, and what is written down of it."""
+        """Return all open environments, and those recorded on disk."""
         manager = self.engine.environments
         return [*manager.list(state="ready"), *manager.written()]
 
     def run(
         self, *steps: dict[str, Any], outputs: Iterable[str] = (), **words: Any
     ) -> ExecutionResult:
-        """Run steps, in an environment that is declared with more words."""
+        """Run steps in an environment declared with additional settings."""
         named = [step["id"] for step in steps if step.get("python") in {"acts:keep", "acts:find"}]
         flow = {
             "flowengine": 1,
@@ -185,8 +185,8 @@ def stage(
 
 
 def test_what_is_given_back_for_a_wait_is_there_again_with_its_workspace(stage: Stage) -> None:
-    """E96 to E98: in another process, opened once although two branches go on."""
-    # A shell has one prompt for all: functions that share it agree on who is next.
+    """E96 to E98: in another process, and opened once for two branches."""
+    # A shell has a single prompt, so functions that share it must take turns.
     branches = {**FIND, "map": 2 if stage.name != "shell" else {"over": 2, "concurrency": 1}}
     waiting = stage.run(KEEP, {"id": "ask", "approval": "Go on?"}, branches, on_wait="release")
 
@@ -232,7 +232,7 @@ def test_steps_that_share_it_are_served_without_mixing(stage: Stage) -> None:
 
 @pytest.mark.parametrize("stage", SAYS, indirect=True)
 def test_the_first_result_says_that_what_was_set_is_gone(stage: Stage) -> None:
-    """S56, E98: of kinds in which something is set at all."""
+    """S56, E98: for kinds that have state to lose."""
     run = {"run": {"script": "1" if stage.name in {"python", "node"} else "true"}, "in": "box"}
     told = {"output": "${{ result.stderr }}"}
     stage.run(
@@ -251,7 +251,7 @@ def test_the_first_result_says_that_what_was_set_is_gone(stage: Stage) -> None:
     assert (told["a"], told["c"]) == ("", "")
 
 
-@pytest.mark.wherever("stage")  # kinds hear nothing of such a wait
+@pytest.mark.wherever("stage")  # kinds do not notice such a wait
 def test_what_is_kept_for_a_wait_is_the_same(stage: Stage) -> None:
     stage.run(KEEP, {"id": "ask", "approval": "Go on?"}, FIND, on_wait="keep")
 
@@ -259,7 +259,7 @@ def test_what_is_kept_for_a_wait_is_the_same(stage: Stage) -> None:
     assert (stage.opened(), stage.open()) == (1, [])
 
 
-@pytest.mark.wherever("stage")  # kinds know nothing of scopes
+@pytest.mark.wherever("stage")  # kinds do not know scopes
 @pytest.mark.parametrize(
     ("scope", "runs", "opened", "left"),
     [("step", 1, 2, 0), ("execution", 2, 2, 0), ("session", 2, 1, 1)],
@@ -278,7 +278,7 @@ def test_it_lives_as_long_as_its_scope(
     assert len(stage.engine.environments.list(state="ready")) == left
 
 
-@pytest.mark.wherever("stage")  # nor of how a flow ends
+@pytest.mark.wherever("stage")  # kinds do not know how a flow ended
 @pytest.mark.parametrize(
     ("last", "status"),
     [
@@ -294,7 +294,7 @@ def test_it_lives_as_long_as_its_scope(
 def test_nothing_is_left_whichever_way_it_ends(
     stage: Stage, last: dict[str, Any], status: str
 ) -> None:
-    """E22; success is shown above."""
+    """E22. The tests above cover success."""
     assert stage.run(KEEP, last).status == status
 
     assert (stage.opened(), stage.open()) == (1, [])
@@ -307,8 +307,11 @@ ENDS: dict[str, Callable[[EnvironmentManager, Handle], object]] = {
     ),
     "files": lambda manager, handle: shutil.rmtree(handle.resource.path),
 }
-"""How it ends under its holders. A server is killed in `mcp/test_sessions.py`, the daemon of
-`docker` goes away in `test_docker_daemon.py`, and a database has nothing that could die."""
+"""Ways to end the resource under its holders.
+
+`mcp/test_sessions.py` kills a server, and `test_docker_daemon.py` stops the daemon of `docker`. A
+database has no process to kill.
+"""
 
 
 def _kill(pids: list[int]) -> None:

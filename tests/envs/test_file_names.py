@@ -1,4 +1,4 @@
-"""Names for files that come from elsewhere: from servers, pages, whoever suggests them."""
+"""Names for files that are suggested by others, such as servers and pages."""
 
 from __future__ import annotations
 

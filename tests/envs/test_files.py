@@ -1,4 +1,4 @@
-"""Folders: copies and what is brought back, and that nothing leads out of them (E111, S42-S43)."""
+"""Folders: copies, writing back, and confinement to the folder (E111, S42-S43)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def original(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened(manager: EnvironmentManager, tmp_path: Path) -> Open:
-    """Opens a folder through the manager; `config` as keywords."""
+    """Opens a folder through the manager. `limits` are its limits, other keywords its `config`."""
 
     def opened(
         limits: dict[str, Any] | None = None, policy: dict[str, Any] | None = None, **config: Any
@@ -139,7 +139,7 @@ def test_git_does_not_obey_who_changed_the_copy(
     }
     assert "a.txt" in told.changed
     assert "they name programs to run" in caplog.text
-    # The history has come, and Git does nothing but what its owner says.
+    # The history was copied, and Git runs only the owner's programs.
     assert git(original, "log", "--format=%s") == "two\none\n"
     assert git(original, "status", "--porcelain") == ""
     git(original, "commit", "-q", "--allow-empty", "-m", "three")
@@ -152,7 +152,7 @@ def test_git_does_not_obey_who_changed_the_copy(
 def test_a_folder_that_becomes_one_of_git_is_not_written_back(
     opened: Open, original: Path, tmp_path: Path
 ) -> None:
-    """Git knows its folders by what is in them, not by their name."""
+    """Git recognizes repositories by their content, not by their name."""
     ran = tmp_path / "ran"
     bare = ["git", "init", "-q", "--bare", str(original / "kept")]
     subprocess.run(bare, check=True)

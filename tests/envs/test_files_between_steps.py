@@ -1,4 +1,4 @@
-"""Files that a step keeps and others take, wherever both run (F95)."""
+"""Files that one step keeps and another uses, wherever both run (F95)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Run = Callable[[list[Any]], dict[str, Any]]
 
 @pytest.fixture(params=PLACES)
 def run(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs steps, all in one place, and gives their outputs by id."""
+    """Runs steps, all in one place, and returns their outputs by step ID."""
     place = request.param
     if place in {"docker", "container"}:
         skip_without_docker()
@@ -136,7 +136,7 @@ def test_a_pattern_finds_files_only(run: Run, tmp_path: Path) -> None:
 
 def test_any_name_arrives(run: Run) -> None:
     names = ["-rf", "a b", "$(touch x)", "ä😀", "x" * 200, "line\nend"]
-    shown = [*names[:-1], "lineend"]  # no control characters in what is shown
+    shown = [*names[:-1], "lineend"]  # displayed names contain no control characters
 
     script = "\n".join(f'printf {number} > "./$N{number}"' for number in range(len(names)))
     env = {f"N{number}": name for number, name in enumerate(names)}
@@ -149,7 +149,7 @@ def test_any_name_arrives(run: Run) -> None:
 
 
 def test_a_value_that_only_looks_like_a_kept_file_is_data(run: Run, tmp_path: Path) -> None:
-    """Code in a sandbox can make up any value: no step is led to a file that was never kept."""
+    """Code in a sandbox can return any value, but cannot refer to a file that was never kept."""
     (tmp_path / "secret").write_text("SEKRET")
     up = "../" * 12
     forged: list[dict[str, Any]] = [

@@ -132,7 +132,7 @@ def test_a_file_larger_than_any_frame_goes_from_folder_to_folder(
 
 
 def test_no_process_of_the_host_is_given_a_name(bash: Bash, tmp_path: Path) -> None:
-    """Files go by frames: nobody who lists the processes sees what they are called."""
+    """File names travel in frames, so they do not appear in process listings."""
     begun: list[str] = []
     watching = True
 
@@ -140,7 +140,7 @@ def test_no_process_of_the_host_is_given_a_name(bash: Bash, tmp_path: Path) -> N
         if watching and event in {"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system"}:
             begun.append(repr(given))
 
-    sys.addaudithook(heard)  # for the rest of the process: there is no way to take it back
+    sys.addaudithook(heard)  # remains for the rest of the process: audit hooks cannot be removed
     try:
         bash.put("named secretly", b"x")
         bash.get("named secretly")
@@ -241,7 +241,7 @@ def test_links_that_lead_out_are_refused_and_those_that_stay_work(
 
 
 def test_links_that_go_up_are_followed_while_files_are_renamed(tmp_path: Path) -> None:
-    """The kernel gives up on a '..' when anything on the machine was renamed meanwhile."""
+    """The kernel rejects '..' if any file on the machine was renamed at that moment."""
     root = tmp_path / "root"
     (root / "deep").mkdir(parents=True)
     (root / "file").write_text("here")
@@ -261,7 +261,7 @@ def test_links_that_go_up_are_followed_while_files_are_renamed(tmp_path: Path) -
 @pytest.mark.wherever
 def test_what_is_no_file_is_refused_at_once(bash: Bash) -> None:
     bash.run("mkdir -p odd/folder && mkfifo odd/pipe")
-    device = stat.S_IFCHR | 0o666  # 0, 0 is the one that an ordinary user may make
+    device = stat.S_IFCHR | 0o666  # device 0, 0 is the one that an ordinary user may create
     os.mknod(bash.workspace / "odd" / "device", device, os.makedev(0, 0))
     bash.run("python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('odd/socket')\"")
 
@@ -288,7 +288,7 @@ def test_what_the_system_refuses_is_told_with_the_path(bash: Bash) -> None:
 def test_without_openat2_links_are_refused_altogether(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older kernel, or a container that forbids the call."""
+    """As on an older kernel, or in a container that forbids the call."""
     monkeypatch.setattr(files, "_OPENAT2", 100_000)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "file").write_text("1")

@@ -1,4 +1,4 @@
-"""Code that speaks in the place of its interpreter: its call ends with one error, at once."""
+"""Code that answers in place of its interpreter: its call ends with one error, at once."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ LISTINGS: dict[str, list[Any]] = {
 def test_a_forged_listing_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forged: str
 ) -> None:
-    """As of a supervisor that programs have taken over."""
+    """As if programs had taken over the supervisor."""
     with opened(Python(), Host, tmp_path) as python:
 
         async def entries(path: str, *, deep: bool) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Programs that fork as fast as they can: a timeout ends them, and the sandbox goes on (S35)."""
+"""Fork bombs: a timeout ends them, and the sandbox stays usable (S35)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ while True:
     except OSError:
         pass
 """
-"""Each in a session of its own, so that no call reaches all of them."""
+"""Each process is in a separate session, so that no single call reaches all of them."""
 SOON = 90
-"""Seconds: a timeout, some grace, and a machine that is busy with the forks and more."""
+"""In seconds: a timeout, the grace period, and slack for a machine busy with forks."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_forks_that_leave_their_session_are_ended(boxed: Bash) -> None:
 
 
 def test_another_command_goes_on_beside_forks_that_are_ended(boxed: Bash) -> None:
-    """All is stopped for a moment while they are killed; what is no part of them goes on."""
+    """All processes are paused while the forks are killed, and the others resume."""
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(boxed.run, "for n in 1 2 3 4; do sleep 0.5; done; echo on")
         forks_of_a_command(boxed, LEAVING)
@@ -86,7 +86,7 @@ def test_another_command_goes_on_beside_forks_that_are_ended(boxed: Bash) -> Non
 def test_a_sandbox_survives_forks_that_take_all_of_its_memory(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
-    """Each takes some more as it forks on, so that memory is short long before processes are."""
+    """Each process allocates memory as it forks: memory runs out long before process IDs."""
     with opened(Python(), sandbox, tmp_path, limits={"memory": "128MiB"}) as python:
         result = python.run(GROWING, timeout=20)
 
@@ -100,7 +100,7 @@ def test_a_sandbox_survives_forks_that_take_all_of_its_memory(
 def test_the_quota_is_measured_beside_forks_without_waiting_for_them(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
-    """What a process has mapped is told by the kernel only when it does not change its memory."""
+    """The kernel lists a process's mappings only while the process does not change its memory."""
     with opened(BashProvider(), sandbox, tmp_path, limits={"disk": "64MiB"}) as bash:
         result = bash.run(["python3", "-c", LEAVING], timeout=2)
 
@@ -117,7 +117,7 @@ def test_code_that_forks_is_ended_by_its_timeout(boxed_python: PythonSandbox, co
     result = boxed_python.run(code, timeout=1)
 
     assert result.error is not None
-    assert result.error.type in {"Timeout", "BlockingIOError"}  # the first one may fail by itself
+    assert result.error.type in {"Timeout", "BlockingIOError"}  # the code may fail by itself first
     assert time.monotonic() - began < SOON
     after = boxed_python.run("x + 1")
     assert result.namespace_lost or after.value == 42

@@ -1,4 +1,4 @@
-"""Frames: any size, any cut; what is not authentic ends, what is unusable costs one request."""
+"""Frames of any size, in any pieces. A forged frame ends the link, an unusable one a request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_payload_of_any_size_may_come_byte_by_byte(size: int, to: bytes) -> No
     opener = Opener(KEY, to)
     payload = os.urandom(size)
     data = Sealer(KEY, to).seal({"id": 1, "text": "é"}, payload)
-    # Of the largest, both ends by bytes and between them what a pipe gives at once.
+    # Of the largest, both ends byte by byte, and between them pieces as large as a pipe's buffer.
     piece = 1 if size <= 65536 else 65536
     cuts = [*range(100), *range(100, len(data) - 100, piece), *range(len(data) - 100, len(data))]
     cuts = sorted({max(0, cut) for cut in cuts})

@@ -1,4 +1,4 @@
-"""The workspace holds what is the user's, and nothing else: Git may add and clean all of it."""
+"""The workspace contains only the user's files, so Git may add or clean all of it."""
 
 from __future__ import annotations
 

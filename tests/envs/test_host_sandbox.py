@@ -1,4 +1,4 @@
-"""The sandbox that is none: chosen by word only, warned of, and honest about what it holds."""
+"""The sandbox `host`: used only on request, with a warning, and with accurate capabilities."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_it_says_what_it_holds_and_holds_that(tmp_path: Path) -> None:
         assert bash.run("pwd").stdout == f"{tmp_path}\n"
         assert bash.run("head -c 2M /dev/zero > large").exit_code != 0
         assert (tmp_path / "large").stat().st_size <= 1 << 20
-        bash.remove("large")  # it would leave no room for what the next one writes
+        bash.remove("large")  # it would use up the space of the next environment
         assert bash.run("grep NoNewPrivs /proc/self/status").stdout == "NoNewPrivs:\t1\n"
     with opened(Python(), Host, tmp_path, limits=limits) as python:
         assert "out of memory: limits.memory is 256 MiB" in str(

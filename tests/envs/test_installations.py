@@ -1,4 +1,4 @@
-"""Interpreters of the user's own installation, run in the sandboxes of this machine."""
+"""Interpreters of the user's installation, run in the sandboxes of this machine."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_namespace_sees_it_and_cannot_write_it_nor_see_what_lies_beside(
 
 @NEEDS_BWRAP
 def test_links_on_the_way_lead_where_they_do_outside(own: Path, tmp_path: Path) -> None:
-    """A folder that is a link, a program that is one, and a relative path."""
+    """A linked folder, a linked program, and a relative path."""
     (tmp_path / "current").symlink_to(own)
     (tmp_path / "tools" / "bin").mkdir(parents=True)
     (tmp_path / "tools" / "bin" / "py").symlink_to("../../current/bin/python")

@@ -1,4 +1,4 @@
-"""Each limit is held in each sandbox, its breach names it, and the sandbox stays usable (E100)."""
+"""Each limit is enforced in each sandbox, errors name it, and the sandbox stays usable (E100)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ while True:
 
 
 def test_memory_that_is_in_no_process_is_named_too(sandbox: type[Sandbox], tmp_path: Path) -> None:
-    """It is no process's, so the kernel may take the supervisor with the others; not in silence."""
+    """Such memory belongs to no process. The kernel may kill the supervisor, which is reported."""
     with opened(Python(), sandbox, tmp_path, limits={"memory": "128MiB"}) as python:
         try:
             said = str(python.run(MEMFD).error)
@@ -151,7 +151,7 @@ def test_a_file_that_is_too_large_is_told(tmp_path: Path) -> None:
 def test_memory_that_only_each_process_is_held_to_is_not_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
 ) -> None:
-    """E101: as for an ordinary user, who may make no control groups."""
+    """E101: as for an ordinary user, who cannot create control groups."""
     if provider == "namespace":
         skip_without_bubblewrap()
     monkeypatch.setattr(cgroups, "tree", lambda: None)
@@ -177,7 +177,7 @@ def test_the_time_of_all_calls_is_named(sandbox: type[Sandbox], tmp_path: Path) 
 
 
 def test_processor_time_is_shared_out(limited: Bash) -> None:
-    """Half a processor: what computes alone gets about half of the time that passes."""
+    """With half a CPU, a busy loop gets about half of the elapsed time."""
     code = (
         "import time\n"
         "began = time.monotonic()\n"
@@ -221,7 +221,7 @@ def test_what_is_in_force_is_told_also_where_the_spec_says_nothing(tmp_path: Pat
 def test_what_this_machine_cannot_hold_is_refused_or_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a machine whose control groups belong to somebody else."""
+    """As on a machine where this user cannot create control groups."""
     monkeypatch.setattr(cgroups, "tree", lambda: None)
     spec = {"kind": "bash", "provider": "host", "scope": "session", "owner_id": "s"}
     with EnvironmentManager(tmp_path / "data") as manager:
@@ -246,9 +246,9 @@ def test_refusals_are_counted_in_both_versions(tmp_path: Path) -> None:
 def test_a_command_that_clears_a_full_disk_is_not_ended_for_the_one_before(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
-    """What was written just before is not its doing, whenever the size is looked at."""
+    """A size measured while the previous files still exist must not end this command."""
     with opened(BashProvider(), sandbox, tmp_path, limits={"disk": "1MiB"}) as bash:
-        bash.run("true")  # from here on the size is looked at, four times a second
+        bash.run("true")  # starts the measurement of the size, four times a second
         for _ in range(3):
             bash.run("for n in 1 2 3; do head -c 500K /dev/zero > big$n; done")
 

@@ -1,4 +1,4 @@
-"""Code kinds under the manager: reuse, loss, no fallback, and what a killed engine left."""
+"""Code kinds under the manager: reuse, loss, no fallback, and cleanup after a killed engine."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_is_required_must_be_there(manager: EnvironmentManager, tmp_path: P
         manager.ensure(strong)
     with pytest.raises(EnvironmentUnavailable, match="network"):
         manager.ensure(weak)
-    assert not list((tmp_path / "data").rglob(".flowengine"))  # what a sandbox makes first
+    assert not list((tmp_path / "data").rglob(".flowengine"))  # created first by a sandbox
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_what_a_killed_engine_left_is_reaped(tmp_path: Path, provider: str) -> N
 
 
 def killed(program: str, folder: Path) -> str:
-    """Run a program that is killed in the end, and return what it printed."""
+    """Run a program that gets killed in the end, and return its output."""
     done = subprocess.run(
         [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
     )
@@ -231,7 +231,7 @@ def test_what_is_declared_comes_back_as_it_was_written(
 def test_the_folder_of_a_manager_may_be_relative(
     provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in the first example of the page; and where the program works later does not matter."""
+    """As in the first example in the docs. Later changes of the working folder have no effect."""
     if provider == "docker":
         skip_without_docker()
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A terminal shown to those who watch: every way out closes their connections."""
+"""Live terminal views: their connections are closed however the view ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowengine_envs.kinds.shell.mirror import Mirror
 from flowengine_envs.link.channel import Said
 
 TURNS = 10
-"""Turns of the loop in which one end follows on another: more than either of them takes."""
+"""Loop iterations between two ends: more than either of them takes."""
 
 
 @pytest.mark.parametrize("what", ["arrives", "leaves", "sees the end"])
@@ -29,7 +29,7 @@ def test_no_connection_is_left_open_when_two_ends_meet(what: str) -> None:
 
 
 async def closed_meanwhile(what: str, turns: int) -> None:
-    """Close a mirror some turns of the loop after something else has happened to a viewer."""
+    """Close a mirror some loop iterations after an event at a viewer."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 

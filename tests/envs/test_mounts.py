@@ -1,4 +1,4 @@
-"""Folders of `files` environments, seen in sandboxes (E111)."""
+"""Folders of `files` environments, mounted into sandboxes (E111)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_copy_is_changed_inside_and_the_original_when_it_is_written_back(
         assert each.lstat().st_uid == os.getuid()
 
 
-@pytest.mark.wherever("narrowed")  # both come to a sandbox as the same word
+@pytest.mark.wherever("narrowed")  # both are the same setting to a sandbox
 @pytest.mark.parametrize("narrowed", [{"config": {"mode": "ro"}}, {"policy": {"writable": []}}])
 def test_a_folder_that_is_only_read_is_only_read_inside(
     manager: EnvironmentManager, original: Path, box: dict[str, Any], narrowed: dict[str, Any]
@@ -111,7 +111,7 @@ def test_what_must_not_be_seen_is_refused_before_the_daemon_is_asked(
     box: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of the folder itself, not of a copy; a namespace is held to the same."""
+    """For the folder itself, not a copy. A namespace enforces the same."""
     paths = {"socket": "/var/run", "state": str(tmp_path / "data")}
     path = paths.get(place, os.path.expanduser(place))
     (tmp_path / "data").mkdir()
@@ -128,7 +128,7 @@ def test_what_must_not_be_seen_is_refused_before_the_daemon_is_asked(
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project that a sandbox may write, beside what it may not see, in a home folder."""
+    """A home folder with a project that a sandbox may write, and folders that it must not see."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("project/docs", "project/own", "secret", ".aws"):
         folder = tmp_path / name
@@ -189,7 +189,7 @@ def test_a_folder_that_became_a_link_after_it_was_opened_is_not_mounted(
 
 
 def given_to_programs(folder: Path, box: dict[str, Any]) -> None:
-    """Let containers write, which root does not start as root."""
+    """Make a folder writable for containers in which root does not run programs as root."""
     if os.getuid() == 0 and box.get("provider") != "namespace":
         for each in (folder, *folder.rglob("*")):
             os.chown(each, 1000, 1000, follow_symlinks=False)
@@ -256,7 +256,7 @@ def test_what_the_owners_programs_obey_stays_as_it_is_in_a_writable_folder(
 def test_stores_of_other_projects_are_hidden(
     manager: EnvironmentManager, box: dict[str, Any], original: Path, mode: str
 ) -> None:
-    """Whatever their names and places; the store of this process is not in the folder."""
+    """Whatever their names and paths. The store of this process is not in the folder."""
     original.chmod(0o777)
     for store in ("one/.flowengine", "two/kept"):
         with Engine(original / store) as engine:

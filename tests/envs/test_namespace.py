@@ -1,4 +1,4 @@
-"""The sandbox of namespaces: what it hides, what it limits, and for whom it works."""
+"""The namespace sandbox: isolation, limits, and support for ordinary users."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_there_is_no_network_unless_declared(tmp_path: Path) -> None:
 
 
 def abstract_server(named: str) -> socket.socket:
-    """Listen as system services do, whose peers are who the kernel says."""
+    """Listen on an abstract socket, like system services that identify peers through the kernel."""
     server = socket.socket(socket.AF_UNIX)
     server.bind(f"\0{named}")
     server.listen()
@@ -146,7 +146,7 @@ def test_no_server_outside_sees_a_peer_on_an_abstract_socket(tmp_path: Path) -> 
             policy = {"network": network}
             with opened(BashProvider(), Namespace, tmp_path, policy=policy) as bash:
                 told = bash.run(["python3", "-c", CONNECT, name]).stdout.split()
-                # Those of its own are as everywhere.
+                # Abstract sockets inside the sandbox work as usual.
                 assert told[-1] == "reached", told
                 assert told[0] in {"PermissionError", "ConnectionRefusedError"}
 
@@ -262,7 +262,7 @@ def test_an_engine_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     background().run(cgroups.remove(groups))
 
 
-# Where it cannot be had
+# Where it is unavailable
 
 
 def test_without_bubblewrap_it_is_refused_with_the_alternatives(
@@ -297,11 +297,11 @@ def test_a_kernel_that_forbids_namespaces_is_told_with_the_remedy(
     assert "provider: docker" in str(error.value)
 
 
-# For whom it works
+# Users for whom it works
 
 
 def fails_at_first(tmp_path: Path, times: int, message: str) -> str:
-    """Return a bubblewrap that ends with a message at first."""
+    """Return a bubblewrap whose first runs fail with a message."""
     stand_in = tmp_path / "bwrap"
     stand_in.write_text(
         f"""#!/bin/sh
@@ -324,7 +324,7 @@ def test_it_starts_while_mounts_of_the_machine_go(
     message = "cannot bind / on /newroot/: Unable to apply mount flags: remount"
     bwrap = fails_at_first(tmp_path, 2, message)
     monkeypatch.setattr(namespace, "_bwrap", lambda: bwrap)
-    monkeypatch.setitem(namespace._works, (bwrap, os.getuid(), False), True)  # was tried before
+    monkeypatch.setitem(namespace._works, (bwrap, os.getuid(), False), True)  # checked before
 
     with opened(BashProvider(), Namespace, tmp_path / "work") as bash:
         assert bash.run("echo $HOME; cat /etc/hosts").stdout.startswith("/home/flow\n127.0.0.1")
@@ -335,7 +335,7 @@ def test_it_starts_where_it_takes_longer_than_is_waited_for_the_namespace_around
 ) -> None:
     (tmp_path / "work").mkdir()
     with opened(BashProvider(), Namespace, tmp_path / "work"):
-        pass  # whether there can be sandboxes is known now
+        pass  # the check has run, and its result is stored
     monkeypatch.setattr(namespace, "_TRIAL", 0)
 
     with opened(BashProvider(), Namespace, tmp_path / "work") as bash:
@@ -348,7 +348,7 @@ def test_one_that_does_not_start_says_why(
 ) -> None:
     bwrap = fails_at_first(tmp_path, 99, message)
     monkeypatch.setattr(namespace, "_bwrap", lambda: bwrap)
-    monkeypatch.setitem(namespace._works, (bwrap, os.getuid(), False), True)  # was tried before
+    monkeypatch.setitem(namespace._works, (bwrap, os.getuid(), False), True)  # checked before
 
     with (
         pytest.raises(EnvironmentStartFailed, match=f"bubblewrap did not start: bwrap: {message}"),
@@ -360,7 +360,7 @@ def test_one_that_does_not_start_says_why(
 
 
 def everything(folder: Path) -> dict[str, Any]:
-    """What an ordinary user gets: the three kinds, limits, and what is kept from code."""
+    """Return results of an ordinary user's sandboxes: three kinds, limits, and isolation."""
     told: dict[str, Any] = {}
     (folder / "work").mkdir()
     limits = {"memory": "256MiB", "processes": 40}
@@ -455,7 +455,7 @@ _result = {name: sorted(told) if isinstance(told, set) else told for name, told 
 
 
 def test_calls_and_sockets_that_are_on_no_list_are_denied(tmp_path: Path) -> None:
-    """`memfd_secret`, `statmount`, `listmount`, `open_tree_attr`, and what is not made yet."""
+    """`memfd_secret`, `statmount`, `listmount`, `open_tree_attr`, and future system calls."""
     with opened(Python(), Namespace, tmp_path) as python:
         result = python.run(NEW_CALLS)
 
@@ -479,7 +479,7 @@ made
 
 
 def test_what_the_kernel_counts_by_user_is_shared_out(tmp_path: Path) -> None:
-    """One sandbox that takes all it can leaves most of it to the others and to the machine."""
+    """A sandbox that takes all it can must leave most to others and to the machine."""
     for name in ("greedy", "other"):
         (tmp_path / name).mkdir()
     there = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())

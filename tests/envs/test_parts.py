@@ -1,4 +1,4 @@
-"""Parts of a stream, wherever it is cut."""
+"""Parts of a stream that is split at arbitrary places."""
 
 from __future__ import annotations
 

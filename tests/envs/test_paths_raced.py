@@ -1,4 +1,4 @@
-"""What goes in and out of a workspace while a program in it swaps what paths lead to (S43)."""
+"""Reads and writes in a workspace while a program in it swaps path components (S43)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ while not os.path.lexists('link'):
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder of the host with a file that nobody may read or change."""
+    """A host folder with a file that must stay unread and unchanged."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "canary").write_bytes(CANARY)
@@ -64,7 +64,7 @@ def swapped(python: PythonSandbox, outside: Path) -> Iterator[None]:
 
 
 def tried(verb: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a verb gave, or the type of what it raised."""
+    """Return the result of a verb, or the type of the error it raised."""
     try:
         return verb(*arguments)
     except EnvironmentFailure as error:
@@ -105,13 +105,13 @@ Verbs = Callable[[Path, ExitStack], list[Callable[[], object]]]
 
 
 class Steered:
-    """Swaps what paths lead to before one function written in C is called, and back after some.
+    """Swaps paths before one call of a C function, and back after a number of calls.
 
-    So a swap happens once at each moment at which another program could do it: a function of the
-    operating system is only called by such a function.
+    Only C functions call the operating system, so this covers each moment at which another program
+    could swap them.
 
     Args:
-        at: Which call.
+        at: Number of the call.
         lasts: Number of calls until it is swapped back.
         swap: Called with whether paths shall lead outside.
     """
@@ -138,7 +138,7 @@ class Steered:
 
 
 class Careless(Workspace):
-    """One that looks at a path before it opens it."""
+    """A workspace that checks a path before opening it."""
 
     def _open(self, below: str, flags: int) -> int:
         path = f"{self.root}/{below}"
@@ -148,7 +148,7 @@ class Careless(Workspace):
 
 
 def of_workspace(type: type[Workspace]) -> Verbs:
-    """What can be done with a workspace, as the supervisor does it."""
+    """Return a function that lists the operations of a workspace, as in the supervisor."""
 
     def verbs(folder: Path, closed: ExitStack) -> list[Callable[[], object]]:
         space = type(str(folder))
@@ -182,7 +182,7 @@ def of_workspace(type: type[Workspace]) -> Verbs:
 
 
 def of_below(folder: Path, _closed: ExitStack) -> list[Callable[[], object]]:
-    """What can be done with the files below a folder of the host."""
+    """Return the operations on the files below a host folder."""
     below = Below(folder)
     return [
         lambda: below.read("folder/canary", 100),
@@ -196,7 +196,7 @@ def of_below(folder: Path, _closed: ExitStack) -> list[Callable[[], object]]:
 
 
 def escapes(workspace: Path, outside: Path, verbs: list[Callable[[], object]]) -> set[str]:
-    """What leads outside when paths are swapped at each moment of each verb."""
+    """Return the effects outside of the workspace if paths are swapped at any moment of a verb."""
 
     def swap(away: bool) -> None:
         for link, inside, target in (

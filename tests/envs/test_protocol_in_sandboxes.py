@@ -17,7 +17,7 @@ from tests.envs.opening import opened
 
 
 async def begun(python: PythonSandbox, code: str) -> asyncio.Task[object]:
-    """Begin a call and return when its code runs."""
+    """Start a call and return once its code runs."""
     runs = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -31,7 +31,7 @@ async def begun(python: PythonSandbox, code: str) -> asyncio.Task[object]:
 
 
 def when_free(python: PythonSandbox) -> object:
-    """Return what a call gives when the one that was cancelled has ended."""
+    """Return the result of a call made after the cancelled one has ended."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -63,7 +63,7 @@ def test_a_ping_is_answered_during_an_endless_loop_and_the_call_can_be_cancelled
 def test_a_long_silent_call_is_not_lost_however_late_the_engine_looks(
     sandbox: type[Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy machine the answer to a ping has long been there when the engine looks again."""
+    """On a busy machine, the answer to a ping may have arrived long before the engine reads it."""
     looks, sleep = 0, asyncio.sleep
 
     async def late(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Python code in every sandbox: what it gives, what outlasts a call, how it is stopped."""
+"""Python code in every sandbox: results, state between calls, and termination."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.envs.enough import enough
 from tests.envs.opening import open_resource, opened, processes_of, release
 from tests.execution_environment.toy import until
 
-# What code gives
+# Results
 
 
 def test_output_errors_and_result_come_back(python: PythonSandbox) -> None:
@@ -206,7 +206,7 @@ def test_what_a_thread_or_child_prints_later_belongs_to_its_own_call(python: Pyt
 
     assert first.stdout == "now\n"
     assert second.stdout == "mine\n"
-    # A line of `print` is two writes: that of the child may come between.
+    # `print` writes a line and its end separately, and the child may write in between.
     eventually(lambda: len(python.late[first.call].stdout) == len("thread\nchild\n"))
     late = python.late[first.call].stdout
     assert "thread" in late
@@ -345,14 +345,15 @@ def test_code_that_refuses_to_stop_is_stopped(python: PythonSandbox, code: str) 
     assert result.error is not None
     assert result.error.type == "Timeout"
     assert result.duration < 60
-    # What catches all exceptions may yet be hit between two of its tries; then the names stay.
+    # Code that catches all exceptions may still be hit between two attempts. Then the names
+    # survive.
     assert result.namespace_lost or "signal" not in code
     assert python.run("'kept' in globals()").value is not result.namespace_lost
 
 
 def test_what_a_call_that_was_ended_had_started_is_ended_too(python: PythonSandbox) -> None:
     python.run("import subprocess; old = subprocess.Popen(['sleep', '1000'])")
-    time.sleep(0.03)  # the system tells the beginnings of processes apart by hundredths of a second
+    time.sleep(0.03)  # the system records start times in hundredths of a second
     code = (
         "import subprocess, threading, time\ncount = 0\n"
         "def work():\n    global count\n    while True: count += 1; time.sleep(0.001)\n"
@@ -469,7 +470,7 @@ def test_a_package_of_the_workspace_can_be_installed_and_lasts(python: PythonSan
 
 @pytest.mark.wherever
 def test_files_that_a_call_has_made_are_told(python: PythonSandbox) -> None:
-    time.sleep(0.02)  # file systems tell times apart by hundredths of a second
+    time.sleep(0.02)  # file systems record times in hundredths of a second
     result = python.run(
         "import os; os.makedirs('out', exist_ok=True); open('out/a.txt', 'w'); None"
     )
@@ -527,7 +528,7 @@ ESCAPES = [
 
 @pytest.mark.parametrize("code", ESCAPES)
 def test_no_trick_reaches_the_process_of_the_host(python: PythonSandbox, code: str) -> None:
-    """The host's process holds a canary in its memory, modules and variables."""
+    """The host process has a canary in its memory, modules and variables."""
     os.environ["CANARY"] = "canary-of-" + "the-host"
     try:
         result = python.run(f"_result = repr(({code}))" if ";" not in code else code)
@@ -574,8 +575,8 @@ def test_descriptors_that_code_closes_or_writes_into_forge_nothing(python: Pytho
 
 
 def test_the_key_of_the_supervisor_cannot_be_read(python: PythonSandbox) -> None:
-    # The maps of a process that has just ended can be opened, and are empty. Whoever can open its
-    # memory can read it, but not at its beginning.
+    # The maps of a process that has just ended can be opened, but are empty. With access to its
+    # memory, reads succeed, but not at offset 0.
     code = (
         "import os\nfound = []\n"
         "for pid in os.listdir('/proc'):\n"
@@ -681,7 +682,7 @@ threading.Thread(target=end).start()
         python.run(code)
         python.put("go", b"")
         until((tmp_path / "gone").exists)
-        time.sleep(0.2)  # nothing tells from outside that a process has ended
+        time.sleep(0.2)  # no event outside the sandbox shows that the process has ended
         result = python.run("'x' in globals()")
 
         if result.error is None:
@@ -689,7 +690,7 @@ threading.Thread(target=end).start()
             assert "since the last call the process crashed: it ended with exit code 7" in (
                 result.stderr
             )
-        else:  # it was still ending
+        else:  # the process was still ending
             assert result.error.type == "Crashed"
         assert python.run("1").stderr == ""
         python.restart()

@@ -1,4 +1,4 @@
-"""What holds of python, bash and node alike, in every sandbox (E41)."""
+"""Rules that python, bash and node share, in every sandbox (E41)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.envs.enough import enough
 
 
 class Way(NamedTuple):
-    """How a kind does what all of them are tried with."""
+    """Code of one kind for the shared tests."""
 
     variables: str
-    """Prints the names of its variables, a line each."""
+    """Prints the names of its variables, one per line."""
     sleep: Callable[[str], str]
-    """Says that it has begun, starts a command twice, once in a session of its own, and waits."""
+    """Prints `begun`, starts a command twice, once in a new session, and waits."""
     endless: str
     """Prints and does not end."""
 
@@ -47,12 +47,12 @@ WAYS = {
     ),
 }
 FIXED = {"PATH", "HOME", "LANG", "HOSTNAME", "DECLARED"}
-"""What may be there, and what a spec declares."""
+"""Variables that are always present or declared by the spec."""
 OF_SHELLS = {"PWD", "SHLVL", "_", "OLDPWD"}
 
 
 def begun(resource: Any, name: str) -> float:
-    """Return seconds in which code has begun, as busy as the machine is now."""
+    """Return a number of seconds within which code starts, under the machine's current load."""
     return enough(lambda: resource.run(WAYS[name].variables), least=0.5)
 
 
@@ -69,7 +69,7 @@ def test_no_variable_is_there_that_was_not_declared(
 
     names = set(resource.run(WAYS[name].variables).stdout.split())
 
-    # On the host programs carry the mark by which a dead engine's processes are found.
+    # On the host, programs carry the mark that identifies a dead engine's processes.
     mark = {"FLOWENGINE_ENVIRONMENT"} if sandbox.name == "host" else set()
     assert {"PATH", "HOME", "LANG"} <= names <= FIXED | OF_SHELLS | mark
 

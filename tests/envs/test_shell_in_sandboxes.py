@@ -1,4 +1,4 @@
-"""A shell that lasts, in every sandbox: commands told apart whatever they do to it."""
+"""A persistent shell in every sandbox: results stay with their commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.envs.opening import on_host, opened
 
 @pytest.fixture(autouse=True)
 def clean_state(request: pytest.FixtureRequest) -> Any:
-    """Give a test that uses the shared shell a new one if the one before has changed it."""
+    """Replace the shared shell if the previous test has changed it."""
     if "shell" in request.fixturenames:
         shell: Shell = request.getfixturevalue("shell")
         yield
@@ -48,7 +48,7 @@ def clean_state(request: pytest.FixtureRequest) -> Any:
 
 
 def live(shell: Shell, number: int = 1) -> str:
-    """The folder through which a terminal is led, as programs see it."""
+    """Return the folder with the terminal's pipes, as programs see it."""
     return f"{shell.sandbox.scratch}/.flowengine-terminal-{number}"
 
 
@@ -318,7 +318,7 @@ def test_waiting_for_input_is_recognised(
 
     assert result.status == "waiting_for_input"
     assert result.waiting == (kind, prompt)
-    assert shell.wait(0.5).status == "waiting_for_input"  # nothing is typed by itself
+    assert shell.wait(0.5).status == "waiting_for_input"  # no input is typed automatically
     shell.send("Bob\n")
     shell.keys("C-d")
     ended(shell)
@@ -433,7 +433,7 @@ def test_records_are_bounded(sandbox: type[Sandbox], tmp_path: Path) -> None:
         shell.run("echo first")
         folder = on_host(shell, shell.records)
         for name in ("raw", "clean"):
-            os.truncate(folder / f"{name}.log", 16 * 1024 * 1024)  # as many commands would
+            os.truncate(folder / f"{name}.log", 16 * 1024 * 1024)  # as after many commands
 
         shell.run("echo second")
 
@@ -480,7 +480,7 @@ def test_secrets_are_masked(sandbox: type[Sandbox], tmp_path: Path) -> None:
         assert "hunter" not in str(inside)
         assert inside.cwd.endswith("/***")
         working = shell.run(f"bash -c 'sleep 1000; true' {'x' * 170} $TOKEN", wait=0)
-        # One of them is the job's. An interrupt that comes before bash is ready may be lost in it.
+        # One of them belongs to the job. An interrupt before bash is ready could get lost in it.
         while [each.command for each in working.processes].count("sleep 1000") < 2:
             working = shell.wait(0.05)
         assert "hunter" not in str(working)
@@ -492,7 +492,7 @@ def test_secrets_are_masked(sandbox: type[Sandbox], tmp_path: Path) -> None:
 
 @contextmanager
 def watching(shell: Shell) -> Iterator[Callable[[bytes], bytes]]:
-    """Somebody who watches; yields a function that reads on until something was shown."""
+    """Attach a viewer, and yield a function that reads until a text is shown."""
     command = shell.attach_command()
     child, fd = pty.fork()
     if child == 0:
@@ -544,7 +544,7 @@ def test_nothing_in_the_sandbox_runs_a_program_of_who_watches(
         socket = f"{live(shell)}/socket"
         for word in ("display-popup -E", "detach-client -s term -E", "run-shell"):
             tried = other.run(f"tmux -S {socket} {word} 'echo > {pwned}; echo > ran'", wait=20)
-        # tmux may answer before the program has run, which it does inside.
+        # tmux may answer before the program has run inside it.
         deadline = time.monotonic() + 60
         while other.run("ls ran").exit_code != 0:
             assert time.monotonic() < deadline, tried
@@ -593,7 +593,7 @@ def test_activate_holds_in_every_new_shell(sandbox: type[Sandbox], tmp_path: Pat
     with opened(
         ShellProvider(), sandbox, tmp_path, config={"activate": ". env/bin/activate"}
     ) as shell:
-        # the script of a venv names the folder of the host
+        # the script of a venv contains the path of the host
         assert shell.run("echo $VIRTUAL_ENV").output.endswith("/env\n")
         assert shell.run("exit 3").shell_restarted
         assert shell.run("echo $VIRTUAL_ENV; echo $PATH").output.count("/env") == 2
@@ -748,7 +748,7 @@ def test_the_end_of_the_sandbox_ends_all_its_shells(sandbox: type[Sandbox], tmp_
         until_so(lambda: commands_with(mark) == 4)
         three.end()
         until_so(lambda: commands_with(mark) == 3)
-        background().run(one.finish(5))  # as the manager does
+        background().run(one.finish(5))  # like the manager
         for shell in (one, two):
             with pytest.raises(EnvironmentClosed):
                 shell.run("echo on")
@@ -756,7 +756,7 @@ def test_the_end_of_the_sandbox_ends_all_its_shells(sandbox: type[Sandbox], tmp_
 
 
 def runs(result: ShellResult, command: str) -> bool:
-    """Whether a program runs; before, an interrupt may come between a shell's fork and it."""
+    """Return whether a program runs. An earlier interrupt could hit the shell that starts it."""
     return command in [each.command for each in result.processes]
 
 

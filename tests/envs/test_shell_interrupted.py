@@ -1,4 +1,4 @@
-"""Interrupts and input of a shell at the edges of a command: just before it begins, just after."""
+"""Interrupts and input of a shell right before a command starts and right after it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG = ": 123456789\n" * 60_000
 
 @pytest.fixture(autouse=True, scope="module")
 def marked(shell: Shell) -> None:
-    """Show by a variable that the shell is the same one to the end."""
+    """Set a variable that shows that the shell is still the same one."""
     shell.run("KEPT=kept")
 
 
@@ -56,7 +56,7 @@ def test_a_call_withdrawn_before_the_command_begins_ends_it(shell: Shell) -> Non
 
 @pytest.mark.wherever
 def test_an_interrupt_while_a_command_starts_that_is_a_shell_itself(shell: Shell) -> None:
-    """A copy of the shell swallows it, as one may that was just forked; then it becomes `bash`."""
+    """A forked copy of the shell may swallow the interrupt before it becomes `bash`."""
     shell.run(f"(trap 'echo heard' INT; echo there; {UNTIL_GO}; exec bash -c 'sleep 1000; true')",
               wait=0)  # fmt: skip
     until(shell, "there\n")
@@ -109,7 +109,7 @@ def test_what_stands_at_the_prompt_is_no_part_of_the_next_command(shell: Shell) 
 
 @pytest.mark.wherever
 def test_keys_after_a_command_do_not_silence_the_next(shell: Shell) -> None:
-    """Ctrl-C may come while the shell tells how the command before has ended."""
+    """Ctrl-C may arrive while the shell reports the end of the previous command."""
     for _ in range(5):
         shell.run("true")
         shell.keys("C-c")

@@ -1,4 +1,4 @@
-"""The kind `shell` under the manager: the public suite, its scopes, its loss."""
+"""The kind `shell` under the manager: the public suite, scopes, and loss."""
 
 from __future__ import annotations
 

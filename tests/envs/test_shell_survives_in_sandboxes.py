@@ -1,4 +1,4 @@
-"""What commands do to their own shell, and the calls that follow: none of them is lost."""
+"""Commands that damage their own shell: no later call is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_shell_without_its_source_builtin_takes_the_next_command(
             result = shell.run("echo $X $PWD; (exit 4)")
             assert (result.status, result.exit_code, result.output) == ("done", 4, "1 /\n")
             assert not result.shell_restarted
-        # Another shell at its prompt is asked in the usual way again.
+        # At the prompt of another shell, commands work as before.
         assert shell.run("bash --norc -i", wait=20).status == "done"
         assert shell.run("echo inner").output == "inner\n"
 
@@ -59,7 +59,7 @@ def test_a_shell_that_can_take_no_command_is_replaced(
 def test_a_shell_that_has_ended_by_itself_is_replaced(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
-    """Its end may be noticed before, while or after the next command is typed."""
+    """Its end may be noticed before, during or after the typing of the next command."""
     config = {"activate": "export ACTIVE=yes"}
     with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
         for number in range(40):
@@ -69,7 +69,7 @@ def test_a_shell_that_has_ended_by_itself_is_replaced(
 
             assert (result.status, result.output) == ("done", f"{number} [] [yes]\n")
             assert result.shell_restarted
-            assert result.duration < 4  # nothing had to be given up
+            assert result.duration < 4  # no timeout had to expire
         assert shell.run("stty size").output == "50 200\n"
 
 
@@ -183,7 +183,7 @@ def test_a_shell_whose_folder_was_removed_goes_on(sandbox: type[Sandbox], tmp_pa
     with opened(ShellProvider(), sandbox, tmp_path) as shell:
         other = shell.another()
         shell.run("X=1")
-        # Even before the next command, by somebody else.
+        # Another shell may remove it before the next command.
         other.run(f"rm -rf {live(shell)}")
         assert shell.run("echo $X").output == "1\n"
 
@@ -238,7 +238,7 @@ def test_lines_are_told_as_they_come(sandbox: type[Sandbox], tmp_path: Path) -> 
         assert result.output == "begun\n***\nné"
         assert told[0] == ("stdout", "begun\n")
         assert "".join(text for _, text in told) == result.output
-        # More than can be read at once; and only what is written while the call waits.
+        # More output than one read returns, and only output written while the call waits.
         told.clear()
         result = shell.run("seq 300000; sleep 0.1", timeout=60, on_output=take)
         assert told[0][1].startswith("1\n2\n")

@@ -1,4 +1,4 @@
-"""Databases: what may be read and written, within which bounds, by whom at once (E42-E47)."""
+"""Databases: permitted statements, bounds, and concurrent access (E42-E47)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Open = Callable[..., Database]
 
 @pytest.fixture
 def opened(manager: EnvironmentManager, tmp_path: Path) -> Open:
-    """Opens a database through the manager; `config` as keywords, limits as `limits`."""
+    """Opens a database through the manager. `limits` are its limits, the rest its `config`."""
 
     def opened(limits: dict[str, Any] | None = None, **config: Any) -> Database:
         spec = {
@@ -202,7 +202,7 @@ def test_read_only_is_kept_by_the_database(
     assert file.read_bytes() == before
     assert not (tmp_path / "b.db").exists()
     assert len(database.query("-- c\nselect 1 from t")) == 3
-    # Nothing that was refused has left a lock: others can write at once.
+    # No refused statement has left a lock, so others can write at once.
     with sqlite3.connect(file, timeout=0) as other:
         other.execute("insert into t values (4, 'z')")
     other.close()
@@ -477,7 +477,7 @@ def test_release_interrupts_what_runs(opened: Open, manager: EnvironmentManager)
     with ThreadPoolExecutor(1) as pool:
         endless = NUMBERS.format(10**12) + "select count(*) from n"
         running = pool.submit(database.query, endless)
-        while not database._turn.locked():  # until it has begun
+        while not database._turn.locked():  # until the statement runs
             time.sleep(0.01)
         report = manager.release_scope("session")
         assert running.exception(60) is not None

@@ -1,7 +1,7 @@
-"""Programs that are killed while they start others: none of these is left.
+"""Programs that are killed while they start others: none of these survives.
 
-A sandbox that is half made is such a program: `bwrap` begins it in steps, each in a new process
-that does not yet die with the one before.
+A half-made sandbox is such a program: `bwrap` sets it up in steps, each in a new process that does
+not yet die with its predecessor.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tests.execution_environment.toy import until
 
 BOUND = 60.0
 STARTS = "sleep 1000 & echo begun"
-"""Starts a program that would outlive it, and would hold its streams."""
+"""Starts a program that would otherwise outlive it and hold its streams open."""
 STREAMS: dict[str, Any] = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE}
 
 
 def of_session(leader: int) -> list[int]:
-    """The processes that live in a session."""
+    """Return the processes in a session."""
     return [each.pid for each in processes() if each.session == leader]
 
 
 def check_gone(leader: int) -> None:
-    """Wait until no process of a session lives: what was killed may take a moment to die."""
+    """Wait until a session has no live processes: killed ones may take a moment to die."""
     until(lambda: not of_session(leader))
 
 
@@ -50,7 +50,7 @@ def test_what_a_killed_program_had_started_is_killed(code: str) -> None:
         assert of_session(program.pid)
         program.kill()
         async with asyncio.timeout(BOUND):
-            assert await program.stdout.read() == b""  # nobody holds it any more
+            assert await program.stdout.read() == b""  # no process holds the pipe open any more
             await program.wait()
         return program.pid
 
@@ -60,7 +60,7 @@ def test_what_a_killed_program_had_started_is_killed(code: str) -> None:
 def test_a_killed_program_has_ended_though_nobody_reads_what_it_wrote(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It wrote more than its reader takes: the pipe is no longer read, and is still full."""
+    """It wrote more than its reader accepts, so the pipe is full and no longer read."""
 
     async def killed() -> None:
         full = asyncio.Event()
@@ -138,11 +138,11 @@ n=$1; echo $n >> "$2"
 [ "$n" = 60 ] || exit
 exec sleep 1000
 """
-"""A program that starts another in another session, which does so in turn and ends."""
+"""A program that starts another one in a new session, which does the same and exits."""
 
 
 def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(tmp_path: Path) -> None:
-    """Wherever it is cancelled, and although no process of the server lives for long."""
+    """At any point of cancellation, and although the server's processes are all short-lived."""
     script = tmp_path / "forking.sh"
     script.write_text(FORKING)
     begun_before = {f"cancelled-{os.getpid()}-{begun}@here": begun for begun in range(0, 40, 4)}
@@ -175,5 +175,5 @@ def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(tmp_pat
         for mark, begun in begun_before.items():
             await cancelled(mark, begun)
 
-    background().run(each())  # a loop that goes on until everything has ended
+    background().run(each())  # a loop that outlives the processes
     until(lambda: not alive())

@@ -1,4 +1,4 @@
-"""What a `run` step with `in:` gets: inputs and files of other steps in, values and files out."""
+"""`run` steps with `in:`: inputs and files from other steps, values and files as results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.nodes.kept import Kept
 
 
 class Context:
-    """As much of an attempt as an environment uses."""
+    """The part of a step context that an environment uses."""
 
     idempotency_key = "key-1"
 

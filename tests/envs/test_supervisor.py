@@ -1,4 +1,4 @@
-"""The supervisor over plain pipes: what it answers, and what it does not."""
+"""The supervisor over plain pipes: the requests it answers, and those it ignores."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_program_that_stopped_its_keeper_ends_with_the_supervisor_too(
     supervisor.run(["bash", "-c", script])
     wait_for((tmp_path / "pids").exists)
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-    wait_for(lambda: state(pids[-1]) == "T")  # a signal that was sent has not stopped it yet
+    wait_for(lambda: state(pids[-1]) == "T")  # the signal may take a moment to stop it
 
     supervisor.process.kill()
 
@@ -137,13 +137,13 @@ def test_a_program_that_stopped_its_keeper_ends_with_the_supervisor_too(
 
     with suppress(AssertionError):
         wait_for(lambda: not left())
-    assert not left()  # the states say which step did not come about
+    assert not left()  # on failure, the states show which step did not happen
 
 
 def test_a_tree_is_killed_also_where_the_time_for_it_is_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a busy machine it is over before anything has been looked for."""
+    """On a busy machine, the patience may be over before the first look at the tree."""
     monkeypatch.setattr(killing, "_PATIENCE", 0.0)
     script = "sleep 1000 & echo $!; wait"
     with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as root:
@@ -151,7 +151,7 @@ def test_a_tree_is_killed_also_where_the_time_for_it_is_short(
         below = int(root.stdout.readline())
         killing.kill_below(root.pid)
         wait_for(lambda: not alive(below))
-        assert root.wait(60) == 0  # the root itself is spared: `wait` of all returns 0
+        assert root.wait(60) == 0  # the root itself survives: `wait` without arguments returns 0
 
 
 def test_a_ping_is_answered_whatever_runs_and_a_call_can_be_cancelled(supervisor: Raw) -> None:
@@ -201,7 +201,7 @@ def test_output_of_the_code_comes_while_it_runs(supervisor: Raw, tmp_path: Path)
     code = "import os, time\nprint(1)\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint(2)"
     id = supervisor.python(code)
 
-    supervisor.until(lambda header: header.get("stream") == "stdout")  # or it never ends
+    supervisor.until(lambda header: header.get("stream") == "stdout")  # otherwise it never ends
     (tmp_path / "go").touch()
 
     assert supervisor.last(id).header["streams"]["stdout"]["total"] == 4
@@ -217,7 +217,7 @@ def test_a_program_that_cannot_be_started_is_told_apart(supervisor: Raw) -> None
 
 
 def test_what_a_killed_keeper_leaves_is_ended(supervisor: Raw, tmp_path: Path) -> None:
-    """A program may kill the process that watches it; it gains no freedom by it."""
+    """A program may kill its keeper, but does not escape by it."""
     script = "setsid sleep 1000 & echo $! > pid; kill -9 $PPID; sleep 1000"
     id = supervisor.run(["bash", "-c", script])
 
@@ -257,7 +257,7 @@ def test_what_is_sent_names_no_folder_of_this_machine() -> None:
 
 
 def parts(program: bytes) -> tuple[dict[str, Any], bytes]:
-    """What a supervisor is sent: its modules' sources, and their bytecode."""
+    """Return the two parts of a supervisor's program: its modules' sources, and their bytecode."""
     (length,) = struct.unpack_from(">I", program)
     return json.loads(program[4 : 4 + length]), program[8 + length :]
 

@@ -1,4 +1,4 @@
-"""Programs that take the terminal for themselves, a shell that starts badly, output without end."""
+"""Full-screen programs, shells that fail to start, and endless output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def terminal(shell: Shell) -> Shell:
 
 
 def waiting(shell: Shell, result: ShellResult | None = None) -> str:
-    """Return the screen when the program waits for a key."""
+    """Return the screen once the program waits for a key."""
     result = result or shell.wait(60)
     assert result.status == "waiting_for_input", result
     assert result.waiting is not None
@@ -67,7 +67,7 @@ def test_a_prompt_of_python_waits_for_keys_and_gets_no_enter(terminal: Shell) ->
     assert result.status == "waiting_for_input"
     assert result.waiting is not None
     assert result.waiting.prompt == ">>> "
-    assert terminal.wait(1).output == result.output == ">>> "  # nothing is typed by itself
+    assert terminal.wait(1).output == result.output == ">>> "  # no input is typed automatically
     terminal.send("6 * 7\n")
     assert "42" in terminal.wait(60).output
     terminal.send("exit()\n")
@@ -132,7 +132,7 @@ def test_the_shell_of_the_user_does_not_matter(sandbox: type[Sandbox], tmp_path:
 
 
 def growth(before: int) -> int:
-    """Return how many bytes this process has had more than before, at the most."""
+    """Return the peak growth of this process's memory in bytes since `before`."""
     return _memory("VmHWM") - before
 
 
@@ -145,7 +145,7 @@ def _memory(name: str) -> int:
 
 @pytest.fixture
 def before() -> int:
-    """The memory of this process, from which on its peak is counted anew."""
+    """Return this process's memory in bytes, and reset its peak."""
     Path("/proc/self/clear_refs").write_text("5")
     return _memory("VmRSS")
 

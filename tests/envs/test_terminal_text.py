@@ -1,4 +1,4 @@
-"""What was written to a terminal, as text, within bounds and in records."""
+"""Terminal output as text, with bounded size, in records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kind of `docs/extending.md` that runs programs in a sandbox works."""
+"""The example kind of `docs/extending.md`, which runs programs in a sandbox, works."""
 
 from __future__ import annotations
 

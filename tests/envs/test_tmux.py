@@ -1,4 +1,4 @@
-"""What tmux is told, and when."""
+"""Commands sent to tmux, and when."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowengine_envs.inside.terminal.tmux import Tmux
 
 
 class Started:
-    """Stands where programs are started; the test is tmux, at the other ends of the pipes."""
+    """A fake of the program starter. The test acts as tmux at the other ends of the pipes."""
 
     led: Tmux
 
@@ -36,7 +36,7 @@ class Started:
 
 
 def test_tmux_is_told_nothing_before_it_has_a_window(tmp_path: Path) -> None:
-    """It reads its input as soon as it can: a setting that came first ended tmux 3.3."""
+    """tmux reads its input at once: a setting that arrived too early made tmux 3.3 exit."""
     tmux = Started()
     answers: list[bytes] = []
     ended: list[Any] = []

@@ -1,4 +1,4 @@
-"""Doing something as an ordinary user, in tests that root runs."""
+"""Runs functions as an ordinary user, in tests that run as root."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NOBODY = 65534
 
 
 def as_ordinary_user(work: Callable[[Path], Any], groups: Sequence[int] = ()) -> Any:
-    """Call something with a folder of its own, in a forked child that is no root.
+    """Call a function with a temporary folder, in a forked child without root privileges.
 
     Args:
-        work: What to call; what it returns comes back.
-        groups: Further groups it belongs to.
+        work: The function. Its result is returned.
+        groups: Supplementary groups of the user.
     """
     folder = Path(tempfile.mkdtemp(prefix="flowengine-user-"))
     if os.getuid() != 0:
@@ -32,7 +32,7 @@ def as_ordinary_user(work: Callable[[Path], Any], groups: Sequence[int] = ()) ->
             os.setgroups(groups)
             os.setgid(NOBODY)
             os.setuid(NOBODY)
-            os.environ["HOME"] = "/nonexistent"  # as in the table of users
+            os.environ["HOME"] = "/nonexistent"  # as in the user database
             told = (True, work(folder))
         except BaseException:
             told = (False, traceback.format_exc())

@@ -1,4 +1,4 @@
-"""A web server and a Chromium that all tests of this folder share, and a browser for each file."""
+"""Fixtures: a web server and a Chromium process for the folder, and a browser per test file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.envs.browser.web import Web, network, serving
 from tests.envs.opening import opened
 
 SMALL = {"width": 640, "height": 480}
-"""Of windows whose size is not the point: each observation draws one."""
+"""For windows whose size does not matter: each observation takes a screenshot, so small is fast."""
 _SHARED = ExitStack()
 
 
@@ -39,7 +39,7 @@ def _shared_chromium() -> Browser:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
-    """End what is shared with the last test of this folder, not with the last of all."""
+    """Close the shared server and browser after the last test of this folder, not of the run."""
     yield
     if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
         _SHARED.close()
@@ -64,16 +64,17 @@ def web() -> Web:
 def chromium() -> Browser:
     """Keep a process running that other browsers with the same policy join.
 
-    Starting one takes as long as ten pages, a profile in one that runs a fifth of that.
+    Starting a process takes as long as ten pages. Adding a profile to a running one takes a fifth
+    of that.
     """
     return _shared_chromium()
 
 
 @pytest.fixture
 def one_process(chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the browsers that a manager opens join that process, too.
+    """Let browsers opened by a manager join the shared process too.
 
-    For tests that are not about the process, and whose policies name the server.
+    For tests that do not examine the process and whose policies allow the server.
     """
     key = sharing._key(chromium.request)
     monkeypatch.setattr(sharing, "_key", lambda request: key)
@@ -83,7 +84,7 @@ def one_process(chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
 def browser(
     web: Web, chromium: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Browser]:
-    """A browser that reaches the server and nothing else."""
+    """A browser that can reach only the server."""
     folder = tmp_path_factory.mktemp("browser")
     config = {"navigation_timeout": 10, "action_timeout": 3, "downloads": "2MB", "tabs": 5}
     asked = {

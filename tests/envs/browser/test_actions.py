@@ -1,4 +1,4 @@
-"""What can be done on a page."""
+"""Actions on a page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def patient(
 
 
 def reference(tree: str, line: str) -> str:
-    """The reference in the first line that holds a text."""
+    """Return the reference in the first line that contains a text."""
     found = re.search(rf"{re.escape(line)}.*\[ref=(\w+)\]", tree)
     assert found is not None, tree
     return found[1]
@@ -86,7 +86,7 @@ def test_fields_that_a_form_is_not_sent_with_are_named(browser: Browser, web: We
     <button>Send</button></form>"""
     web.page("/sent", "<p>sent</p>")
     browser.navigate(web.page("/form", body))
-    assert browser.click("[name=mail]").invalid == []  # nobody has tried to send it
+    assert browser.click("[name=mail]").invalid == []  # the form was not submitted yet
     seen = browser.click("button")
     assert seen.invalid[0] == "Mail: Please fill out this field."
     assert any(each.startswith("text (cannot be seen): ") for each in seen.invalid)
@@ -257,7 +257,7 @@ def test_what_cannot_be_done_is_said_long_before_the_time_is_over(
         seen = patient.step({**action, "selector": selector})
         assert seen.error.startswith(error), selector
         assert (bool(seen.error), "\n" in seen.error) == (bool(error), False)
-        assert time.monotonic() - began < 40  # it may take 60 seconds, and is given up before
+        assert time.monotonic() - began < 40  # given up before the 60 seconds of actions
 
 
 def test_what_is_being_loaded_may_still_make_an_element_usable(
@@ -276,7 +276,7 @@ def test_what_is_being_loaded_may_still_make_an_element_usable(
     patient.navigate(web.page("/busy", body))
     with ThreadPoolExecutor(1) as pool:
         clicking = pool.submit(patient.click, "button")
-        time.sleep(0.5)  # longer than it waits for a quiet page
+        time.sleep(0.5)  # longer than the browser waits for the page to settle
         waiting.set()
         assert (clicking.result(60).error, patient.observe().title) == ("", "clicked")
 
@@ -319,7 +319,7 @@ def test_dialogs_never_hold_up_the_page(browser: Browser, web: Web) -> None:
     assert browser.click("#p").title == "Ida"
     browser.answer_dialog(True)
     browser.hover("#c")
-    assert browser.click("#c").title == "false"  # the answer was for the action before
+    assert browser.click("#c").title == "false"  # the answer was for the previous action
     seen = browser.navigate(web.page("/after", "<p>left</p>"))
     assert (seen.error, seen.content) == ("", "left")
     assert [each.kind for each in seen.dialogs] == ["beforeunload"]

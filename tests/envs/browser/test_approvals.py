@@ -1,4 +1,4 @@
-"""`policy: {ask: [password, upload, new_host]}`: people approve what a browser is about to do."""
+"""`policy: {ask: [password, upload, new_host]}`: browser actions that wait for an approval."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOGIN = """<form method=post action=/in><input name=user><input type=password na
 
 @pytest.fixture(scope="module")
 def somewhere(web: Web) -> Iterator[None]:
-    """The web, as far as tests can have it: hosts that end in `.example` lead to the server."""
+    """Simulate the web: hosts that end in `.example` resolve to the test server."""
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         if not host.endswith(".example"):
@@ -389,7 +389,7 @@ def test_a_new_host_is_opened_after_a_yes_in_another_process_too(
     web: Web, asking: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = sharing._key(asking.request)
-    monkeypatch.setattr(sharing, "_key", lambda request: process)  # a profile is all it needs
+    monkeypatch.setattr(sharing, "_key", lambda request: process)  # a profile is enough here
     web.page("/", "<h1>Far</h1>", "Far away")
     web.asked.clear()
     path = tmp_path / "flow.yaml"

@@ -1,4 +1,4 @@
-"""What pages reach: the places of the policy, and nothing else by any way."""
+"""Pages reach the destinations of the policy and nothing else, whichever way they try."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.envs.opening import opened
 
 
 class Canary:
-    """Listens on this machine, and counts who comes."""
+    """Listens on this machine and counts connections."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -98,7 +98,7 @@ def test_pages_do_not_reach_what_the_policy_does_not_name(
     at = f"127.0.0.1:{canary.port}"
     body = WAYS[way].format(at=at, port=canary.port)
     seen = browser.navigate(web.page("/way", body))
-    if not seen.blocked:  # it may have come after the observation
+    if not seen.blocked:  # it may have arrived after the observation
         seen = browser.wait_for(seconds=0.5)
     assert any(f":{canary.port}" in each for each in seen.blocked)
     assert canary.count == 0
@@ -152,7 +152,7 @@ def test_service_workers_reach_no_more_than_pages(
 ) -> None:
     script = f"fetch('http://127.0.0.1:{canary.port}/', {{mode: 'no-cors'}})"
     web.pages["/worker.js"] = lambda handler: send(handler, script, type="text/javascript")
-    # A page gets past what Playwright puts in place of `register`.
+    # A page can get around Playwright's replacement of `register`.
     body = """<p id=p>-</p><script>
       const register = ServiceWorkerContainer.prototype.register;
       register.call(navigator.serviceWorker, '/worker.js')

@@ -1,4 +1,4 @@
-"""Each page is converted by a process of its own: one that takes it over reaches no other page."""
+"""Each page is converted in a separate process, so a hostile page cannot reach the others."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ TAKEN_OVER = START.replace(
 
 @pytest.fixture(scope="module")
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Converter]:
-    """A converter that pages take over."""
+    """A converter for pages that take it over."""
     folder = tmp_path_factory.mktemp("converter") / "workspace"
     folder.mkdir()
     sandbox = Namespace(request_for(BrowserProvider(), Namespace, folder))

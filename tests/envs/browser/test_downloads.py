@@ -1,4 +1,4 @@
-"""Files that pages offer."""
+"""Downloads that pages offer."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_download_that_is_too_large_is_cancelled(browser: Browser, web: Web) -
 def test_what_arrives_is_counted_when_it_is_taken_out(
     browser: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver that a page has taken over shows small files, and sends what it likes."""
+    """A driver that a page has taken over can report small files and send large ones."""
     monkeypatch.setattr(Downloads, "_size", lambda _: 0)
     web.pages["/large"] = attachment(bytes(5_000_000), "large.bin")  # type: ignore[assignment]
     seen = browser.navigate(web.url("/large"))

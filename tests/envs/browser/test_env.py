@@ -1,4 +1,4 @@
-"""`BrowserEnv`, and the tools that take it from the context variables."""
+"""`BrowserEnv`, and the tools that find it in the context variables."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ PAGE = """
 
 
 def test_agents_have_the_tools_that_flows_have(env: BrowserEnv, web: Web) -> None:
-    """Whatever `std.browser_…` does: found elements come with their section, and so on."""
+    """They behave like `std.browser_…`: for example, elements are found with their section."""
     tools = {each.__name__: each for each in TOOLS}
     assert tools.keys() == {name for name in std.TOOLS if name != "browse"}
 

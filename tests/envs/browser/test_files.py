@@ -1,4 +1,4 @@
-"""Pages that are files of the workspace, and nothing else of the machine."""
+"""Pages that are files of the workspace. Other files of the machine stay out of reach."""
 
 from __future__ import annotations
 

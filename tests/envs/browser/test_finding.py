@@ -1,4 +1,4 @@
-"""What an agent is shown of a long page: what it looks for, one part of it, and what is new."""
+"""Views of a long page: search results, one section, and changes since the last observation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def observed(tree: str = "", content: str = "", **more: Any) -> WebObservation:
 
 
 def said(text: str) -> tuple[list[str], list[str]]:
-    """What the project says, and the lines of the block without its first and last."""
+    """Return the lines outside the content block, and those inside it without its delimiters."""
     outside, _, block = text.partition("<content ")
     return outside.splitlines(), block.splitlines()[1:-1]
 

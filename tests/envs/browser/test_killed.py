@@ -1,4 +1,4 @@
-"""The engine ends while it has browsers (E86, W15): nothing of them is left."""
+"""The engine is killed while it has browsers open (E86, W15): nothing is left behind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def until(holds: Callable[[], object]) -> None:
 
 
 def marks(engine: int) -> list[int]:
-    """The processes that this engine has started for its environments."""
+    """Return the processes that this engine has started for its environments."""
     return [pid for pid, mark in marked(VARIABLE).items() if f"@{engine}." in mark]
 
 

@@ -1,4 +1,4 @@
-"""How a browser is opened and ended, and what becomes of it when something goes wrong."""
+"""How a browser is opened and closed, and how it handles failures of its process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.execution_environment.toy import until
 
 
 class Taken:
-    """A server that a page has taken over: what it writes is in its pipe."""
+    """A server that a page has taken over. The test writes its output."""
 
     stderr = None
 
@@ -65,7 +65,7 @@ class Taken:
 
 
 class Sink:
-    """Takes what is written, and keeps it."""
+    """Collects the bytes written to it."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -84,14 +84,14 @@ CONNECT = b"GET /path HTTP/1.1\r\nSec-WebSocket-Extensions: permessage-deflate\r
 
 
 async def led_out(sent: Sequence[bytes], request: bytes = CONNECT) -> tuple[str, bytes, bytes]:
-    """The log of a server, what the client gets of all that it sends, and what it is sent."""
+    """Return the server's log, all bytes the client received, and all bytes the server received."""
     program = Taken()
     server = BrowserServer(program)  # type: ignore[arg-type]
     port = urlsplit(await server.listen()).port
     source, sink = await asyncio.open_connection("127.0.0.1", port)
     sink.write(request)
     arrived = b""
-    with suppress(ConnectionResetError, asyncio.IncompleteReadError):  # it was refused
+    with suppress(ConnectionResetError, asyncio.IncompleteReadError):  # the request was refused
         arrived = await source.readuntil(b"\r\n\r\n")
         before = tracemalloc.get_traced_memory()[0]
         for piece in sent:
@@ -108,7 +108,7 @@ async def led_out(sent: Sequence[bytes], request: bytes = CONNECT) -> tuple[str,
 
 
 def test_a_message_of_the_server_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a server has been made to send in many short texts ends it, and takes no memory."""
+    """A message that announces too many bytes ends the server before any of them is kept."""
     monkeypatch.setattr(browser_server, "LARGEST_MESSAGE", 1 << 20)
     frame = b"\x81\x7f" + (600 << 20).to_bytes(8, "big")
     tracemalloc.start()
@@ -119,7 +119,7 @@ def test_a_message_of_the_server_has_a_bound(monkeypatch: pytest.MonkeyPatch) ->
 
     assert arrived == b"HTTP/1.1 101 Switching Protocols\r\n\r\n"
     assert "a message of 629,145,600 bytes, of at most 1,048,576, and was ended" in log
-    # Compressed messages could not be counted, and a message in many frames has no announced size.
+    # Compressed messages could not be counted, and fragmented messages announce no total size.
     for frame in (b"\xc1\x01x", b"\x01\x01x", b"\x81\x81abcdx"):
         log, arrived, sent = asyncio.run(led_out([b"\x81\x02{}", frame]))
         assert arrived.endswith(b"\r\n\r\n\x81\x02{}")
@@ -134,7 +134,7 @@ def test_only_who_knows_the_path_reaches_the_server() -> None:
 
 
 def test_a_driver_that_has_ended_is_started_again_beside_its_users() -> None:
-    """The address is one at which nothing listens; what says so is a driver that runs."""
+    """Nothing listens at the address, so the error must come from a running driver."""
 
     def drivers() -> set[int]:
         tasks = Path("/proc/self/task").glob("*/children")
@@ -169,14 +169,14 @@ OF_A_PROFILE = {
     "released_twice_is_harmless",
     "ended_is_not_healthy",
     "any_thread_and_loop_will_do",
-    "many_at_once_do_not_mix",  # processes could not; two begin at once in `test_killed.py`
+    "many_at_once_do_not_mix",  # processes could not mix. `test_killed.py` opens two at once
     "comes_again_after_a_wait",
-    "nothing_is_printed",  # by a process neither: `test_it_is_a_managed_environment`
+    "nothing_is_printed",  # for a process: `test_it_is_a_managed_environment`
     "what_is_asked_for_stays_as_it_is",
 }
-"""Checks that are not about how a process starts and ends: profiles in one that runs will do.
+"""Checks that are independent of how a process starts and ends: they use a shared process.
 
-What becomes of a process is shown below, and of that of a killed engine in `test_killed.py`.
+The end of a process is tested below, and that of a killed engine's process in `test_killed.py`.
 """
 
 
@@ -192,7 +192,7 @@ def test_browsers_conform(check: Check, request: pytest.FixtureRequest) -> None:
 
 
 def asked(web: Web, **config: Any) -> dict[str, Any]:
-    """What a browser is asked for that shares the process of the file's own."""
+    """Return the request for a browser that shares this file's process."""
     config = {
         "navigation_timeout": 3,
         "action_timeout": 2,
@@ -205,7 +205,7 @@ def asked(web: Web, **config: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def own(web: Web, chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser that soon gives up what these tests keep busy, in the process that all share."""
+    """A browser with short timeouts, for pages that never respond, in the folder's process."""
     folder = tmp_path_factory.mktemp("own")
     with opened(BrowserProvider(), Namespace, folder, **asked(web)) as own:
         yield own
@@ -213,7 +213,7 @@ def own(web: Web, chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def alone(web: Web, tmp_path: Path) -> Iterator[Browser]:
-    """A browser of one test, with a process of its own."""
+    """A browser with its own process, for one test."""
     (tmp_path / "w").mkdir()
     given = asked(web, isolate="process")
     with opened(BrowserProvider(), Namespace, tmp_path / "w", **given) as browser:
@@ -221,14 +221,14 @@ def alone(web: Web, tmp_path: Path) -> Iterator[Browser]:
 
 
 def inner_processes(browser: Browser) -> list[int]:
-    """The processes of Chromium in the sandbox of a browser."""
+    """Return the Chromium processes in a browser's sandbox."""
     assert isinstance(browser.request.trace, Trace)
     first = set(browser.request.trace.facts["pids"])
     below: list[int] = []
     while first:
         children: set[int] = set()
         for pid in first:
-            with suppress(OSError):  # ended meanwhile
+            with suppress(OSError):  # the process has ended since
                 for task in Path(f"/proc/{pid}/task").glob("*/children"):
                     children |= {int(child) for child in task.read_text().split()}
         below += sorted(children)
@@ -237,7 +237,7 @@ def inner_processes(browser: Browser) -> list[int]:
 
 
 def command(pid: int) -> str:
-    """The command line of a process, nothing if it has ended."""
+    """Return the command line of a process, empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
@@ -271,7 +271,7 @@ def test_a_new_browser_shows_a_blank_page(web: Web, tmp_path: Path) -> None:
 def test_a_killed_browser_is_said_and_started_again_and_closing_leaves_nothing(
     alone: Browser, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The end of the connection is reported late: calls fail before.
+    # The end of the connection is reported late, so calls can fail before it.
     monkeypatch.setattr(Profile, "alive", True)
     arrived = threading.Event()
 
@@ -285,7 +285,7 @@ def test_a_killed_browser_is_said_and_started_again_and_closing_leaves_nothing(
     with ThreadPoolExecutor(1) as pool:
         running: Future[Any] = pool.submit(alone.navigate, web.url("/never"))
         assert arrived.wait(60)
-        for pid in sorted(before):  # the oldest first: others end with it, and none tells of one
+        for pid in sorted(before):  # oldest first: others end with it, and none reports the loss
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         seen = running.result(60)
@@ -298,7 +298,7 @@ def test_a_killed_browser_is_said_and_started_again_and_closing_leaves_nothing(
     assert inside
     assert not before & inside
     release(BrowserProvider(), alone)
-    until(lambda: not any(map(alive, inside)))  # what was killed may take a moment to die
+    until(lambda: not any(map(alive, inside)))  # killed processes may take a moment to die
     release(BrowserProvider(), alone)
 
 
@@ -332,7 +332,7 @@ def test_a_page_that_never_ends_does_not_hang_the_browser(
     own: Browser, web: Web, body: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "ANSWER", 0.5)  # this one never does
+        patch.setattr(session, "ANSWER", 0.5)  # this page never answers
         seen = own.navigate(web.page("/loop", body))
     assert "timeout" in seen.error or "does not answer" in seen.error
     assert len(seen.dialogs) <= 20
@@ -342,7 +342,7 @@ def test_a_page_that_never_ends_does_not_hang_the_browser(
 
 @pytest.fixture
 def hung(own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Shows a page, which then begins what never ends."""
+    """Return a function that shows a page and then starts code that never ends."""
     begun = threading.Event()
 
     def told(handler: BaseHTTPRequestHandler) -> None:
@@ -356,7 +356,7 @@ def hung(own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
         background().run(own.page.evaluate("document.querySelector('button').click()"))
         assert begun.wait(60)
 
-    monkeypatch.setattr(session, "ANSWER", 0.5)  # such a page never does
+    monkeypatch.setattr(session, "ANSWER", 0.5)  # such a page never answers
     return hang
 
 
@@ -454,7 +454,7 @@ def test_only_web_addresses_are_opened(browser: Browser, web: Web) -> None:
         assert (seen.content, seen.url) == ("stay", web.url("/stay")), url
 
 
-@pytest.mark.usefixtures("one_process")  # with a login, it would be another process
+@pytest.mark.usefixtures("one_process")  # with a login, it would use another process
 def test_each_browser_has_its_own_cookies(own: Browser, web: Web, tmp_path: Path) -> None:
     def cookies(handler: BaseHTTPRequestHandler) -> None:
         send(handler, f"<p>had {handler.headers.get('cookie')}</p>", set_cookie="a=1; Path=/")
@@ -507,7 +507,7 @@ def test_it_is_a_managed_environment(
         assert first.resource.navigate(web.page("/m", "<p>managed</p>")).content == "managed"
         manager.release(first)
         manager.release(second)
-        registry = f".{manager._around.registry.name}."  # other tests of this process have others
+        registry = f".{manager._around.registry.name}."  # other tests use other registries
     assert not [mark for mark in marked(VARIABLE).values() if registry in mark]
     assert capfd.readouterr().out == ""
 

@@ -1,4 +1,4 @@
-"""What a page writes is cut when a message of the server is too long; the browser stays."""
+"""Long texts from a page are cut when they make a server message too long. The browser survives."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shortened(message: bytes, size: int) -> Any:
 
 
 def agrees(value: Any, cut: Any) -> bool:
-    """Whether a value is another one whose long texts may be cut, and whose short ones are not."""
+    """Return whether `cut` equals `value` except for cuts in long texts."""
     if isinstance(value, dict):
         return list(value) == list(cut) and all(agrees(value[key], cut[key]) for key in value)
     if isinstance(value, list):
@@ -58,7 +58,7 @@ fetch("/taken", {method: "POST", body: long})
 for (let n = 0; n < 99; n++) console.log(n + long.slice(0, 30000))
 throw new Error(long)
 """
-"""Each makes the server send a message that is too long; so do the lines of the log together."""
+"""Each statement causes a message that exceeds the limit, as do the log lines together."""
 
 
 def test_a_page_cannot_end_the_browser_by_what_it_writes(

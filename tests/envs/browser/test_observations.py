@@ -1,4 +1,4 @@
-"""What a browser shows of a page."""
+"""Observations: how a browser presents a page."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ LEADS = """<a id=none href=/none>x</a><a id=fault href=/fault>x</a><a id=bare hr
         ("bare", 503, "/bare"),
         ("send", 422, "/refused"),
         ("tab", 500, "/fault"),
-        ("empty", 200, "/leads"),  # there is no new page
+        ("empty", 200, "/leads"),  # no new page was loaded
         ("push", 200, "/pushed"),
     ],
 )

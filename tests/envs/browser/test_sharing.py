@@ -1,4 +1,4 @@
-"""Environments that share a Chromium process: what they have in common, and what they do not."""
+"""Environments that share a Chromium process, and what stays separate between them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvironmentMan
 
 @pytest.fixture(scope="module")
 def pair(web: Web, manager: EnvironmentManager) -> tuple[Browser, Browser]:
-    """Two browsers of one execution."""
+    """Two browsers in one execution."""
     specs = [spec(web, "pair"), spec(web, "pair", key="two")]
     one, two = (manager.ensure(each).resource for each in specs)
     return one, two
@@ -53,7 +53,7 @@ def spec(
 
 
 def process(browser: Browser) -> int:
-    """The first process of the sandbox in which a browser is."""
+    """Return the first process in a browser's sandbox."""
     pids = place(browser).chromium._traces._facts["pids"]
     return int(pids[0])
 
@@ -199,7 +199,7 @@ def test_an_opening_that_fails_disturbs_nobody(
 ) -> None:
     stays, _ = pair
     before, shared = process(stays), sharing._key(stays.request)
-    monkeypatch.setattr(sharing, "_key", lambda request: shared)  # whatever it would log in with
+    monkeypatch.setattr(sharing, "_key", lambda request: shared)  # regardless of its login
     (tmp_path / "bad.json").write_text('{"cookies": [{"name": "x"}]}')
     login = {"storage_state": str(tmp_path / "bad.json")}
     with pytest.raises(EnvironmentStartFailed, match="did not start"):

@@ -1,4 +1,4 @@
-"""Actions that are written as calls are read as data."""
+"""Actions written as calls are parsed as data."""
 
 from __future__ import annotations
 

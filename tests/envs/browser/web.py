@@ -1,4 +1,4 @@
-"""A small web server on this machine, with pages that a test gives it."""
+"""A small local web server whose pages are set by each test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Web(ThreadingHTTPServer):
-    """Serves `pages`: path → HTML, or a function that answers by itself."""
+    """Serves `pages`, which maps each path to HTML or to a function that handles the request."""
 
     daemon_threads = True
 
@@ -20,10 +20,10 @@ class Web(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.pages: dict[str, str | Answer] = {}
         self.asked: list[str] = []
-        """`METHOD path` of all requests."""
+        """`METHOD path` of every request."""
         self.bodies: dict[str, bytes] = {}
         self.closing = threading.Event()
-        """Set at the end: answers that go on until then wait for it."""
+        """Set on shutdown. Responses that never end wait for it."""
 
     @property
     def port(self) -> int:
@@ -43,7 +43,7 @@ class Web(ThreadingHTTPServer):
 
 
 def network(web: Web) -> list[str]:
-    """The policy of browsers that reach this server and nothing else; with it, they share."""
+    """Return the policy for browsers that reach only this server, and can share a process."""
     return [web.place, f"localhost:{web.port}"]
 
 
@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Suppress request logging."""
 
 
 def send(

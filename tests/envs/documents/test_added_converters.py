@@ -1,4 +1,4 @@
-"""Converters that a flow brings along run in the sandbox, before the built-in ones."""
+"""Converters supplied by a flow run in the sandbox, before the built-in ones."""
 
 from __future__ import annotations
 

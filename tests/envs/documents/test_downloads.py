@@ -1,4 +1,4 @@
-"""Downloads: what is sent, what is followed, where it ends."""
+"""Downloads: request headers, redirects, size limits and errors."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_redirects_are_followed_and_told(site: Site, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("by", ["location", "refresh"])
 def test_every_redirect_is_judged(target: str, by: str, site: Site, tmp_path: Path) -> None:
-    """From one place that is allowed to others, on the same host as well."""
+    """From one allowed destination to others, including the same host at another port."""
     with serving() as canary:
         where = target.format(canary=canary.port)
         page = f'<meta content="1;url={where}" http-equiv=refresh>'
@@ -268,7 +268,7 @@ def test_a_passing_fault_is_tried_again(site: Site, tmp_path: Path) -> None:
 
 
 def raw(data: bytes, then: Any = None) -> Any:
-    """Answer with these bytes, whatever they are."""
+    """Serve these bytes unchanged."""
 
     def page(handler: Any) -> None:
         handler.close_connection = True
@@ -340,7 +340,7 @@ def test_a_declared_length_is_not_exceeded(site: Site, tmp_path: Path) -> None:
 
 
 def bomb() -> bytes:
-    """Return a gigabyte of zeros, packed; its end is missing, but nobody gets that far."""
+    """Return a gigabyte of zeros, compressed, without the final block, which is never reached."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     first = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
     return first + 1023 * (packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH))
@@ -348,7 +348,7 @@ def bomb() -> bytes:
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_what_unpacks_to_too_much_is_stopped(times: int, site: Site, tmp_path: Path) -> None:
-    """A gigabyte of zeros: memory does not grow with it."""
+    """Unpacking a gigabyte of zeros must not increase memory with its size."""
     body = bomb() if times == 1 else gzip.compress(bomb())
     encoding = ", ".join(["gzip"] * times)
     site.pages["/a"] = (200, {**HTML, "Content-Encoding": encoding}, body)
@@ -404,7 +404,7 @@ def test_a_cancelled_download_leaves_nothing(site: Site, tmp_path: Path) -> None
 
 
 def test_the_address_that_was_judged_is_connected_to(site: Site, tmp_path: Path) -> None:
-    """A name is resolved once for a request, and again for the next."""
+    """A name is resolved once per request, and again for the next request."""
     site.pages["/a"] = moved("/b")
     site.pages["/b"] = (200, {}, b"x")
     names, dialled = (

@@ -1,4 +1,4 @@
-"""Files of pandoc, weasyprint, Chromium, groff, Ghostscript and Gnumeric (`files/make.sh`)."""
+"""Files made by pandoc, weasyprint, Chromium, groff, Ghostscript and Gnumeric (`files/make.sh`)."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_pdf_has_pages_the_headings_of_its_outline_and_links() -> None:
     assert document.markdown[document.parts[1].start :].startswith("<!-- page 2 -->")
     for heading in ("# Annual Report\n", "## Ships by month\n", "### Code\n"):
         assert f"\n{heading}" in document.markdown
-    assert "| February | 98 33,210 |\n" in document.markdown  # numbers that touch are one cell
+    assert "| February | 98 33,210 |\n" in document.markdown  # adjacent numbers become one cell
     assert "Links: <https://stats.example.org/harbour>" in document.markdown
 
 

@@ -1,4 +1,4 @@
-"""Each file is read by a process of its own, which a server forks: none reaches the next one."""
+"""Each file is read in a new process forked by a server, so no file affects the next."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Document
 
 
 def looked(reader: Documents) -> str:
-    """What a process is like, without its number."""
+    """Return the state that a process reports, without its process ID."""
     return reader.read(b"x", "a.look").markdown.partition(" ")[2]
 
 

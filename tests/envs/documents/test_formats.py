@@ -1,4 +1,4 @@
-"""The format of a file, and the encoding of its text."""
+"""Detection of a file's format and of its text encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML as Markdown: structure, links, tables, what is hidden, what is broken."""
+"""HTML as Markdown: structure, links, tables, hidden elements, broken markup."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_a_title_and_a_declared_encoding() -> None:
 
 
 def test_a_page_of_very_many_links_is_cut_in_time() -> None:
-    """Under the limits that the kind `documents` sets; its processor time is what counts."""
+    """The limits are those of the kind `documents`. CPU time is the one that applies."""
     links = "".join(
         f'<p><a href="/page/{number}">link {number}</a></p>' for number in range(250_000)
     )

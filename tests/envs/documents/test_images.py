@@ -1,4 +1,4 @@
-"""Images are described by a model that sees them, where one is named."""
+"""Images are described by a vision model, if one is configured."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def eyes() -> Iterator[ScriptedModel]:
 
 
 def photo(size: tuple[int, int] = (400, 300)) -> bytes:
-    """A picture that says who took it, and where."""
+    """Return a picture whose EXIF data names its camera and location."""
     exif = Image.Exif()
     exif[MAKE] = "Acme"
     exif.get_ifd(GPS)[2] = (54.0, 19.0, 12.0)
-    exif[274] = 6  # lies on its side
+    exif[274] = 6  # rotated by 90°
     made = io.BytesIO()
     Image.linear_gradient("L").resize(size).convert("RGB").save(made, "JPEG", exif=exif)
     return made.getvalue()
@@ -71,7 +71,7 @@ def read(arguments: dict[str, Any], tool: str = "read_document", **config: Any) 
 
 
 def sent(model: ScriptedModel, number: int = 0) -> tuple[str, str, bytes]:
-    """The text, the media type and the image of a request."""
+    """Return the text, the media type and the image of a request."""
     [message] = model.requests[number].messages
     text, image = message["content"]
     kind, _, data = image["image_url"]["url"].removeprefix("data:").partition(";base64,")
@@ -89,7 +89,7 @@ def test_an_image_is_described(eyes: ScriptedModel) -> None:
     text, kind, data = sent(eyes)
     assert text.startswith("Describe this image")
     assert kind == "image/png"
-    assert Image.open(io.BytesIO(data)).size == (300, 400)  # upright
+    assert Image.open(io.BytesIO(data)).size == (300, 400)  # upright again
 
 
 def test_a_model_is_asked_what_its_user_wants_to_know(eyes: ScriptedModel) -> None:
@@ -182,7 +182,7 @@ def test_a_reader_says_why_an_image_is_not_described(folder: Path) -> None:
 
 
 def scan(path: Path, *modes: str, size: tuple[int, int] = (600, 800)) -> None:
-    """Write a PDF whose pages are images, as scanners do."""
+    """Write a PDF whose pages are images, like a scanner's output."""
     first, *more = (Image.linear_gradient("L").resize(size).convert(mode) for mode in modes)
     first.save(path, "PDF", save_all=True, append_images=more)
 
@@ -255,7 +255,7 @@ def test_what_is_no_scan_is_not_described(eyes: ScriptedModel, folder: Path) -> 
 
 
 def strips(count: int = 8, rotate: int = 0) -> bytes:
-    """Return a PDF whose page is an image in strips below each other, as some scanners make it."""
+    """Return a PDF whose page is an image in horizontal strips, like some scanners' output."""
     whole = Image.linear_gradient("L").resize((600, 800))
     high = 800 // count
     kids = f"<< /Type /Pages /Kids [3 0 R] /Count 1 /MediaBox [0 0 600 800] /Rotate {rotate} >>"
@@ -280,7 +280,7 @@ def strips(count: int = 8, rotate: int = 0) -> bytes:
 
 
 def pixels(picture: str) -> Image.Image:
-    """Return a copy that may be sent to a model, in gray."""
+    """Return the image as prepared for a model, in grayscale."""
     return Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2]))).convert("L")
 
 

@@ -1,4 +1,4 @@
-"""The engine is killed while a document is fetched or read (E86): nothing is left."""
+"""The engine is killed while it fetches or reads a document (E86): nothing is left behind."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def works(pids: set[int]) -> bool:
-    """Return whether a document is being converted."""
+    """Return whether one of the processes is converting a document."""
     for pid in pids:
         try:
             if b"documents.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():

@@ -1,4 +1,4 @@
-"""The kind `documents`: files are read in processes of their own, in a sandbox."""
+"""The kind `documents`: files are read in separate processes, in a sandbox."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def reader(place: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> It
         yield resource
 
 
-@pytest.mark.wherever("place")  # of what is converted, it changes nothing
+@pytest.mark.wherever("place")  # the sandbox does not affect the conversion
 @pytest.mark.parametrize("name", OF_EACH_FORMAT)
 def test_it_is_the_same_as_in_the_own_process(
     reader: Documents, place: type[Sandbox], name: str
 ) -> None:
-    """Of each format by its path in one sandbox, as bytes in the other."""
+    """Each format is read by path in one sandbox, and as bytes in the other."""
     data = (FILES / name).read_bytes()
 
     if (place is Host) == OF_EACH_FORMAT.index(name) // 2 % 2:
@@ -119,7 +119,7 @@ def test_time_is_limited(reader: Documents) -> None:
 
 
 def many_paragraphs() -> bytes:
-    """A Word file of 700 kB with a million paragraphs."""
+    """Return a 700 kB Word file with a million paragraphs."""
     buffer = io.BytesIO()
     docx.Document().save(buffer)
     out = io.BytesIO()
@@ -175,10 +175,10 @@ def test_a_pdf_that_unpacks_to_gigabytes_ends(reader: Documents) -> None:
 
 
 def workers(reader: Documents) -> set[int]:
-    """The processes that convert documents for a reader, and the servers that fork them."""
+    """Return the processes that convert documents for a reader, and the servers that fork them."""
     found = set()
     for pid in Family(reader.request.mark, variable=VARIABLE).members():
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             if b"documents.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.add(pid)
     return found

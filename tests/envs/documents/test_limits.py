@@ -1,4 +1,4 @@
-"""Files that mean harm, or are simply too large."""
+"""Malicious files, and files that are too large."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = Limits(bytes=2_000_000, unpacked=1_000_000, cells=100, characters=1_000,
 
 
 def packed(**entries: bytes) -> bytes:
-    """Return an Office file with other entries."""
+    """Return an Office file with the given entries replaced or added."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("[Content_Types].xml", "<Types/>")
@@ -61,10 +61,10 @@ def test_an_archive_of_too_many_entries_is_refused() -> None:
 
 
 def repeated(data: bytes, times: int) -> bytes:
-    """Return what unpacks to the data so many times; it is packed twice only."""
+    """Return a stream that unpacks to `times` copies, by repeating a compressed block."""
     packer = zlib.compressobj()
     first, again = (packer.compress(data) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
-    return first + again * (times - 1) + packer.flush()  # each block stands for itself
+    return first + again * (times - 1) + packer.flush()  # each block is independent of the others
 
 
 def test_a_stream_of_a_pdf_that_unpacks_to_too_much_is_an_error_not_an_empty_page() -> None:
@@ -123,7 +123,7 @@ def test_many_more_changes_in_a_file(name: str) -> None:
 
 
 def read_changed(name: str, seeds: range) -> None:
-    """Read a file in which some bytes are others or gone; what else is raised is a fault."""
+    """Read files with some bytes changed or removed. Any error other than `Unreadable` is a bug."""
     original = (FILES / name).read_bytes()
     for seed in seeds:
         chance = Random(seed)

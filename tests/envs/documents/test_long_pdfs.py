@@ -1,4 +1,4 @@
-"""Long PDFs are converted as far as they are read."""
+"""Long PDFs are converted in stretches, as far as pages are requested."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.envs.network.ways_out import Site, serving
 from tests.envs.opening import opened
 
 SIZE = 1_000
-"""Characters of a page as it is read."""
+"""Characters per page of the result."""
 
 
 def pdf(pages: int, lines: int = 10) -> bytes:
-    """A PDF of so many pages, each of which says which it is."""
+    """Return a PDF with numbered pages and lines."""
     return made_pdf(
         b"BT /F1 11 Tf 14 TL 72 720 Td\n%s ET"
         % b"".join(
@@ -99,7 +99,7 @@ def test_a_search_reads_on(reader: Documents) -> None:
     whole = Pages(convert(data).markdown, characters=SIZE)
     found = reader.page(data, 3, find="page 20, line 9", characters=SIZE)
     assert (found.found, found.text) == (True, whole.content(found.number))
-    again = reader.page(data, 8, find="page 2, line 1", characters=SIZE)  # from the start again
+    again = reader.page(data, 8, find="page 2, line 1", characters=SIZE)  # back from the start
     assert (again.found, again.text) == (True, whole.content(again.number))
     assert not reader.page(data, 2, find="nowhere", characters=SIZE).found
 
@@ -114,7 +114,7 @@ def test_it_is_downloaded_once(reader: Documents) -> None:
             assert found.text == whole.content(number)
         assert len(site.seen) == 1
 
-        site.pages["/long.pdf"] = (404, {}, data)  # which is not kept, so it is read at once
+        site.pages["/long.pdf"] = (404, {}, data)  # error pages are not kept but read at once
         failed = reader.page(_at(site), characters=SIZE)
         assert (failed.visit.status, failed.more) == ("404 Not Found", False)
 

@@ -1,4 +1,4 @@
-"""`RequestsMarkdownBrowser`: a reader with a position, over the kind `documents`."""
+"""`RequestsMarkdownBrowser`: a reader that keeps its position, based on the kind `documents`."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_errors_of_servers_are_pages_to_go_back_from(folder: Path) -> None:
 
 
 def test_the_position_survives_in_another_process(folder: Path) -> None:
-    """As plain data that holds no text of the document."""
+    """The position is plain data that contains no text of the document."""
     with RequestsMarkdownBrowser() as browser:
         browser.visit_page("short.md")
         browser.visit_page("long.txt")
@@ -268,7 +268,7 @@ def test_tools_for_agents(folder: Path, site: Site) -> None:
         assert "Page 3 of 3" in call(browser_tools.page_to, 3)
         found = call(browser_tools.find_on_page, "line 1500")
         assert "Found on page 2" in found
-        assert "Found on page 2" in call(browser_tools.find_next)  # it is there once
+        assert "Found on page 2" in call(browser_tools.find_next)  # there is a single match
         assert call(browser_tools.page_to, 9) == "there is no page 9: pages are 1 to 3"
         assert call(browser_tools.visit_page, "http://10.0.0.1/").startswith("Error: UrlRefused: ")
         failed = call(browser_tools.visit_page, "absent.pdf")
@@ -302,14 +302,14 @@ def test_a_lost_reader_is_opened_again(browser: RequestsMarkdownBrowser) -> None
     for program in browser.resource.sandbox._programs:  # type: ignore[attr-defined]
         program.kill()
     while browser.generation == 1:
-        with suppress(EnvironmentLost):  # until it is known that it has ended
+        with suppress(EnvironmentLost):  # until the environment is known to have ended
             browser.visit_page("long.txt")
     assert browser.visit_page("short.md").startswith("[Page 1/1]")
     assert browser.generation == 2
 
 
 def test_a_managed_reader_says_the_same(browser: RequestsMarkdownBrowser, folder: Path) -> None:
-    """The object and the environment are one resource."""
+    """The object and the environment share one resource."""
     spec: Any = {"kind": "documents", "scope": "session", "owner_id": "s"}
     with EnvironmentManager(folder.parent / "store") as manager:
         reader = manager.ensure(spec).resource

@@ -1,4 +1,4 @@
-"""Word and PowerPoint: what is easily lost."""
+"""Word and PowerPoint: content that converters often lose."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read(document: Any, comments: bool = False) -> Document:
 
 
 def add(document: Any, xml: str) -> None:
-    """Put XML at the end of the body."""
+    """Append XML to the body."""
     document.element.body.insert(-1, parse_xml(xml.replace(" W", f" {W}", 1)))
 
 
@@ -96,7 +96,7 @@ def test_word_revisions_are_read_as_accepted() -> None:
 
 
 def numbered(document: Any, levels: str, *lists: str) -> None:
-    """Give a document a numbering 77, and lists from 70 on that have it."""
+    """Add a numbering with ID 77, and lists with IDs from 70 that use it."""
     root = document.part.numbering_part.element
     abstract = parse_xml(f'<w:abstractNum {W} w:abstractNumId="77">{levels}</w:abstractNum>')
     root.insert(0, abstract)
@@ -192,7 +192,7 @@ def test_files_saved_as_strict_are_read_like_others(kind: str) -> None:
 
 
 def changed(data: bytes, changes: dict[str, tuple[str, str]], left_out: str = "") -> bytes:
-    """Return a file with a text of some parts replaced, and without one part."""
+    """Return a file with text replaced in some parts, and without the part `left_out`."""
     made = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as before, zipfile.ZipFile(made, "w") as after:
         for name in before.namelist():
@@ -364,7 +364,7 @@ def test_word_headers_keep_their_tables() -> None:
 
 
 def insert(document: Any, name: str, media_type: str, data: bytes) -> None:
-    """Insert a file as programs do that leave it to Word to read it."""
+    """Insert a file as programs do that leave its conversion to Word."""
     part = Part(PackURI(f"/word/{name}"), media_type, data, document.part.package)
     id = document.part.relate_to(part, RT.A_F_CHUNK)
     R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -500,7 +500,7 @@ def test_images_keep_their_links() -> None:
         f'<w:hyperlink r:id="{to[0]}">{look.replace("CLICK", "")}</w:hyperlink>',
         look.replace("CLICK", f'<a:hlinkClick r:id="{to[1]}"/>'),
         f'<w:hyperlink r:id="{to[2]}">{named}</w:hyperlink>',
-        older.replace("ALT", ""),  # without a text or a link it says nothing
+        older.replace("ALT", ""),  # without an alternative text or a link, it has no content
     ):
         add(document, f'<w:p W xmlns:r="{RELATED}">{text}</w:p>')
 
@@ -601,7 +601,7 @@ def test_charts_in_word_are_tables() -> None:
 
 
 def charted(data: CategoryChartData) -> str:
-    """Return the table that a chart of some data becomes."""
+    """Return the table produced from a chart with this data."""
     deck = pptx.Presentation()
     shapes = deck.slides.add_slide(deck.slide_layouts[6]).shapes
     shapes.add_chart(XL_CHART_TYPE.LINE, *[Inches(1)] * 4, data)

@@ -1,4 +1,4 @@
-"""Long texts in pages."""
+"""Long texts, split into pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PDF: what was filled into forms, typed onto pages, and noted by people."""
+"""PDF annotations: filled forms, text typed onto pages, and comments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.envs.documents.written_pdf import pdf
 
 
 def read(*annotations: bytes, comments: bool = False, others: tuple[bytes, ...] = ()) -> Document:
-    """Read a page that says `Printed.`, with annotations; `others` are objects from 6 on."""
+    """Convert a page with `Printed.` and annotations. `others` are objects from number 6 on."""
     content = b"BT /F1 12 Tf 72 700 Td (Printed.) Tj ET"
     page = (
         b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R"

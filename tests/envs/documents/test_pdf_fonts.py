@@ -1,4 +1,4 @@
-"""Fonts of PDFs whose characters are named by tables that are not in the file."""
+"""PDF fonts whose characters are defined by tables outside the file."""
 
 from __future__ import annotations
 

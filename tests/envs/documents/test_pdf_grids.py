@@ -1,4 +1,4 @@
-"""Tables of PDFs that are drawn with lines around their cells."""
+"""PDF tables whose cells have ruled borders."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def filled(lines: Iterable[Line]) -> str:
 
 
 def frames(lines: Iterable[Line]) -> str:
-    """Draw a rectangle around each cell; the lines are ignored."""
+    """Draw a rectangle around each cell, ignoring the lines."""
     boxes = (f"{x} {y - 40} 100 40 re" for y in DOWN[:-1] for x in PLACES[:-1])
     return " S\n".join([*boxes, ""])
 
 
 def moved(lines: Iterable[Line]) -> str:
-    """Draw in another system of coordinates, from the top downwards and twice as large."""
+    """Draw in another coordinate system, with a downward axis and twice the scale."""
     drawn = (f"{x / 2} {(792 - y) / 2} m {a / 2} {(792 - b) / 2} l S" for x, y, a, b in lines)
     return "\n".join(["q 2 0 0 -2 0 792 cm", *drawn, "Q"])
 
@@ -107,7 +107,7 @@ def test_a_cell_that_reaches_over_others_is_the_first_of_them() -> None:
 
 
 def open_rows() -> list[Line]:
-    """Return lines of a table whose columns have lines in the first row only."""
+    """Return the lines of a table that separates its columns in the first row only."""
     level = [(72, y, 372, y) for y in (*DOWN, 540)]
     return [
         *level,
@@ -210,7 +210,7 @@ def test_a_page_of_very_many_lines_has_no_table_and_is_its_text() -> None:
 
 
 def test_a_page_of_more_than_the_library_reads_says_so() -> None:
-    """By itself the library reads 2,000,000 parts of a page, which takes half a minute."""
+    """By default the library reads 2,000,000 objects of a page, which takes half a minute."""
     assert get_configuration().stream_parsing_work_maximum_count <= 2_000_000
     with apply_configuration(stream_parsing_work_maximum_count=20_000):
         document = read(very_many_lines(10_000), stroked(grid()), texts())

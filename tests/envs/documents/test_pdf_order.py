@@ -1,4 +1,4 @@
-"""PDFs that are not drawn in the order in which they are read, and headings by their size."""
+"""PDFs whose drawing order is not the reading order, and headings found by font size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def shown(x: int, y: int, text: str, size: int = 10) -> bytes:
 
 
 def read(*drawn: bytes) -> str:
-    """Return what is read of a page, without its first line."""
+    """Return the text converted from a page, without the first line."""
     document = convert(made_pdf([b"\n".join(drawn)]))
     return document.markdown.partition("-->")[2].strip()
 

@@ -1,4 +1,4 @@
-"""Texts of PDFs whose blanks are as wide as the program wants them."""
+"""PDFs whose spaces have arbitrary widths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CELLS = [["Anna", "two or more"], ["Berta", "none"]]
 
 
 def read(drawn: str, widths: str = " ".join(["500"] * 224)) -> Document:
-    """Read a page; each character of its font is half as wide as high."""
+    """Convert a page. By default, characters are half as wide as high."""
     return convert(
         pdf(
             b"<</Type/Catalog/Pages 2 0 R>>",
@@ -95,7 +95,7 @@ def test_broken_texts_do_not_lose_the_others(broken: str) -> None:
 
 
 def test_words_of_a_font_without_a_blank_are_apart() -> None:
-    wide = " ".join(["1100"] * 224)  # with another sign at the place of the blank
+    wide = " ".join(["1100"] * 224)  # with another character in place of the space
     drawn = "BT /F1 10 Tf 72 700 Td [(to)-330(be)-60(fore)-260(n)30(oon)] TJ ET"
 
     assert read(drawn, wide).markdown.endswith("to before noon")

@@ -1,4 +1,4 @@
-"""Tables of PDFs whose program drew them cell by cell."""
+"""PDF tables that were drawn cell by cell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOCK = [
 
 
 def drawn(rows: Sequence[Sequence[str]], top: int, before: str = "") -> bytes:
-    """Each cell is drawn by itself, row by row, and ends its line."""
+    """Draw each cell separately, row by row, with a line break after each."""
     cells = [(72, top + 40, before)] if before else []
     for at, row in enumerate(rows):
         cells += [(72 + 120 * column, top - 24 * at, text) for column, text in enumerate(row)]
@@ -44,7 +44,7 @@ def test_a_row_that_is_drawn_cell_by_cell_is_one_line() -> None:
 
 
 def test_columns_of_prose_stay_columns() -> None:
-    """What is drawn column by column is read column by column."""
+    """Text drawn column by column is read column by column."""
     left = [(f"left line {number} of a column",) for number in range(4)]
     right = [("",) * 2 + (f"right line {number} of a column",) for number in range(4)]
     document = convert(made_pdf([drawn(left, 600) + b"\n" + drawn(right, 600)]))

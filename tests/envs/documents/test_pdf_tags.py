@@ -1,4 +1,4 @@
-"""Headings and tables of PDFs whose texts are marked as parts of elements."""
+"""Headings and tables of tagged PDFs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from flowengine_envs.documents.document import Document
 from tests.envs.documents.written_pdf import pdf
 
 FIRST = 10
-"""Number of the object that is the first element."""
+"""Object number of the first element."""
 
 
 class Element(NamedTuple):
-    """An element: what it is, the one around it, its text, and more of its dictionary."""
+    """A structure element: its role, parent, text, and additional dictionary entries."""
 
     role: str
     around: int = -1
@@ -27,7 +27,7 @@ class Element(NamedTuple):
 def tagged(
     elements: Sequence[Element], roles: str = "", tree: str = "", below: str = "", outline: str = ""
 ) -> Document:
-    """Return what is read of a page that has these elements, one line for each text."""
+    """Return the text converted from a page with these elements, one line for each text."""
     drawn: list[str] = []
     parents: list[str] = []
     objects: list[str] = []
@@ -61,7 +61,7 @@ def tagged(
 
 
 def table(*rows: Sequence[str | tuple[str, str]]) -> list[Element]:
-    """Return the elements of a table; a cell is its text, or its text and more."""
+    """Return the elements of a table. A cell is a text, or a text and additional entries."""
     found = [Element("Table")]
     for row in rows:
         around = len(found)

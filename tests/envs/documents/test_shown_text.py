@@ -1,4 +1,4 @@
-"""Text that a person sees, but that stands in seldom used places of a file."""
+"""Visible text in rarely used parts of a file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POINTS = (
 
 
 def word(inner: str) -> str:
-    """Return what is read of a paragraph."""
+    """Return the text converted from a paragraph."""
     document = docx.Document()
     spaces = f'xmlns:mc="{COMPATIBLE}" xmlns:v="urn:schemas-microsoft-com:vml"'
     add(document, f"<w:p W {spaces}>{inner}</w:p>")

@@ -53,7 +53,7 @@ def test_a_document_is_read_in_a_sandbox() -> None:
     document = document_of(run("pandoc.docx"))
 
     expected = convert((FILES / "pandoc.docx").read_bytes(), "pandoc.docx").as_data()
-    del expected["pictures"], expected["following"]  # only a model and a reader of pages need them
+    del expected["pictures"], expected["following"]  # needed only by models and readers of pages
     assert {name: document[name] for name in expected} == expected
     assert document["size"] == (FILES / "pandoc.docx").stat().st_size
 
@@ -68,7 +68,7 @@ def test_a_declared_environment_of_that_name_is_used() -> None:
 
 @pytest.mark.parametrize("by", ["list", "map", "tool"])
 def test_an_environment_that_is_named_is_used(by: str) -> None:
-    """Whatever it is called, and although another one has the name of the kind."""
+    """Whatever its name, and even if another environment has the kind's name."""
     named = {"list": ["short"], "map": {"documents": "short"}, "tool": ["short"]}[by]
     step, tools = {**READ, "environments": named}, {}
     if by == "tool":

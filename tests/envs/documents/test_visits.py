@@ -1,4 +1,4 @@
-"""The kind `documents` opens pages of the web, files and folders."""
+"""The kind `documents` opens web pages, files and folders."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_executions_do_not_disturb_each_other(reader: Documents, site: Site) -> 
     barrier = threading.Barrier(8)
 
     def page(handler: Any) -> None:
-        barrier.wait(60)  # all are under way at once
+        barrier.wait(60)  # all requests are under way at once
         body = f"<p>{handler.path}".encode()
         raw(HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)(handler)
 

@@ -1,4 +1,4 @@
-"""Excel: formulas without values, charts, comments of both kinds."""
+"""Excel: formulas without cached values, charts, both kinds of comments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def saved(book: openpyxl.Workbook) -> bytes:
 
 
 def changed(data: bytes, change: Callable[[str, bytes], bytes], **more: bytes) -> bytes:
-    """Return an archive with changed entries, and with more of them."""
+    """Return an archive with changed and added entries."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as before, zipfile.ZipFile(buffer, "w") as after:
         for name in before.namelist():

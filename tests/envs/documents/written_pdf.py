@@ -1,4 +1,4 @@
-"""Plain PDFs, written by hand: quick to make, and drawn exactly as a test says."""
+"""Minimal PDFs, written by hand: quick to create, with exact control of the drawing operations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def made_pdf(contents: Iterable[bytes]) -> bytes:
-    """A PDF whose pages have these contents; `F1` is Helvetica."""
+    """Return a PDF with these page contents. `F1` is Helvetica."""
     drawn = [*contents]
     kids = b" ".join(b"%d 0 R" % (4 + 2 * number) for number in range(len(drawn)))
     objects = [
@@ -32,7 +32,7 @@ def made_pdf(contents: Iterable[bytes]) -> bytes:
 
 
 def pdf(*objects: bytes) -> bytes:
-    """Return a PDF of these objects; the first is the catalogue."""
+    """Return a PDF of these objects. The first one is the catalog."""
     out, at = b"%PDF-1.4\n", []
     for number, each in enumerate(objects, 1):
         at.append(len(out))

@@ -1,4 +1,4 @@
-"""Sessions with servers, opened through the manager."""
+"""Fixtures: MCP sessions opened through the manager."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Open = Callable[..., Session]
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    """Of a server that listens on a port of its own choice; no test gives it further tools."""
+    """The address of a server on a free port. Tests must not add tools to it."""
     server = subprocess.Popen(
         [sys.executable, str(HERE / "sdk_server.py"), "http"], stdout=subprocess.PIPE, text=True
     )
@@ -37,7 +37,7 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def opened(manager: EnvironmentManager, tmp_path: Path) -> Open:
-    """Opens a session with a server; `config` as keywords, limits as `limits`."""
+    """Opens a session with a server. `limits` are its limits, other keywords its `config`."""
 
     def opened(
         limits: dict[str, Any] | None = None, name: str = "server", **config: Any
@@ -58,26 +58,26 @@ def opened(manager: EnvironmentManager, tmp_path: Path) -> Open:
 
 @pytest.fixture
 def nasty(opened: Open) -> Open:
-    """Opens a session with the server that breaks the rules."""
+    """Opens a session with the server that violates the protocol."""
     return lambda *how, **more: opened(command=[*NASTY, *how], **more)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(manager: EnvironmentManager) -> Iterator[None]:
-    """Whatever a test did: when its environments have ended, none of their processes lives."""
+    """After each test, check that no process of its environments survives them."""
     yield
     manager.close()
     assert processes(manager) == []
 
 
 def processes(manager: EnvironmentManager) -> list[int]:
-    """Return who runs for the environments of a manager."""
+    """Return the processes that run for a manager's environments."""
     name = manager._around.registry.name
     return [pid for pid, mark in marked(VARIABLE).items() if f".{name}." in mark]
 
 
 def ends(pid: int) -> bool:
-    """Wait until a process has ended; a time bounds only a hang."""
+    """Wait until a process has ended. The time limit only guards against a hang."""
     until = time.monotonic() + 60
     while alive(pid) and time.monotonic() < until:
         time.sleep(0.02)

@@ -1,7 +1,7 @@
-"""What a hostile server answers, for either transport; run as a program it is such a server.
+"""Responses of a hostile MCP server, for both transports, and a program that sends them.
 
-python hostile.py CASE - breaks the protocol in that way; `@FILE`: in the way that the file names at
-that moment. A name that is no case stands for a server that keeps to the protocol.
+python hostile.py CASE - violates the protocol in that way. With `@FILE`, the file names the case
+and is read for each request. Any other name runs a server that conforms to the protocol.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 DEEP = 10_000
 MANY = 300_000
 PAGES = 40
-"""How many pages of a list the client reads in these tests: each costs the same."""
+"""Pages of a list that the client reads in these tests. Each costs the same time."""
 NASTY_NAME = "x\x1b[2J\u202e\n"
 
 
 class Case(NamedTuple):
-    """One way to break the protocol.
+    """One violation of the protocol.
 
     Attributes:
-        method: The request that is answered with nonsense.
-        answer: Text of the answer to the request with this id, as JSON writes the id.
-        error: Name of the error that the caller gets.
-        told: What its message says.
-        calm: Seconds that the client waits: few where nobody can tell what is answered here.
+        method: The request that receives the invalid response.
+        answer: Returns the response for a request ID in JSON.
+        error: Name of the error raised to the caller.
+        told: Pattern that its message must match.
+        calm: Seconds that the client waits: few where the response cannot be matched to a request.
     """
 
     method: str
@@ -42,7 +42,7 @@ UNCLEAR: dict[str, Any] = {"error": "Timeout|ToolError", "calm": 0.5}
 
 
 def _whole(text: str) -> Callable[[str], str]:
-    """Answer with this text, in which ID stands for the id."""
+    """Respond with this text, with `ID` replaced by the request ID."""
     return lambda id: text.replace("ID", id)
 
 
@@ -108,7 +108,7 @@ CASES = {
     "call-error-hostile": _call(
         _error('{"code": 1, "message": ' + json.dumps(NASTY_NAME * 100_000) + "}"), "tool ok"
     ),
-    # Answers to nobody
+    # Responses to no known request
     "call-id-other": _call(_whole('{"jsonrpc": "2.0", "id": 9999, "result": {"content": []}}')),
     "call-id-text": _call(_whole('{"jsonrpc": "2.0", "id": "x", "result": {"content": []}}')),
     "call-id-list": _call(
@@ -214,7 +214,7 @@ CASES = {
     ),
     "prompts": Case("prompts/list", _result('{"prompts": [{"name": []}]}'), "ToolError", "breaks"),
 }
-"""By name."""
+"""Cases by name."""
 
 SCHEMAS: dict[str, Any] = {
     "slow": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}},
@@ -222,7 +222,7 @@ SCHEMAS: dict[str, Any] = {
     "elsewhere": {"type": "object", "$ref": "http://127.0.0.1:9/schema"},
     "endless": {"type": "object", "$ref": "#"},
 }
-"""Schemas of an answer that no program should evaluate; each belongs to the tool of its name."""
+"""Output schemas that must never be evaluated, each for the tool of the same name."""
 
 HANDSHAKE = {
     "protocolVersion": "2025-06-18",
@@ -232,17 +232,17 @@ HANDSHAKE = {
 
 
 class Hostile:
-    """A server with a tool `ok`, and some with schemas that nobody should evaluate.
+    """A server with a tool `ok`, and tools whose schemas must never be evaluated.
 
     Args:
-        how: Returns the case.
+        how: Returns the name of the case.
     """
 
     def __init__(self, how: Callable[[], str]) -> None:
         self._how = how
 
     def answer(self, message: dict[str, Any]) -> str | None:
-        """Return what is answered to a message; None to a notification."""
+        """Return the response to a message, or None for a notification."""
         if "id" not in message or "method" not in message:
             return None
         method = message["method"]
@@ -270,7 +270,7 @@ class Hostile:
 
 
 def flood(how: str) -> Iterator[str]:
-    """Return messages without end."""
+    """Yield messages without end."""
     number = 0
     while True:
         number += 1

@@ -1,4 +1,4 @@
-"""An MCP server over HTTP that can be told to misbehave; it runs in a thread of the test."""
+"""An MCP server over HTTP with configurable faults. It runs in a thread of the test."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any, Self
 
 
 class HttpServer:
-    """A server with one tool, `count`, that remembers who asked for what.
+    """A server with one tool, `count`, that records all requests.
 
     Attributes:
         requests: Method and headers of every message, in order.
-        calls: How often the tool was run.
-        refuse: HTTP status in place of any answer.
-        forgets: Whether it knows no session that it gives out.
-        during: What to do in a call before it is answered; true: cut the connection.
+        calls: Number of calls of the tool.
+        refuse: HTTP status to return for every request.
+        forgets: Whether it forgets each session after creating it.
+        during: Called during a tool call, before the response. If it returns true, the connection
+            is cut.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class HttpServer:
             do_DELETE = do_GET
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Print nothing."""
+                """Suppress request logging."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

@@ -1,7 +1,7 @@
-"""An MCP server that speaks the protocol by hand, so that it can break every rule of it.
+"""An MCP server that implements the protocol by hand, so that it can violate each of its rules.
 
-python nasty_server.py [silent|end|old|stubborn|many|more] - how it behaves from the start; its
-tools do the rest.
+python nasty_server.py [silent|end|old|stubborn|many|more] - the argument selects the behavior at
+startup. Its tools cause everything else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def notify(count: int) -> None:
 
 
 def ask() -> dict[str, Any]:
-    """Ask the client for what only a person or its host may give."""
+    """Ask the client for data that only a person or the host may provide."""
     asked = {
         "sampling/createMessage": {
             "messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}],
@@ -72,7 +72,7 @@ def ask() -> dict[str, Any]:
 
 
 def call(name: str, args: dict[str, Any]) -> str | None:
-    """Return the text of the answer, or None if there is none."""
+    """Return the text of the answer, or None for no answer."""
     CALLS.append(name)
     if name == "env":
         return json.dumps(dict(os.environ))
@@ -114,7 +114,7 @@ def call(name: str, args: dict[str, Any]) -> str | None:
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-    """Return `{result: ...}` or `{error: ...}`; None for silence."""
+    """Return `{result: ...}` or `{error: ...}`, or None to stay silent."""
     if method == "initialize":
         version = "1999-01-01" if HOW == "old" else "2025-06-18"
         about = {"name": "nasty", "version": "1"}

@@ -1,4 +1,4 @@
-"""A registry of npm packages on this machine that has one package: an MCP server."""
+"""A local npm registry with one package: an MCP server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _archive() -> bytes:
 
 @contextmanager
 def registry() -> Iterator[str]:
-    """Answer as a registry does; give its address."""
+    """Run a registry and yield its address."""
     archive = _archive()
 
     class Answer(BaseHTTPRequestHandler):
@@ -69,7 +69,7 @@ def registry() -> Iterator[str]:
             return json.dumps({"name": NAME, "dist-tags": tags, "versions": versions}).encode()
 
         def log_message(self, *_: object) -> None:
-            """Write nothing."""
+            """Suppress request logging."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     address = f"http://localhost:{server.server_port}"

@@ -1,4 +1,4 @@
-"""The server that speaks the protocol by hand, with tools that look around where it runs."""
+"""A hand-written MCP server whose tools explore its surroundings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hold(blocks: int) -> str:
 
 
 def daemon(seconds: str) -> str:
-    """Leave a process that is in another session and has another parent."""
+    """Leave a process in another session, with another parent."""
     subprocess.run(["sh", "-c", f"setsid sleep {seconds} >/dev/null 2>&1 </dev/null &"], check=True)
     return "done"
 

@@ -1,5 +1,6 @@
-"""A server made with the protocol's own library: `sdk_server.py stdio`, or `http` on a free port,
-which it prints."""
+"""A server made with the protocol's official library: `sdk_server.py stdio`, or `http` on a free
+port, which it prints.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers whose HTTP is nonsense: wrong types and sizes, no end, no HTTP at all (E50, E55)."""
+"""Servers with invalid HTTP: wrong types and sizes, endless bodies, no HTTP at all (E50, E55)."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ TOO_LARGE = r"2000000 bytes \(limits.output\)"
 
 
 class Case(NamedTuple):
-    """What the server writes when a tool is called.
+    """The response of the server to a tool call.
 
     Attributes:
-        answer: The pieces that it sends; the connection is closed after the last.
-        told: What the message says.
-        error: Name of the error that the caller gets.
-        seconds: That the client waits.
+        answer: Pieces of the response. The connection is closed after the last one.
+        told: Pattern that the error message must match.
+        error: Name of the error raised to the caller.
+        seconds: How long the client waits.
     """
 
     answer: Callable[[str, str], Iterator[bytes]]
@@ -86,7 +86,7 @@ def _endless(
         yield _head(kind) + first
         for _ in count():
             yield piece
-            time.sleep(pause)  # how slow the server is
+            time.sleep(pause)  # the server is slow
 
     return Case(answer, told)
 
@@ -152,7 +152,7 @@ CASES: dict[str, Case] = {
 
 
 class Raw:
-    """A server that can answer the call of a tool with any bytes."""
+    """A server that responds to a tool call with arbitrary bytes."""
 
     def __init__(self) -> None:
         self.how = ""
@@ -213,7 +213,7 @@ def server() -> Iterator[Raw]:
 
 
 def faults(session: Session, case: Case) -> list[str]:
-    """Return what is wrong with how a call ends."""
+    """Return the differences between how a call ended and how it should have."""
     begun = time.monotonic()
     try:
         given = session.call_tool("ok", timeout=case.seconds)

@@ -1,4 +1,4 @@
-"""Servers that answer nonsense: one typed error each, at once; nothing else suffers (E50, E55)."""
+"""Servers with invalid responses: one typed error each, at once, without effects (E50, E55)."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from flowengine_envs.mcp.session import Session
 from tests.envs.mcp.conftest import HERE, Open, processes
 from tests.envs.mcp.hostile import CASES, PAGES, SCHEMAS, Case, Hostile
 
-if TYPE_CHECKING:  # each process that collects tests would load it
+if TYPE_CHECKING:  # otherwise every process that collects tests would load it
     from mcp.types import JSONRPCMessage
 
 HOSTILE = [sys.executable, str(HERE / "hostile.py")]
 PROMPT = 30.0
-"""Seconds: an error that comes later than this comes from a time limit."""
+"""In seconds. A later error must have come from a time limit."""
 LONGEST = 2_500
-"""Characters of a message that somebody can still read."""
+"""Characters. A longer message would no longer be readable."""
 STARTS = [how for how in CASES if CASES[how].method == "initialize"]
 
 
 class OverHttp:
-    """A hostile server over HTTP; it answers with a page or with a stream of events."""
+    """A hostile server over HTTP that responds with a page or with an event stream."""
 
     def __init__(self) -> None:
         self.how = "proper"
@@ -76,7 +76,7 @@ class OverHttp:
             do_DELETE = do_GET
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Print nothing."""
+                """Suppress request logging."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -104,12 +104,12 @@ def over_http() -> Iterator[OverHttp]:
 
 @pytest.fixture
 def good(opened: Open) -> Session:
-    """Another server, which must not suffer."""
+    """Another server, which must not be affected."""
     return opened(name="good", command=[*HOSTILE, "proper"])
 
 
 def use(session: Session, case: Case) -> Any:
-    """Do what makes the client send the request of a case."""
+    """Make the client send the request of a case."""
     if case.method == "tools/list":
         return session.list_tools()
     if case.method == "resources/list":
@@ -120,7 +120,7 @@ def use(session: Session, case: Case) -> Any:
 
 
 def faults(case: Case, do: Callable[[], Any], log: pytest.LogCaptureFixture) -> list[str]:
-    """Return what is wrong with how a case ends."""
+    """Return the differences between how a case ended and how it should have."""
     log.clear()
     begun = time.monotonic()
     try:
@@ -179,7 +179,7 @@ def test_nonsense_over_http(
     events: bool,
 ) -> None:
     bad = opened(name="bad", limits={"output": "2MB", "time": 120}, url=over_http.url)
-    # Whatever comes in the stream of one request answers that request; bad UTF-8 is replaced there.
+    # In a request's own stream, any response belongs to that request, and bad UTF-8 is replaced.
     fine = {"call-id-other", "call-id-text", "call-utf8"} if events else set()
     over_http.events = events
 
@@ -246,7 +246,7 @@ def test_a_flood_without_end_ends_with_the_time_of_the_call(
     monkeypatch: pytest.MonkeyPatch,
     what: str,
 ) -> None:
-    # It is told to end, and does, without the time that others have to end by themselves.
+    # The server exits when it is terminated, so no grace period may be used up.
     monkeypatch.setattr(stdio, "GRACE", 3600.0)
     session = opened(name="bad", limits={"time": 1}, command=[*HOSTILE, f"flood-{what}"])
     before = resident()
@@ -268,7 +268,7 @@ def test_noise_leaves_others_their_turn(opened: Open, monkeypatch: pytest.Monkey
 
     def tick(loop: asyncio.AbstractEventLoop) -> None:
         turns[len(turns)] = 0
-        if not ended.is_set():  # the loop is that of all tests
+        if not ended.is_set():  # the loop is shared by all tests
             loop.call_soon(tick, loop)
 
     def counted(requests: Requests, line: bytes) -> list[JSONRPCMessage]:
@@ -291,7 +291,7 @@ def test_noise_leaves_others_their_turn(opened: Open, monkeypatch: pytest.Monkey
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process has."""
+    """Return this process's resident memory in bytes."""
     status = Path("/proc/self/status").read_text()
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert found

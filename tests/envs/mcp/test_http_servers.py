@@ -1,4 +1,4 @@
-"""Servers over HTTP that refuse, forget and vanish (E50-E52, E57)."""
+"""Servers over HTTP that refuse requests, forget sessions and disappear (E50-E52, E57)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that start badly, die, flood, pry and do not go (E50, E51, E54-E57)."""
+"""Servers that start badly, die, flood, pry and refuse to exit (E50, E51, E54-E57)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.envs.mcp.conftest import NASTY, Open, ends, processes
 # Starting (E50)
 
 LATE = "did not answer in time|was not ready within"
-"""On a busy machine the time may be over before the server has been started."""
+"""On a busy machine, the time may be over before the server has started."""
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_the_whole_process_tree_ends(nasty: Open, manager: EnvironmentManager, h
         with pytest.raises(EnvironmentLost):
             session.call_tool("die")
     verb = manager.suspend_scope if how == "suspend" else manager.release_scope
-    assert 2 * GRACE < 5  # what closed input does not end is told to end, and killed
+    assert 2 * GRACE < 5  # a server that ignores the end of its input is terminated, then killed
     verb("session")
 
     assert ends(child)
@@ -170,7 +170,7 @@ def test_a_server_that_hangs_in_a_call_is_ended(nasty: Open, tmp_path: Path) -> 
         assert processes(manager) == []
 
 
-# What it sends (E55)
+# Messages from the server (E55)
 
 
 def test_a_huge_answer_is_an_error_and_the_session_goes_on(nasty: Open) -> None:
@@ -248,7 +248,7 @@ def test_a_changed_list_of_tools_is_noticed(nasty: Open) -> None:
         session.call_tool("fail")
 
 
-# What it sees (E57)
+# Access of the server to its surroundings (E57)
 
 
 def test_a_server_sees_the_variables_that_are_declared(

@@ -1,4 +1,4 @@
-"""Servers that run in a sandbox: what they see and reach, and how all of it ends."""
+"""Servers in a sandbox: their access, and the end of all their processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def sandboxed(manager: EnvironmentManager, tmp_path: Path) -> Sandboxed:
-    """Opens a session with the server that looks around, in a sandbox that sees this folder."""
+    """Opens a session with the prying server, in a sandbox that sees this folder."""
 
     def sandboxed(provider: str, config: dict[str, Any] | None = None, **more: Any) -> Session:
         folder = {"kind": "files", "scope": "session", "config": {"path": str(HERE), "mode": "ro"}}
@@ -60,7 +60,7 @@ def sandboxed(manager: EnvironmentManager, tmp_path: Path) -> Sandboxed:
 
 @pytest.fixture
 def listening() -> Iterator[int]:
-    """A port of this machine at which each connection is greeted."""
+    """A local port that greets each connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def greet() -> None:
@@ -93,7 +93,7 @@ def sleeps(seconds: str) -> bool:
 
 
 def comes(condition: Callable[[], bool]) -> bool:
-    """Wait for something; a time bounds only a hang."""
+    """Wait for a condition. The time limit only guards against a hang."""
     until = time.monotonic() + 60
     while not condition() and time.monotonic() < until:
         time.sleep(0.02)
@@ -181,7 +181,7 @@ def test_each_of_several_servers_has_a_sandbox_of_its_own(sandboxed: Sandboxed) 
 
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of programs of this user, who finds them in PATH; temporary folders are no such."""
+    """A folder of the user's programs, in PATH and outside of the temporary folders."""
     folder = Path.home() / f".flowengine-test-{os.getpid()}" / "bin"
     folder.mkdir(parents=True)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -209,7 +209,7 @@ def test_a_program_of_the_user_is_shown_without_what_lies_beside_it(
 def test_a_program_of_the_user_finds_the_installation_that_it_belongs_to(
     sandboxed: Sandboxed, programs: Path
 ) -> None:
-    """As npx does, which is a link to a script that `env` runs with the node beside the link."""
+    """Like npx: a link to a script that `env` runs with the node next to the link."""
     packages = programs.parent / "lib" / "node_modules" / "npm"
     packages.mkdir(parents=True)
     (packages / "cli").write_text("#!/usr/bin/env own-runner\n")
@@ -225,7 +225,7 @@ def test_a_program_of_the_user_finds_the_installation_that_it_belongs_to(
 def test_a_command_that_fetches_reaches_the_registry_of_this_user_and_learns_no_login(
     sandboxed: Sandboxed, programs: Path, listening: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_program(programs / "uvx")  # stands for the one that fetches
+    write_program(programs / "uvx")  # a stand-in for the program that downloads packages
     monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
     monkeypatch.setenv("UV_INDEX_URL", f"http://me:SEKRET@localhost:{listening}/simple")
 

@@ -1,4 +1,4 @@
-"""Sessions with servers of others, over both transports (E48, E49, E53)."""
+"""Sessions with third-party servers, over both transports (E48, E49, E53)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVERYTHING = (
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """A session with a server that is started once: loading its library takes a second."""
+    """A session with a server that is started once, because loading its library takes a second."""
     spec = {"kind": "mcp", "scope": "session", "config": {"command": [*SDK, "stdio"]}}
     with EnvironmentManager(tmp_path_factory.mktemp("started") / "environments") as manager:
         yield manager.ensure(spec).resource
@@ -55,7 +55,7 @@ def test_tools_resources_and_prompts(session: Session) -> None:
 def test_an_error_of_a_tool_is_a_result_and_the_session_goes_on(session: Session) -> None:
     assert session.call_tool("fail").is_error
     assert session.call_tool("add", {"a": "no number"}).is_error
-    with contextlib.suppress(ToolError):  # a server may say this in either way
+    with contextlib.suppress(ToolError):  # a server may report this in either way
         assert session.call_tool("no_such_tool").is_error
     with pytest.raises(ToolError):
         session.read_resource("note://nothing")
@@ -112,7 +112,7 @@ def test_a_server_is_reached_in_one_way(manager: EnvironmentManager, config: Any
 
 
 def test_many_servers_in_any_order(manager: EnvironmentManager) -> None:
-    """Opened, used and given back by tasks, threads and loops at random (E53)."""
+    """Servers are opened, used and released by tasks, threads and loops in random order (E53)."""
     dice = random.Random(53)
 
     def spec(number: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tools that change while a session lasts (E56), and those of several servers (E49)."""
+"""Tools that change during a session (E56), and tools of several servers (E49)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Difference = Mapping[str, Sequence[str]]
 
 
 class Changes(list[Event]):
-    """The events that say that tools have changed."""
+    """Records the events that announce changed tools."""
 
     def __init__(self, manager: EnvironmentManager) -> None:
         self._manager = manager
@@ -54,7 +54,7 @@ def test_a_change_is_told_as_an_event_with_the_names(
 def test_what_a_server_of_the_older_revision_brings_later_is_called(
     manager: EnvironmentManager, opened: Open
 ) -> None:
-    """One of the newer revision does so among several servers, below."""
+    """The newer revision is covered among several servers below."""
     changes = Changes(manager)
     session = opened(command=SDK, mode="legacy")
 
@@ -112,7 +112,7 @@ def test_if_one_of_several_does_not_start_the_others_are_ended(
 def test_one_that_does_not_start_is_told_of_while_another_still_starts(
     manager: EnvironmentManager, opened: Open, tmp_path: Path
 ) -> None:
-    """Ending the one leaves the other alone: else both fail, and the wrong one is told of."""
+    """Stopping one server must not affect the other, which could then be reported instead."""
     begun = tmp_path / "begun"
     slow = ["sh", "-c", f"touch {begun}; exec sleep 60"]
     bad = ["sh", "-c", f"until [ -e {begun} ]; do sleep 0.01; done"]

@@ -1,4 +1,4 @@
-"""What may be reached is decided on the address that is connected to."""
+"""Network rules are applied to the address that is connected to."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_public_addresses_are_reached(address: str) -> None:
 
 @given(st.ip_addresses())
 def test_an_address_is_judged_as_what_it_wraps(address: Any) -> None:
-    """Whatever Python says is private, is; and an IPv4 address is the same in IPv6's clothes."""
+    """Addresses that Python considers private are refused, also when IPv6 wraps IPv4."""
     kind = not_public(address)
     inside = address.is_private or address.is_multicast or address.is_loopback
     if inside and getattr(address, "ipv4_mapped", None) is None:
@@ -119,7 +119,7 @@ def test_an_address_is_judged_as_what_it_wraps(address: Any) -> None:
 def test_what_counts_is_the_address_not_the_name(
     answers: list[list[str]], reached: list[str]
 ) -> None:
-    """Names that lead inside, in part, or after they were judged."""
+    """Names that resolve to private addresses, in part, or only after the check."""
     names, dialled = Names(good_example=answers), Dialled()
     with pytest.raises((UrlRefused, ConnectionRefusedError)):
         run(network(names, dialled).connect("good.example", 80))
@@ -138,7 +138,7 @@ def test_a_name_that_moves_is_judged_anew_each_time() -> None:
 
 
 def test_a_public_address_of_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What listens on all addresses may trust those who come from here."""
+    """Servers that listen on all addresses may trust local clients."""
     monkeypatch.setattr("flowengine_envs.network.connections.not_public", lambda address: "")
     dialled = Dialled()
     with pytest.raises(UrlRefused, match="an address of this machine"):
@@ -203,7 +203,7 @@ def test_denied_destinations(deny: str, host: str, port: int, allowed: Any) -> N
 
 
 def test_a_pattern_leads_to_public_addresses_only() -> None:
-    """Who answers for names below a domain is not whom the policy names."""
+    """A subdomain may be controlled by a different party than the domain in the policy."""
     names, dialled = Names(evil_example_com=[["127.0.0.1"]]), Dialled()
     with pytest.raises(UrlRefused, match="not public"):
         run(network(names, dialled, ["*.example.com"]).connect("evil.example.com", 80))
@@ -211,7 +211,7 @@ def test_a_pattern_leads_to_public_addresses_only() -> None:
 
 
 def test_the_first_address_that_answers_is_taken(canary: Site) -> None:
-    """One that is silent holds nobody up, and is let go of."""
+    """A silent address delays nothing, and its attempt is cancelled."""
     cancelled = asyncio.Event()
 
     async def dialled(address: str, port: int) -> Any:
@@ -241,7 +241,7 @@ def test_silence_ends_in_time() -> None:
 
 
 def test_names_that_nobody_answers_for_do_not_pile_up() -> None:
-    """A look-up that hangs takes its place until it ends, also when nobody waits for it."""
+    """A look-up that hangs occupies its slot until it ends, even if its caller has given up."""
     begun: list[str] = []
     answer = asyncio.Event()
 
@@ -269,7 +269,7 @@ def test_names_that_nobody_answers_for_do_not_pile_up() -> None:
 
 
 def test_the_real_resolver_keeps_no_loop_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor what else runs on the loop's own threads."""
+    """Other work in the loop's default threads is not blocked either."""
     held = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: held.wait(60))
 

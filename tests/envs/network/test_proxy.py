@@ -53,7 +53,7 @@ def asked(folder: Path, data: bytes, way: Any) -> tuple[bytes, list[Refusal]]:
 
 
 def test_a_tunnel(tmp_path: Path, site: Site) -> None:
-    """Bytes pass as they are; what the client says after its request is not lost."""
+    """Bytes pass unchanged, including those that the client sends right after its request."""
     names, dialled = Names(good_example=[[PUBLIC]]), Dialled(("127.0.0.1", site.port))
     data = (
         b"CONNECT good.example:443 HTTP/1.1\r\nHost: good.example:443\r\n\r\n"
@@ -92,7 +92,7 @@ def test_a_plain_request(tmp_path: Path, site: Site) -> None:
     ],
 )
 def test_a_server_is_told_the_host_that_was_judged(said: str, tmp_path: Path, site: Site) -> None:
-    """Others may be at the same address, which no rule allows."""
+    """Other hosts, which no rule allows, may share the address."""
     names, dialled = Names(good_example=[[PUBLIC]]), Dialled(("127.0.0.1", site.port))
     hosts: list[str] = []
 

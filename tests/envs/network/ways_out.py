@@ -1,4 +1,4 @@
-"""A name server and a network of the tests: what is connected to is counted, not reached."""
+"""A fake name server and network: connections are recorded, not made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALSO_PUBLIC = "2606:2800:220:1:248:1893:25c8:1946"
 
 
 class Names:
-    """Answers for names: each time with the next answer, the last one for ever."""
+    """Answers each look-up of a name with its next answer. The last one repeats."""
 
     def __init__(self, **answers: Sequence[Sequence[str]]) -> None:
         self._answers = {name.replace("_", "."): [*each] for name, each in answers.items()}
@@ -32,7 +32,7 @@ class Names:
 
 
 class Dialled:
-    """Counts what is connected to, and leads each address to a server of the test."""
+    """Records connections, and leads each address to a test server."""
 
     def __init__(self, server: tuple[str, int] | None = None) -> None:
         self.server = server
@@ -50,7 +50,7 @@ def network(names: Names, dialled: Dial, allowed: Any = "public", deny: Any = No
 
 
 class Site(ThreadingHTTPServer):
-    """A web server on loopback; `pages` says what it answers, `seen` what it was asked."""
+    """A web server on loopback. `pages` holds its responses, `seen` the requests."""
 
     daemon_threads = True
     allow_reuse_address = True
