@@ -1,4 +1,4 @@
-"""What child processes of these tests do; they are made to be killed."""
+"""Functions for child processes that these tests kill."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ CONTEXT.set_forkserver_preload(
 
 
 def start(target: Callable[..., None], *arguments: object) -> BaseProcess:
-    """Start a child process, forked from a server that has imported all it needs."""
+    """Start a child process, forked from a server that has imported everything it needs."""
     process = CONTEXT.Process(target=target, args=arguments, daemon=True)
     process.start()
     return process
 
 
 def kill(process: BaseProcess) -> bool:
-    """Kill a process with SIGKILL; return whether it was still alive."""
+    """Kill a process with SIGKILL, and return whether it was still alive."""
     process.kill()
     process.join()
     return process.exitcode == -signal.SIGKILL
 
 
 def send_at_once(store: str, barrier: Any, who: str, count: int) -> None:
-    """Send a first message for each of many keys, at the same moment as another process does."""
+    """Send a first message for each of many keys, at the same moment as another process."""
     with Engine(store) as engine:
         for number in range(count):
             barrier.wait(60)
@@ -45,7 +45,7 @@ def send_at_once(store: str, barrier: Any, who: str, count: int) -> None:
 
 
 def begin(store: str, file: Path, id: str) -> None:
-    """Run a new execution in this process; it is stayed with for a minute."""
+    """Run a new execution in this process, which waits for it for up to a minute."""
     with Engine(store) as engine:
         engine.run(file, id=id)
 

@@ -19,7 +19,7 @@ def clock() -> Clock:
 def toy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Toy]:
-    """A provider, and a folder with the test module's functions as `things.py`."""
+    """A provider, and a folder that contains the test module's functions as `things.py`."""
     monkeypatch.chdir(tmp_path)
     Path("things.py").write_text(request.module.FUNCTIONS)
     provider = Toy()

@@ -1,6 +1,6 @@
-"""What the flows of these tests do to the world: lines in a file, one for each effect.
+"""Functions with side effects for the flows of these tests: each effect appends a line to a file.
 
-It stands beside the flow files, as the modules of a user do.
+The file is next to the flow files, like a user's modules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flowengine.sdk import StepContext, StepError, quick
 
 HERE = Path(__file__).parent
 SLOWLY = 0.004 if (HERE / "slowly").exists() else 0
-"""Seconds before and after each effect in which the process may be killed."""
+"""Seconds before and after each effect, in which the process may be killed."""
 PLACE: ContextVar[str] = ContextVar("place", default="nobody's")
 
 
@@ -55,15 +55,15 @@ async def tell_place() -> str:
 
 
 def may_go_on() -> bool:
-    """Whether the test has made the file `go`."""
+    """Return whether the test has created the file `go`."""
     return (HERE / "go").exists()
 
 
 async def stay(context: StepContext) -> str:
-    """Rest until the test lets it go on."""
+    """Wait until the test creates the file `go`."""
     import asyncio
 
-    while not may_go_on():  # noqa: ASYNC110 - a file tells nobody
+    while not may_go_on():  # noqa: ASYNC110 - no event to await
         await asyncio.sleep(0.01)
     note(context, "rested")
     return "rested"
@@ -83,12 +83,12 @@ def block(seconds: float = 0.01) -> str:
 
 
 async def fail_until(context: StepContext, attempt: int = 2) -> int:
-    """Fail until the given attempt that ran to its end, counted in the world."""
+    """Fail until the given attempt. Only attempts that ran to their end count."""
     name = HERE / f"tries-{context.address.replace('/', '_')}"
     tries = int(name.read_text()) + 1 if name.exists() else 1
     whole = name.with_suffix(".whole")
     whole.write_text(str(tries))
-    whole.replace(name)  # a kill in between leaves the old count, never half of one
+    whole.replace(name)  # a kill in between leaves the old count, never a partial one
     if tries < attempt:
         raise StepError(f"try {tries}", type="Flaky", retryable=True)
     note(context, tries)
@@ -96,7 +96,7 @@ async def fail_until(context: StepContext, attempt: int = 2) -> int:
 
 
 async def fail_beside(context: StepContext, beside: str, attempt: int = 2) -> int:
-    """Fail until the given attempt, as `fail_until`, but only once another step has acted."""
+    """Fail like `fail_until`, but only once another step has taken effect."""
     import asyncio
 
     file = HERE / "effects.txt"
@@ -110,9 +110,9 @@ async def refuse(message: str = "no") -> int:
 
 
 async def block_loop() -> None:
-    """Block the event loop, as a step may that is not as asynchronous as it says."""
+    """Block the event loop, like a step that is not as asynchronous as declared."""
     while not may_go_on():
-        time.sleep(0.01)  # noqa: ASYNC251 - that is what is tested
+        time.sleep(0.01)  # noqa: ASYNC251 - the subject of the tests
 
 
 async def odd() -> object:
@@ -121,12 +121,12 @@ async def odd() -> object:
 
 @quick
 def kilobyte(number: int) -> str:
-    """Return a thousand characters that cannot be deflated much."""
+    """Return a thousand characters that compress badly."""
     return "".join(sha256(f"{number} {part}".encode()).hexdigest() for part in range(16))[:1000]
 
 
 async def interrupt(name: str) -> None:
-    """Send a signal to this process, as somebody does who wants it to stop."""
+    """Send a signal to this process, like a user who wants it to stop."""
     import asyncio
     import signal
 

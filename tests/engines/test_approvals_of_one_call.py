@@ -1,4 +1,4 @@
-"""An approval is of one call of a step: who decides in a program, or nobody there to decide."""
+"""An approval covers a single call of a step, with and without a terminal."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_yes_to_one_round_is_none_to_the_next_and_runs_once() -> None:
         with Engine("store") as engine:
             result = engine.approve(wait["id"]).result
             assert result is not None
-            engine.approve(wait["id"])  # the same answer again is no other one
+            engine.approve(wait["id"])  # repeating a decision changes nothing
             assert sent() == "".join(f"round {one};" for one in range(1, number + 1))
             if number == 1:
                 [wait] = result.waits
@@ -83,7 +83,7 @@ def test_a_yes_to_one_round_is_none_to_the_next_and_runs_once() -> None:
 
 @pytest.mark.parametrize("approval", ["required", "ask"])
 def test_without_a_terminal_a_call_waits(approval: str) -> None:
-    """No setting, rule or missing terminal says yes to a tool that requires a person."""
+    """No setting, rule or missing terminal approves a tool that requires a human decision."""
     Path("config/flowengine").mkdir(parents=True)
     tool = "send" if approval == "required" else "other"
     Path("config/flowengine/policies.yaml").write_text(f"policies: [{{allow: {tool}}}]\n")

@@ -1,4 +1,4 @@
-"""Calls that people are asked about: every kind of tool, every decision, several processes."""
+"""Calls that require approval: every kind of tool, every decision, several processes."""
 
 from __future__ import annotations
 

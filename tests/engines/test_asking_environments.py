@@ -1,4 +1,4 @@
-"""Environments that people are asked about: what waits, who answers, what is opened then."""
+"""Environments that require approval: what waits, who decides, and when they are opened."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ outputs: {a: "${{ steps.a.output }}"}
 
 
 class Clock:
-    """A clock that stands where a test has put it."""
+    """A clock that moves only when a test sets it."""
 
     time = 1_800_000_000_000
 
@@ -381,7 +381,7 @@ class Clock:
 def test_a_call_is_approved_then_its_environment_opened_then_it_runs_then_that_is_released(
     toy: Toy,
 ) -> None:
-    """Its timeout is that of the work: an hour passes before somebody approves."""
+    """The timeout covers the work only: the approval takes an hour."""
     clock = Clock()
     with Engine("store", clock=clock) as engine:
         [wait] = engine.run(write(CALL.replace("1s", "60s"))).waits

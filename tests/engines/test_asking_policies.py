@@ -1,4 +1,4 @@
-"""Handlers of approvals and executions: who answers before people do, and who answers later."""
+"""Handlers that decide on approvals before a human is asked, or later."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Answers = Callable[[Callable[[Question], Any]], list[Question]]
 
 @pytest.fixture
 def handler() -> Iterator[Answers]:
-    """Configure a handler, and return the questions that it gets."""
+    """Configure a handler, and return the list of questions that it receives."""
 
     def configure(answer: Callable[[Question], Any]) -> list[Question]:
         asked: list[Question] = []

@@ -1,4 +1,4 @@
-"""Budgets under an engine that dies: what is recorded is what the tools saw (F74)."""
+"""Budgets under an engine that crashes: the recorded calls are those that the tools saw (F74)."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ steps: [{id: each, map: {over: 80, concurrency: 1}, python: "effects:act", effec
 
 
 class Played(NamedTuple):
-    """What is recorded of a budget, and what happened."""
+    """Recorded budget and actual calls of an execution."""
 
     recorded: int
     limit: int
     seen: int
-    """Calls that the tools saw."""
+    """Number of calls that the tools saw."""
     deaths: int
 
 
 def used(engine: Engine) -> tuple[int, int]:
-    """Return what is recorded of the budget of the flow: used, limit."""
+    """Return the usage and the limit recorded for the flow's budget."""
     calls = engine.show("it")["budgets"][0]["tool_calls"]
     assert calls["running"] == 0
     return calls["used"], calls["limit"]
 
 
 def played(file: Path, flow: LoadedFlow, draw: random.Random, writes: int) -> Played:
-    """Drive an execution that dies now and then, in a world where nothing has happened yet."""
+    """Drive an execution with random crashes, starting without any effects."""
     (file.parent / "effects.txt").unlink(missing_ok=True)
     store = FaultyStore()
     deaths = 0
@@ -87,7 +87,7 @@ def test_of_each_death_at_most_what_was_reserved_is_recorded_and_was_never_seen(
     for schedule in range(SCHEDULES):
         asks = schedule % 2
         recorded, limit, seen, deaths = played(files[asks], flows[asks], draw, 24)
-        places = 2  # calls at once
+        places = 2  # concurrent calls
         assert seen <= recorded <= seen + deaths * places, schedule
         assert recorded <= limit, schedule
         assert asks or limit == LIMIT

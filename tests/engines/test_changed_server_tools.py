@@ -1,4 +1,4 @@
-"""A tool of a server is called as it was approved; one that has changed is asked about anew."""
+"""MCP tools are called as approved. If one has changed since, a new approval is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was approved is what runs: a tool that has changed since is asked about anew."""
+"""Calls run as approved. If a tool has changed since, a new approval is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits that add up: how often a tool may be called, and what rules see of the calls so far."""
+"""Cumulative limits: the number of calls of a tool, and rules over previous calls."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_rule_sees_what_the_calls_add_up_to(
     amounts: list[int],
     asked: list[int],
 ) -> None:
-    """Also of the calls of one reply, each of which sees those before it."""
+    """This includes calls in the same reply: each counts those before it."""
     if whose == "host":
         host(tmp_path, monkeypatch, SMALL)
     case = adding(tmp_path, head(SMALL if whose == "flow" else "", approval="ask"), *amounts)
@@ -91,7 +91,7 @@ def test_what_is_rejected_or_refused_does_not_count_and_an_edit_counts_as_what_r
     [wait] = case.run().waits
     with case.engine_open() as engine:
         engine.reject(wait["id"])
-    assert case.called == ["add 90 2", "add 5 4"]  # 95 in all
+    assert case.called == ["add 90 2", "add 5 4"]  # 95 in total
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_rule_about_calls_that_are_not_counted_asks(
 
 
 def test_a_tool_is_called_as_often_as_its_limit_allows(tmp_path: Path) -> None:
-    """In all replies together, by each name of the tool."""
+    """The limit applies to all replies together, under each name of the tool."""
     script: list[Any] = [
         {"calls": [call("add", a=1, b=1), call("more", a=2, b=2)]},
         {"calls": [call("add", a=3, b=3)]},
@@ -138,7 +138,7 @@ def test_a_tool_is_called_as_often_as_its_limit_allows(tmp_path: Path) -> None:
 
 
 def test_an_agent_makes_as_many_calls_as_its_limit_allows(tmp_path: Path) -> None:
-    """Of all its tools, in all steps; another agent has its own limit, and none is none."""
+    """The limit covers all tools and steps of an agent. Others have separate limits, or none."""
     agents = """
 first: {instructions: You add., tools: [add, more], limits: {calls: 2}}
 second: {instructions: You add., tools: [add], limits: {calls: 1}}

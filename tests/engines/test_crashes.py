@@ -1,6 +1,6 @@
-"""Crashes at every write of varied flows, and stores that fail at one (F30, F33).
+"""Crashes at every write of various flows, and stores that fail at one of them (F30, F33).
 
-The writes of a flow are dealt to blocks: each takes every fifth.
+The writes of a flow are distributed over five blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def finish(store: FaultyStore, file: Path, flow: LoadedFlow) -> world.Outcome:
 
 
 def undisturbed(tmp_path: Path, name: str) -> tuple[LoadedFlow, world.Outcome, set[str], int]:
-    """Return a flow, how it ends, what it does, and in how many writes."""
+    """Return a flow, its outcome, its effects, and the number of its writes, without any crash."""
     file = world.make(tmp_path / "calm", flows.ALL[name])
     flow, store = load(file), FaultyStore()
     calm = finish(store, file, flow)

@@ -1,4 +1,4 @@
-"""Detached flows: an execution of its own, begun once, and driven after the one that begins it."""
+"""Detached flows: separate executions, started once, that outlive the step that starts them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write(wait: str = "") -> str:
 
 
 def test_it_works_where_its_parent_does(tmp_path: Path) -> None:
-    """Whoever goes on with the parent, from wherever: the child does not begin there."""
+    """The child works in the parent's folder, even if an engine elsewhere resumes the parent."""
     flow = """
 flowengine: 1
 id: parent

@@ -1,4 +1,4 @@
-"""Two executions compared: where their histories part (F76)."""
+"""Comparison of two executions: where their histories diverge (F76)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ outputs: {published: "${{ steps.publish.output }}"}
 def decided(
     engine: Engine, flow: Any, choice: str = "approve", text: str = "a", **more: Any
 ) -> str:
-    """Run a flow with one approval to its end, and return the execution's id."""
+    """Run a flow with one approval to its end, and return the execution's ID."""
     (wait,) = engine.run(flow, {"text": text}).waits
     engine.decide(wait["id"], choice, **more)
     return wait["execution"]
@@ -140,7 +140,7 @@ outputs: {a: "${{ steps.both.output.a.data }}"}
 
 
 def test_attempts_that_were_cut_off_are_no_difference(tmp_path: Path) -> None:
-    """A crash in the middle changes attempts and their numbers, not what was done."""
+    """A crash in between changes attempts and their numbers, but no results."""
     flow = world.make(
         tmp_path,
         """
@@ -157,7 +157,7 @@ outputs: {b: "${{ steps.b.output }}"}
         found.apply_queue()
         assert engine._host.journals.commit([found.take(release=True)]) == [
             None
-        ]  # and here it dies
+        ]  # the process dies here
         engine._host.keeper.released(cut)
         engine.resume(cut)
         assert [one["type"] for one in engine.events(cut)] == ["started", "cut", "succeeded"]

@@ -1,6 +1,4 @@
-"""Environments with `eager`: opened before the first step or while the steps begin, and given back
-on every way out.
-"""
+"""Environments with `eager`: opened early or in the background, and always released."""
 
 from __future__ import annotations
 
@@ -165,7 +163,7 @@ steps:
 
 
 def test_a_process_that_dies_while_it_opens_opens_again(toy: Toy) -> None:
-    """The hidden step has no effect of its own: cut off, it is done again unasked."""
+    """The hidden step has no side effect, so interrupted attempts are simply repeated."""
     with Engine("store") as engine:
         flow = engine.load(write(EAGER + AVOIDED))
 
@@ -226,7 +224,7 @@ async def fails(_request: object) -> Thing:
 
 
 def told(updates: list[Update]) -> list[tuple[str, str]]:
-    """Return what subscribers were told of environments in the background."""
+    """Return the background states of environments as reported to subscribers."""
     return [
         (one.data["name"], one.data.get("error", {}).get("message", one.data["state"]))
         for one in updates
@@ -373,7 +371,7 @@ def test_while_the_execution_waits_it_goes_on_opening_only_if_it_is_kept(
 
     assert last is not None
     assert (last.status, toy.opens, toy.releases) == ("succeeded", 1, 1)
-    # What is withdrawn may not have come as far as to try.
+    # A withdrawn attempt has possibly not tried to open it.
     assert toy.tries == 1 or (on_wait == "release" and toy.tries == 2)
 
 

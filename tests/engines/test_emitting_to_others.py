@@ -1,4 +1,4 @@
-"""`emit.to`: signals from one execution to others, once each whatever happens (F93)."""
+"""`emit.to`: signals between executions, delivered exactly once (F93)."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def worker(folder: Path) -> Path:
 
 
 def told(engine: Engine, execution: str) -> list[tuple[str, str, str]]:
-    """Return (signal, to, why) of what an execution has sent in vain."""
+    """Return (signal, to, why) for each undelivered signal of an execution."""
     found = engine.show(execution)["undelivered"]
     return [(one["signal"], one["to"], one["why"]) for one in found]
 
 
 def test_a_request_and_its_answer_between_two_executions(engine: Engine, tmp_path: Path) -> None:
-    """Both are driven on by the process in which the first began."""
+    """Both are driven by the process that started the first one."""
     other = engine.run(worker(tmp_path), {"key": "k"})
     assert other.status == "waiting"
     result = engine.run(flow(tmp_path, "sender", ANSWERED), {"n": 21}, id="it")
@@ -114,7 +114,7 @@ def test_to_an_execution_by_its_id(engine: Engine, tmp_path: Path, by: str) -> N
 def test_what_nobody_can_take_is_told_and_kept_with_the_reason(
     engine: Engine, tmp_path: Path, to: str, why: str
 ) -> None:
-    """The step that sent it has succeeded: its signals are part of what it has done."""
+    """The step that sent the signal has succeeded, because sending is part of its effects."""
     engine.run(world.make(tmp_path / "ended", "signals: {job: {}}\nsteps: [{id: a}]"), id="ended")
     engine.run(worker(tmp_path), {"key": "x"}, id="strict")
     engine.run(world.make(tmp_path / "deaf", "steps: [{id: a, wait: 1h}]"), id="deaf")
@@ -129,7 +129,7 @@ def test_what_nobody_can_take_is_told_and_kept_with_the_reason(
 
 
 def test_a_crash_at_any_write_loses_and_doubles_no_message(tmp_path: Path) -> None:
-    """Whoever comes next sends on what was still on its way, even if its sender has ended."""
+    """The next process delivers pending signals, even if their sender has ended."""
     sender, receiver = flow(tmp_path, "sender", SENDER), worker(tmp_path)
     for crash in range(60):
         store = FaultyStore()

@@ -1,4 +1,4 @@
-"""Environments in flows: who has them, how far they are shared, when they are given back."""
+"""Environments in flows: assignment, scopes, and release."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ began = threading.Event()
 
 
 def run(flow: str, inputs: dict[str, Any] | None = None) -> Any:
-    """Run a flow in an engine of its own."""
+    """Run a flow in a new engine."""
     Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{flow}")
     with Engine("store") as engine:
         result = engine.run("flow.yaml", inputs, id="it")
@@ -117,7 +117,7 @@ steps: [{id: a, call: use}, {id: b, call: use}]
 """
     )
 
-    # The second call begins when the result of the first has been delivered.
+    # The second call starts after the result of the first has been delivered.
     assert toy.log == ["open toy", "release toy"] * 2
     assert [one.request.spec.scope for one in toy.things] == ["action_call"] * 2
 
@@ -148,12 +148,12 @@ steps:
 """
     )
 
-    assert toy.log == ["open toy", "release toy"] * 10  # each before the next item begins
+    assert toy.log == ["open toy", "release toy"] * 10  # each is closed before the next item starts
     assert len({one.request.spec.owner_id for one in toy.things}) == 10
 
 
 def test_what_a_region_had_is_closed_before_it_is_opened_for_another(toy: Toy) -> None:
-    """Also where closing takes its time: a map one by one has one at a time."""
+    """Even if closing is slow: a sequential map has one open at a time."""
     log: list[str] = []
     opened = asyncio.Event()
 
@@ -306,12 +306,12 @@ steps:
 
     assert (toy.opens, toy.releases) == (1, 1)
     assert toy.things[0].closed
-    assert "a succeeded, 1 0" in seen  # opened before a step, given back behind the last one
+    assert "a succeeded, 1 0" in seen  # opened before one step, released after another
     assert not [each for each in seen if each.endswith((" 0 1", " 1 1"))]
 
 
 def test_an_engine_has_one_manager_whichever_thread_asks_first() -> None:
-    """A second one would be closed by nobody."""
+    """No engine would close a second one."""
     for _ in range(20):
         at_once = threading.Barrier(4)
         with Engine(None) as engine, ThreadPoolExecutor(4) as pool:
@@ -325,7 +325,7 @@ def test_an_engine_has_one_manager_whichever_thread_asks_first() -> None:
 
 
 def test_two_executions_at_once_have_one_each(toy: Toy) -> None:
-    """Both are open at the same time, and each gets back what was said in its own."""
+    """Both are open at the same time, and each returns its own data."""
     Path("things.py").write_text(
         FUNCTIONS
         + """
@@ -435,7 +435,7 @@ outputs: {b: "${{ steps.b.output }}", c: "${{ steps.c.output }}"}
     ids=["returned", "stored", "interpolated", "what it hangs on"],
 )
 def test_a_resource_is_no_output(toy: Toy, function: str, more: str, type_: str) -> None:
-    """E81: the step that lets it out fails, naming key and type; the state before stays."""
+    """E81: the step that returns it fails with its key and type, and the state is unchanged."""
     result = run(
         f"""{ONE}
 state: {{n: {{type: integer, default: 1}}}}
@@ -532,7 +532,7 @@ def test_what_is_kept_over_a_wait_and_used_again_is_not_told_of(
 
 
 def test_executions_that_wait_hold_nothing_open(toy: Toy) -> None:
-    """E96; a thousand of them are shown under the manager."""
+    """E96. Tests of the manager cover a thousand of them."""
     Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{WAITS.format(on_wait='release')}")
 
     async def run() -> None:
@@ -551,7 +551,7 @@ def test_executions_that_wait_hold_nothing_open(toy: Toy) -> None:
 
 
 def test_what_is_kept_too_long_is_given_back_and_told(toy: Toy) -> None:
-    """E96: `keep_for` is over; the execution goes on with a new one."""
+    """E96: `keep_for` expires, and the execution continues with a new environment."""
     Path("flow.yaml").write_text(
         f"flowengine: 1\nid: it\n{WAITS.format(on_wait='keep, keep_for: 10ms')}"
     )
@@ -816,7 +816,7 @@ steps: [{id: a, python: "things:names", environments: [one, two, three]}]
 
 
 def warnings() -> list[str]:
-    """What is told of the execution, up to what is done about it."""
+    """Return the warnings of the execution, without the hint that follows each."""
     with Engine("store") as engine:
         return [one["message"].partition(";")[0] for one in engine.show("it")["warnings"]]
 
@@ -832,7 +832,7 @@ def warnings() -> list[str]:
     ],
 )
 def test_what_fails_to_close_is_in_the_journal(toy: Toy, scope: str, end: str) -> None:
-    """Whenever it was: the journal is replayed with it, and the execution goes on."""
+    """The journal with the warning is replayed, and the execution continues."""
 
     async def refuse(thing: Thing) -> None:
         raise RuntimeError("SEKRET")
@@ -862,7 +862,7 @@ steps:
 
 
 class Runner(Toy):
-    """Runs a command until it is told to end; then it takes its time."""
+    """Runs a command until it is stopped, then takes a while to end."""
 
     def __init__(self) -> None:
         super().__init__("runner")
@@ -884,7 +884,7 @@ class Runner(Toy):
 def test_a_command_runs_on_the_loop_of_its_environment_and_has_ended_when_its_step_has(
     toy: Toy,
 ) -> None:
-    """On another loop it would share connections with what runs on that one."""
+    """On another loop, it would share connections with the work on that loop."""
     Path("flow.yaml").write_text(
         "flowengine: 1\nid: it\nenvironments: {box: {kind: runner}}\n"
         "steps: [{id: a, run: {script: x}, in: box}]\n"
@@ -917,7 +917,7 @@ def test_an_unused_environment_is_told_of(toy: Toy, capsys: pytest.CaptureFixtur
 
 
 def test_who_goes_on_is_not_known_where_the_store_cannot_be_asked(tmp_path: Path) -> None:
-    """Then workspaces are kept; what sweeps them asks on a thread of its own, at any time."""
+    """Workspaces are then kept. Their cleanup queries the store from another thread at any time."""
     with Engine(tmp_path / "store") as engine:
         host = engine._host
         assert not host._may_go_on("it")

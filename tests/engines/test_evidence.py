@@ -1,4 +1,4 @@
-"""What is kept of a failure for people: frames of the user's code, and the end of outputs."""
+"""Evidence of a failure: stack frames of the user's code, and the end of the output."""
 
 from __future__ import annotations
 

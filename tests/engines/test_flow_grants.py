@@ -1,4 +1,4 @@
-"""Grants for all executions of a flow, kept by the store and used up across processes."""
+"""Grants for all executions of a flow: stored, and consumed by several processes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_later_executions_are_not_asked_as_often_as_granted() -> None:
         assert grant(engine, begin(engine, "a"), args=ANY, uses=2).status == "succeeded"
     with Engine("store") as engine:
         assert begin(engine, "b").status == "succeeded"
-        assert begin(engine, "x/y").status == "waiting"  # does not fit
+        assert begin(engine, "x/y").status == "waiting"  # not covered by the grant
         assert begin(engine, "c").status == "succeeded"
         assert [wait["subject"] for wait in begin(engine, "d").waits] == [{"path": "d"}]
         [given] = engine.grants()
@@ -125,7 +125,7 @@ def test_a_tool_whose_code_has_changed_is_asked_about() -> None:
 
 
 def test_revocation_holds_at_once_also_for_a_call_that_was_answered() -> None:
-    """The grant answers, and is revoked before the call is made: that call is asked about."""
+    """A grant revoked between its answer and the call no longer applies: a human is asked."""
     write()
     with Engine("store") as engine, Engine("store") as other:
         grant(engine, begin(engine, "a"), args=ANY)

@@ -1,4 +1,4 @@
-"""Subscribers that follow output and replies: in order, masked, never in the way of a run."""
+"""Subscribers that follow output and replies: ordered, masked, and never delaying a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def say(ctx: StepContext) -> str:
 """
 SECRET = "sk-live-0123456789"
 ROOM = 1000
-"""Characters of replies that may wait, in tests of what is missed."""
+"""Characters of pending replies, in tests that overflow the backlog."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def prepare(folder: Path, pieces: list[str], end: str = "end") -> Path:
 
 
 def parts(updates: list[Update]) -> list[tuple[str, Any]]:
-    """Kind and text of each part, and how many were missed."""
+    """Return kind and text of each part, and the number of missed ones."""
     return [
         (update.data["part"], update.data.get("text"))
         if update.kind == "part"
@@ -58,7 +58,7 @@ def parts(updates: list[Update]) -> list[tuple[str, Any]]:
 
 
 def run(folder: Path, pieces: list[str], end: str = "end") -> list[Update]:
-    """Run a step that says something in pieces, and return all updates."""
+    """Run a step that prints in pieces, and return all updates."""
     told: list[Update] = []
     with Engine(None, workdir=folder) as engine:
         over = engine.subscribe(told.append, output=True)
@@ -127,7 +127,7 @@ def test_a_slow_subscriber_misses_parts_and_is_told_how_many(tmp_path: Path) -> 
     path = prepare(tmp_path, ["x"] * (3 * ROOM))
     with Engine(None, workdir=tmp_path) as engine:
         over = engine.subscribe(slow, output=True)
-        result = engine.run(path)  # although the subscriber has not taken anything yet
+        result = engine.run(path)  # although the subscriber has not received anything yet
         ended.set()
         over(None)
 
@@ -247,7 +247,7 @@ def test_a_long_text_waits_in_pieces_that_do_not_grow_without_end() -> None:
 
 @pytest.mark.usefixtures("little_room")
 def test_what_comes_before_a_gap_was_told_belongs_to_it() -> None:
-    """Else one that is slow is told of a piece here and a gap there, again and again."""
+    """Otherwise, a slow subscriber would receive alternating pieces and gaps."""
     backlog = Backlog()
     full = piece("x" * ROOM)
 
@@ -343,7 +343,7 @@ def test_what_is_no_data_is_not_passed_on(tmp_path: Path) -> None:
 
 
 def test_pieces_that_wait_are_handed_over_together() -> None:
-    """A terminal that is written to once for each of a million pieces takes seconds for that."""
+    """A million separate writes to a terminal would take seconds."""
     handed: list[tuple[str, Any]] = []
     first = threading.Event()
     more = threading.Event()

@@ -1,4 +1,4 @@
-"""Which compiled form an execution runs, where several files mean the same."""
+"""Which compiled form an execution runs if several files compile to the same flow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(folder: str, code: str, factor: int = 1, tool: str = "get") -> str:
-    """Write a flow and the module beside it."""
+    """Write a flow and the module next to it."""
     Path(folder).mkdir(exist_ok=True)
     Path(folder, "acts.py").write_text(
         f"def act(**args):\n    return {code!r}\n"
@@ -44,7 +44,7 @@ def write(folder: str, code: str, factor: int = 1, tool: str = "get") -> str:
 
 
 def run(path: str, id: str) -> list[str]:
-    """Run a flow over a wait, each half in an engine of its own."""
+    """Run a flow with a wait, each half in a new engine."""
     with Engine("store") as engine:
         engine.run(path, id=id)
     with Engine("store") as engine:

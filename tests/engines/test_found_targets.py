@@ -1,4 +1,4 @@
-"""A call that finds out at the last moment what needs a yes: people see it, and decide on that."""
+"""Calls that discover a target needing approval while they run: it is shown and decided on."""
 
 from __future__ import annotations
 

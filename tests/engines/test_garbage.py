@@ -1,4 +1,4 @@
-"""The search for cyclic garbage waits for some milliseconds at most, and only if it was on."""
+"""Garbage collection is postponed for some milliseconds at most, and only if it was enabled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments that a program gives one execution, beside what its flow declares (E21)."""
+"""Environments passed to one execution by a program, beside those of its flow (E21)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_step_reads_it_from_the_runtime_resources_and_runs_code(toy: Toy) -> N
 
 
 def test_another_process_goes_on_with_it(toy: Toy) -> None:
-    """Also one that gives nothing: the spec is kept with the execution."""
+    """Even a process that passes none, since the spec is stored with the execution."""
     Path("flow.yaml").write_text(FLOW)
     with Engine("store") as engine:
         assert engine.run("flow.yaml", execution_environments=[BOX]).status == "waiting"

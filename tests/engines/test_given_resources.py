@@ -1,4 +1,4 @@
-"""Objects that a program gives one execution: they reach its steps and stay the program's."""
+"""Objects passed to one execution by a program: steps receive them, the program keeps them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Db:
-    """Counts, and cannot be stored, copied or closed without being noticed."""
+    """Counts calls, and detects attempts to store, copy or close it."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -117,7 +117,7 @@ def test_they_stay_over_a_wait_while_the_engine_lives() -> None:
 
 
 def test_another_process_keeps_the_place_of_the_step_until_it_has_them() -> None:
-    """Nothing fails and nothing is repeated: the decision counts, and the step has not begun."""
+    """Nothing fails or repeats: the decision is recorded, and the step has not started."""
     flow = write("use", "quickly", "plain", "use", ask_before_last=True)
     with Engine("store") as engine:
         id = engine.run(flow, runtime_resources={"db": Db()}).execution

@@ -1,4 +1,4 @@
-"""Grants: a yes to a call that also answers the questions about later calls like it."""
+"""Grants: an approval of a call that also covers similar later calls."""
 
 from __future__ import annotations
 

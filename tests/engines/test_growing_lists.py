@@ -1,4 +1,4 @@
-"""Lists that only grow are written once, beside the snapshots, and come back as they were."""
+"""Append-only lists are stored once, next to the snapshots, and restored unchanged."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ flows:
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    """An engine that takes snapshots often, so that lists come in many parts."""
+    """An engine that takes frequent snapshots, so that lists are stored in many parts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(executions, "SMALLEST_TAIL", 4000)
     Path("say.py").write_text(MODULE)
@@ -77,7 +77,7 @@ def wait_of(engine: Engine, id: str) -> str:
 
 
 def expect_same_state(engine: Engine, id: str) -> Any:
-    """Compare the state from the snapshot with that from the whole journal."""
+    """Check that the snapshot and the whole journal lead to the same state."""
     found = engine._host.stored(id, 0)
     journal = read(engine.store, id)
     _, whole = state_at(engine._host.flows, found.linked.hash, journal, len(journal))

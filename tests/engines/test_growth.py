@@ -1,4 +1,4 @@
-"""What is written and read grows with what the steps produce, and no faster (F34)."""
+"""Bytes written and read are proportional to the data that steps produce (F34)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ outputs: {size: "${{ size(state.log) }}"}
 
 
 class WeighingStore(MemoryStore):
-    """A store that weighs what is written."""
+    """A store that counts the bytes written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class WeighingStore(MemoryStore):
 
 
 def grow(rounds: int, tmp_path: Path) -> tuple[float, float]:
-    """Return the bytes written per byte of data, and the events read to resume, per round."""
+    """Return bytes written per byte of data and events read to resume, both per round."""
     store = WeighingStore()
     with Engine(store) as engine:
         wait = engine.run(world.make(tmp_path, GROWING), {"rounds": rounds}).waits[0]

@@ -1,4 +1,4 @@
-"""Kept files: an execution reads its own, its origin's, and those that it was handed."""
+"""Kept files: an execution can read its own, its origin's, and those passed to it."""
 
 from __future__ import annotations
 

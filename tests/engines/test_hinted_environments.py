@@ -1,4 +1,4 @@
-"""Functions get environments by the class that a type hint names (E21)."""
+"""Functions receive environments by the class in a type hint (E21)."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_class_from_which_it_is_derived_will_do_and_pythons_own_say_nothing() 
 
 
 def test_a_check_imports_nothing_that_opens_anything() -> None:
-    """Neither the function's module nor the packages that environments run on."""
+    """This covers the function's module and the packages behind environments."""
     write("environments: {box: {kind: docker}}\n", 'python: "light:count"')
     Path("light.py").write_text(
         "from flowengine_envs.kinds.docker.containers import Containers\n"

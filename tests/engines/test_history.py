@@ -1,4 +1,4 @@
-"""What stays: history, going back, forks, why, pruning (F36, F37, F44, F70)."""
+"""Stored history: reading, rewinding, forks, explanations, pruning (F36, F37, F44, F70)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of a host: for all calls, whatever their flows say, looked at right before they run."""
+"""Host policies: they apply to the calls of all flows, and are checked right before each call."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def acted() -> str:
 
 
 def host(*rules: str, where: str = "config/flowengine") -> Path:
-    """Write the rules of the user, or of the project."""
+    """Write the user's rules, or the project's."""
     path = Path(where) / "policies.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(["policies:\n", *(f"  - {rule}\n" for rule in rules)]))
@@ -72,7 +72,7 @@ def run(*given: Any, **more: Any) -> ExecutionResult:
 
 
 def outcome(result: ExecutionResult) -> str:
-    """What becomes of a call: `allow`, `ask` or `deny`."""
+    """Return the outcome of a call: `allow`, `ask` or `deny`."""
     if result.status == "waiting":
         return "ask"
     if result.status == "succeeded":
@@ -136,7 +136,7 @@ def test_a_rule_knows_a_function_by_its_path_whatever_the_flow_calls_it(
 @pytest.mark.parametrize("rule", ["{deny: std.write_file}", "{deny: 'std.write*'}"])
 @pytest.mark.parametrize("whose", ["host", "flow"])
 def test_a_rule_about_a_built_in_tool_holds_under_every_name_of_it(rule: str, whose: str) -> None:
-    """In imported files, too, which know it by yet another name."""
+    """This includes imported files that define yet another name."""
     host(rule) if whose == "host" else None
     Path("lib.yaml").write_text(
         "flowengine: 1\nid: lib\ntools: {put: {std: write_file, bind: {path: acted.txt}}}\n"
@@ -176,7 +176,7 @@ def test_the_user_and_the_project_may_both_have_rules_and_the_stricter_counts() 
 
 @pytest.mark.parametrize("rule", ["{allow: get}", "{allow: '*'}", "{allow: 'python:*'}"])
 def test_rules_of_the_project_allow_nothing(rule: str) -> None:
-    """Whoever writes in the project could answer the host's questions otherwise."""
+    """Otherwise a program that writes to the project could answer the host's questions."""
     host(rule, where=".flowengine")
     assert outcome(run("ask")) == "ask"
     host(rule, "{ask: '*'}", where=".flowengine")
@@ -186,7 +186,7 @@ def test_rules_of_the_project_allow_nothing(rule: str) -> None:
 
 @pytest.mark.parametrize("where", ["config/flowengine", "flow"])
 def test_an_exception_in_the_project_hides_no_question_of_others(where: str) -> None:
-    """Its `allow` before its own `ask` is an exception to that one only."""
+    """An `allow` in the project before its own `ask` is an exception to that rule only."""
     host("{allow: get}", "{ask: '*'}", where=".flowengine")
     asks = "[]" if where != "flow" else "[{ask: get}]"
     host("{ask: get}", where=where) if where != "flow" else None
@@ -336,7 +336,7 @@ def test_a_call_that_was_approved_stays_so_where_a_rule_now_asks() -> None:
 
 
 def test_what_only_a_rule_allowed_is_asked_about_once_the_rule_is_gone() -> None:
-    """The yes of a rule is none any more if the rule has changed before the call began."""
+    """An `allow` counts only as long as its rule is unchanged when the call starts."""
     path = host("{allow: get}")
     Path("flow.yaml").write_text("""
 flowengine: 1
@@ -490,7 +490,7 @@ print(code, *slow)
 
 
 def run_alone() -> list[str]:
-    """Run the flow in a process of its own, and return its code and what it has loaded."""
+    """Run the flow in a new process, and return its exit code and loaded modules."""
     done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     return done.stdout.split()

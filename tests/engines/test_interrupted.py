@@ -1,4 +1,4 @@
-"""Executions that nobody is at: their process died, or a decision was recorded and not taken."""
+"""Interrupted executions: their process died, or a recorded decision was not applied yet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def steps_of(engine: Engine) -> list[StepInfo]:
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Callable[[str], Path]:
-    """Kill the process of an execution `it` while a step runs; returns the flow."""
+    """Return a function that kills an execution's process during a step and returns the flow."""
 
     def run(text: str) -> Path:
         file = world.make(tmp_path, text)

@@ -1,4 +1,4 @@
-"""Real processes, really killed, at any moment (F30, F31)."""
+"""Processes killed with SIGKILL at any moment (F30, F31)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from flowengine.errors import NotFound
 from tests.engines import child, flows, world
 
 KILLS = 6
-"""Kills of a flow while it is at work, in each of five blocks; there are seven flows."""
+"""Kills per flow and block. There are five blocks and seven flows."""
 
 
 def prepared(folder: Path, name: str) -> Path:
-    """Return a flow file in a world of its own that is compiled and whose effects take a while."""
+    """Return a compiled flow file in its own folder. Its effects take a while."""
     file = world.make(folder, flows.ALL[name])
     (folder / "slowly").touch()
     with Engine(folder / "store", durability="process") as engine:
-        engine.load(file)  # so that children are killed while they run it, not while they read it
+        engine.load(file)  # children are killed while they run it, not while they compile
     return file
 
 
 def progress(file: Path, id: str) -> str:
-    """Return whether an execution has `begun`, `ended`, or is not there yet (`nothing`)."""
+    """Return whether an execution has `begun` or `ended`, or `nothing` if it does not exist yet."""
     with Engine(file.parent / "store", durability="process") as engine:
         try:
             return "ended" if engine.result(id).ended else "begun"
@@ -61,7 +61,7 @@ def test_killed_at_random_moments_it_ends_as_if_undisturbed(
             killed = child.kill(process)
             reached = progress(file, "killed")
             if reached == "ended":
-                length *= 0.9  # too late: the machine is faster now
+                length *= 0.9  # too late, as the machine has become faster
                 break
             length *= 1.05 if reached == "nothing" else 1
             kills += killed and reached == "begun"

@@ -1,4 +1,4 @@
-"""What a step starts by itself and leaves running is told, or is an error (E77)."""
+"""Threads, tasks and processes left running by a step cause a warning or an error (E77)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def innocent(note):
 
 @pytest.fixture
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where steps write what they have started; what is left of it is ended."""
+    """The file where steps record the processes they start. Remaining ones are killed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     Path("leaving.py").write_text(STEPS)
@@ -97,7 +97,7 @@ def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def run(
     note: Path, steps: str, *, strict: bool = False
 ) -> tuple[ExecutionResult, list[dict[str, Any]]]:
-    """Run steps and return the result, and the warnings."""
+    """Run steps, and return the result and the warnings."""
     text = f"flowengine: 1\nid: leaving\ninputs: {{note: {{type: string}}}}\nsteps:\n{steps}"
     Path("leaving.yaml").write_text(text)
     warnings: list[dict[str, Any]] = []
@@ -124,7 +124,7 @@ def noted(note: Path) -> int:
 
 
 def goes_on(pid: int) -> bool:
-    """Say whether a process goes on; one that was killed may take a moment to end."""
+    """Return whether a process survives. A killed one may take a moment to end."""
     until = time.monotonic() + 60
     while alive(pid):
         if time.monotonic() > until:
@@ -222,7 +222,7 @@ def test_of_a_script_even_a_daemon_is_ended_and_told_of(note: Path, strict: bool
     fifo = note.with_name("fifo")
     os.mkfifo(fifo)
     script = script.replace("exec sleep", f"echo > {fifo}; exec sleep")
-    script = script.replace('"}', f'; read < {fifo}"}}')  # it is there when the script ends
+    script = script.replace('"}', f'; read < {fifo}"}}')  # keeps it alive until the script ends
 
     result, warnings = run(note, script, strict=strict)
 

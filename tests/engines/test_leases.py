@@ -1,4 +1,4 @@
-"""One owner at a time: processes that meet at one execution (F32)."""
+"""One owner at a time: several processes that drive the same execution (F32)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ steps:
 
 
 def drive(file: Path, id: str, ttl: float) -> None:
-    """Drive an execution; write down how that went."""
+    """Drive an execution, and record the outcome in a file."""
     try:
         with Engine(file.parent / "store", ttl=ttl) as engine:
             said = str(engine.run(file, id=id).status)
@@ -47,7 +47,7 @@ def until_at_work(file: Path, id: str) -> None:
 
 
 def reasons(engine: Engine, id: str) -> list[Reason]:
-    """Return why an execution stands; nothing if it is not there yet."""
+    """Return why an execution does not proceed, or nothing if it does not exist yet."""
     try:
         return engine.why(id)
     except NotFound:
@@ -74,12 +74,12 @@ def test_killed_owner_is_followed_at_once(tmp_path: Path) -> None:
     assert child.kill(first)
     (tmp_path / "go").touch()
     with Engine(tmp_path / "store") as engine:
-        assert engine.resume("it").status == "succeeded"  # or it is held for the rest of a minute
+        assert engine.resume("it").status == "succeeded"  # else the lease stays
     assert world.check_effects(tmp_path) == {"nap", "after"}
 
 
 def freeze(process: BaseProcess, database: Path) -> None:
-    """Stop a process at a moment at which it holds no lock of the database."""
+    """Stop a process while it holds no lock on the database."""
     assert process.pid is not None
     while True:
         os.kill(process.pid, signal.SIGSTOP)
@@ -126,7 +126,7 @@ def test_lease_holds_while_a_step_blocks_the_loop(tmp_path: Path) -> None:
     until_at_work(file, "it")
     with Engine(tmp_path / "store") as engine:
         for _ in range(2):
-            over = steady_now() + int(ttl * 1000)  # or it has been made longer since
+            over = steady_now() + int(ttl * 1000)  # unless it was extended since
             world.until(lambda over=over: engine.store.holder("it", over))  # type: ignore[misc]
             with pytest.raises(Conflict):
                 engine.resume("it")

@@ -1,4 +1,4 @@
-"""Environments that cannot be had again, or end under a step: no place is lost (E99, F87)."""
+"""Environments that cannot be reopened, or end during a step: no progress is lost (E99, F87)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def gone(_: Any) -> None:
 
 
 def begin(flow: str, more: str = "") -> ExecutionResult:
-    """Run a flow until it waits, in an engine of its own."""
+    """Run a flow until it waits, in a new engine."""
     Path("flow.yaml").write_text(flow.replace("MORE", more))
     with Engine("store") as engine:
         return engine.run("flow.yaml", id="it")
@@ -348,7 +348,7 @@ def test_a_handler_that_names_it_takes_it(toy: Toy) -> None:
 
 
 def test_a_scope_that_compensates_settles_it_first(toy: Toy) -> None:
-    """It may have acted: it is run once more under its key, in a new one, and then undone."""
+    """It may have taken effect, so it is rerun with the same key in a new one, and then undone."""
     ended = begin(
         """
 flowengine: 1
@@ -376,7 +376,7 @@ outputs: {all: "${{ steps.all.output }}"}
 
 
 def test_one_that_ends_under_other_work_is_no_loss(toy: Toy) -> None:
-    """What a function makes of it counts."""
+    """The function's own result counts."""
     Path("things.py").write_text(
         FUNCTIONS.replace('raise EnvironmentLost("the box fell off the table")', "return 'well'")
     )

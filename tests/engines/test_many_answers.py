@@ -1,4 +1,4 @@
-"""Many people answer at once, from several processes (F22, F41)."""
+"""Many concurrent decisions from several processes (F22, F41)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROCESSES = 4
 
 
 def answer_some(folder: Path, share: int) -> None:
-    """Answer every fourth wait, in an order of our own; each answer goes on if it can."""
+    """Decide on every fourth wait, in random order. Each decision tries to resume the execution."""
     with Engine(folder / "store", durability="process", user=f"user:{share}") as engine:
         waits = engine.waits(limit=100).items
         mine = [w for w in waits if int(w["title"].split()[1]) % PROCESSES == share]
@@ -49,7 +49,7 @@ def answer_some(folder: Path, share: int) -> None:
 def test_fifty_items_answered_in_any_order_by_several_processes(tmp_path: Path) -> None:
     with Engine(tmp_path / "store", durability="process") as engine:
         result = engine.run(world.make(tmp_path, FIFTY), id="it")
-        assert len(result.waits) == 50  # waiting items hold no place of `concurrency`
+        assert len(result.waits) == 50  # waiting items do not count toward `concurrency`
         one = result.waits[17]
         moved = engine.approve(one["id"]).result
         assert moved is not None
@@ -65,7 +65,7 @@ def test_fifty_items_answered_in_any_order_by_several_processes(tmp_path: Path) 
 
 
 def decide_all(folder: Path, me: str) -> None:
-    """Decide on every wait, in the order of the list; write down what stands."""
+    """Decide on every wait in the listed order, and record the decisions that stand."""
     lines = []
     with Engine(folder / "store", durability="none", user=f"user:{me}") as engine:
         page = engine.waits(status="all", limit=1000)
@@ -82,7 +82,7 @@ def decide_all(folder: Path, me: str) -> None:
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_of_two_answers_at_once_one_stands(tmp_path: Path, block: int) -> None:
-    """A hundred times in each block, each time from two processes."""
+    """A hundred times per block, each time from two processes."""
     text = "steps:\n  - {id: each, map: 100, approval: Sure?, on_error: continue}\n"
     with Engine(tmp_path / "store", durability="none") as engine:
         assert len(engine.run(world.make(tmp_path, text), id="it").waits) == 100
@@ -118,7 +118,7 @@ outputs: {good: "${{ steps.good.output }}", late: "${{ steps.late.output }}"}
     for number in range(60):
         if number > 2 and stood == {True, False}:
             break
-        # Where one was always first, because the machine is busy, the other gets a start.
+        # If one side always won because the machine is busy, the other gets a head start.
         late = 10 * number * (len(stood) == 1)
         file = world.make(tmp_path, text.replace("SPAN", f"{100 + 2 * late}"))
         owner = child.start(run, file, f"it{number}")
@@ -141,7 +141,7 @@ def run(file: Path, id: str) -> None:
 
 
 def decide_at_expiry(folder: Path, id: str, later: float) -> bool:
-    """Decide so many seconds after the wait expires; return whether the decision stands."""
+    """Decide that many seconds after the wait expires, and return whether the decision stands."""
     with Engine(folder / "store", durability="process") as engine:
         while True:
             try:
@@ -158,14 +158,14 @@ def decide_at_expiry(folder: Path, id: str, later: float) -> bool:
 
 
 class EarlierClock(SystemClock):
-    """The clock of somebody who looked at it a second ago."""
+    """The clock of a process that read it a second ago."""
 
     def now(self) -> int:
         return super().now() - 1000
 
 
 class LateStore(MemoryStore):
-    """A store in which a decision made in time arrives just before an expiry is committed."""
+    """A store where a timely decision arrives just before an expiry is committed."""
 
     decided = 0
 
@@ -180,7 +180,7 @@ class LateStore(MemoryStore):
         return super().commit(appends)
 
     def close(self) -> None:
-        """Stay open: several engines use it."""
+        """Stay open, because several engines use the store."""
 
 
 def test_decision_recorded_just_before_an_expiry_is_committed_wins_and_loses_no_result(

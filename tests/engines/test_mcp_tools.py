@@ -1,4 +1,4 @@
-"""Tools of MCP servers in flows: called by name, in one session of the execution.
+"""MCP tools in flows: called by name, in one session per execution.
 
 See docs/language.md: tools.
 """
@@ -37,7 +37,7 @@ def write(flow: str, name: str = "flow") -> None:
 
 
 def run(flow: str) -> Any:
-    """Run a flow in an engine of its own; nothing of a server is left when it has ended."""
+    """Run a flow in a new engine, and check that no server process survives it."""
     write(flow)
     with Engine("store") as engine:
         result = engine.run("flow.yaml", id="it")
@@ -47,7 +47,7 @@ def run(flow: str) -> Any:
 
 
 def _works_here(pid: int) -> bool:
-    """Whether a process is in the folder of this test: others run servers, too."""
+    """Return whether a process works in this test's folder, as other tests run servers too."""
     try:
         return Path(f"/proc/{pid}/cwd").resolve() == Path.cwd()
     except OSError:
@@ -55,7 +55,7 @@ def _works_here(pid: int) -> bool:
 
 
 def check(flow: str) -> list[str]:
-    """Return what the checker says; no server is started."""
+    """Return the diagnostics of the flow. No server is started."""
     write(flow)
     with Engine("store") as engine, pytest.raises(FlowFileError) as error:
         engine.run("flow.yaml")
@@ -64,7 +64,7 @@ def check(flow: str) -> list[str]:
 
 
 def test_steps_of_an_execution_share_one_session() -> None:
-    """The server counts its calls: text, data and parts that are no text come back."""
+    """The server counts its calls, and text, data and binary parts are returned."""
     result = run(
         TOOLS
         + """
@@ -157,7 +157,7 @@ outputs: {{env: "${{{{ steps.env.output }}}}", data: "${{{{ steps.data.output }}
 
 
 def test_a_server_may_be_a_declared_environment() -> None:
-    """Its scope is then what the declaration says: here each item of a map has one of its own."""
+    """The declaration then sets its scope: here each item of a map has its own."""
     result = run(
         f"""
 environments: {{server: {{kind: mcp, scope: region, config: {{command: {COMMAND}}}}}}}
@@ -240,7 +240,7 @@ def test_faults_are_told_without_a_server(tool: str, call: str, said: str) -> No
 
 
 def test_it_may_be_repeated_only_if_the_flow_says_so() -> None:
-    """What a server says of its tools is known late, and not believed: a crash asks a person."""
+    """The server's annotations arrive late and are untrusted, so a crash leads to a question."""
     write(
         TOOLS.replace("}}}\n", "}, effect: pure}}\n")
         + "steps: [{id: a, call: box.count}, {id: b, call: box.count, effect: once}]\n"

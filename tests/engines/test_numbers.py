@@ -1,4 +1,4 @@
-"""Numbers that cannot be kept are refused at every door, with what is kept instead."""
+"""Numbers that cannot be stored are rejected everywhere, with an alternative."""
 
 from __future__ import annotations
 

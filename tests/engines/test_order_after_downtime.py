@@ -1,4 +1,4 @@
-"""What happened while nobody drove an execution is taken in the order in which it happened."""
+"""Events during downtime are applied in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_message_comes_before_a_timer_that_was_not_due_before_it(
 def test_a_message_is_no_younger_than_what_was_stored_after_it(
     engine: Engine, clock: Clock
 ) -> None:
-    """The clock of the first sender was two hours ahead."""
+    """The first sender's clock was two hours ahead."""
     clock.time += 150 * MINUTE
     engine.signal("paid", execution="it", resume=False)
     clock.time -= 120 * MINUTE
@@ -53,7 +53,7 @@ def test_a_message_is_no_younger_than_what_was_stored_after_it(
 
 
 def test_an_attempt_was_cut_off_before_all_else(tmp_path: Path, clock: Clock) -> None:
-    """A message that withdraws it comes after that, so what it did is asked first."""
+    """The message that withdraws the attempt comes later, so its outcome is asked first."""
     text = """
 signals: {stop: {}}
 steps:
@@ -68,7 +68,7 @@ steps:
         found.apply_queue()
         assert engine._host.journals.commit([found.take(release=True)]) == [
             None
-        ]  # and here it dies
+        ]  # the process dies here
         engine._host.keeper.released("it")
         engine.signal("stop", execution="it", resume=False)
         engine.resume("it")

@@ -1,4 +1,4 @@
-"""Plumbing: steps that only hold a generated flow together are left out where people look."""
+"""Plumbing: steps that only connect a generated flow are hidden from users."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ steps:
 
 
 def flow(folder: Path, *plumbing: str) -> LoadedFlow:
-    """Return the flow with some of its steps marked, as those of a generated flow are."""
+    """Return the flow with some of its steps marked as plumbing, as in a generated flow."""
     (folder / "f.yaml").write_text(FLOW)
     loaded = load(folder / "f.yaml")
     compiled: Any = copy.deepcopy(loaded.compiled)

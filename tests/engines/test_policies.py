@@ -1,4 +1,4 @@
-"""Policies: rules that allow, ask about or deny calls, before people are asked."""
+"""Policies: rules that allow, ask about or deny calls, before a human is asked."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ steps: [{{id: a, call: {tool}, with: {args}}}]
 
 
 def outcome(*given: Any, **more: Any) -> str:
-    """What becomes of a call: `allow`, `ask` or `deny`."""
+    """Return the outcome of a call: `allow`, `ask` or `deny`."""
     with Engine("store") as engine:
         result = engine.run(flow(*given, **more))
     if result.status == "waiting":
@@ -360,7 +360,7 @@ def test_a_rule_knows_an_environment_by_the_name_that_is_declared(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Whatever the parameter is called through which a tool gets it."""
+    """The name of the tool's parameter does not matter."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     rules = "[{deny: '*', environment: 'prod_*'}]"
     if whose == "host":

@@ -1,4 +1,4 @@
-"""Who may write journals. Types say that a `Store` cannot; here is who has more than that."""
+"""Modules that may write journals. Types deny it to a `Store`. This test lists the exceptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import flowengine
 
 PACKAGE = Path(flowengine.__file__).parent
 WRITERS = {"engines/host.py", "engines/leases.py", "engines/running/driver.py"}
-"""The host has the port, the keeper of leases and the driver of executions use it."""
+"""The host owns the port, which the lease keeper and the driver of executions use."""
 
 
 def test_only_what_drives_executions_has_the_port_that_writes_journals() -> None:

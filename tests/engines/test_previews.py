@@ -1,4 +1,4 @@
-"""What a call would do, as its tool says: shown with the question about it."""
+"""Previews: a tool's description of a call's effect, shown with its approval."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_what_it_says_controls_no_terminal_and_stays_inside_its_frame() -> None:
 
 
 def test_one_that_hangs_delays_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody approves while it hangs: the call runs before anybody has given up waiting."""
+    """An approval arrives while the preview hangs: the call runs before the preview times out."""
     monkeypatch.setattr(previews, "SECONDS", 3600.0)
     begun = threading.Event()
     with Engine("store") as engine:
@@ -232,7 +232,7 @@ def test_what_a_crash_left_undone_is_made_up_for_and_what_is_known_is_not_asked_
 
 
 class Asked:
-    """A program that decides about calls."""
+    """A program that decides on calls."""
 
     def __init__(self) -> None:
         self.calls: list[ToolCall] = []

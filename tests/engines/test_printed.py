@@ -1,4 +1,4 @@
-"""What an attempt prints: whole lines go to who follows, masked; the end is kept, masked."""
+"""Output of an attempt: followers receive whole lines, and its end is stored, both masked."""
 
 from __future__ import annotations
 

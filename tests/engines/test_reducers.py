@@ -1,4 +1,4 @@
-"""What reducers in Python return is journaled: they are called once for each write (F25, F30)."""
+"""Results of Python reducers are journaled, so each is called once per write (F25, F30)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write the module that the flow's reducers are in."""
+    """Write the module with the flow's reducers."""
 
     def ledger(source: str) -> None:
         (tmp_path / "ledger.py").write_text(source)
@@ -64,7 +64,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def waiting(store: Path, tmp_path: Path, write: Write) -> tuple[str, str]:
-    """Run it to its approval; return the wait and its title."""
+    """Run the flow to its approval, and return the wait's ID and title."""
     write(LEDGER.format(calls=str(tmp_path / "calls"), factor=1))
     with Engine(store) as engine:
         [wait] = engine.run(world.make(tmp_path, FLOW), id="it").waits
@@ -72,7 +72,7 @@ def waiting(store: Path, tmp_path: Path, write: Write) -> tuple[str, str]:
 
 
 def forget_modules() -> None:
-    """Import what flows name anew, as another process does."""
+    """Forget imported modules of flows, so that they are imported again as in another process."""
     for name in [name for name in sys.modules if name.startswith("_flow_")]:
         del sys.modules[name]
 
@@ -148,7 +148,7 @@ def test_a_reducer_that_failed_fails_again(store: Path, tmp_path: Path, write: W
 def test_a_journal_without_what_reducers_gave_is_read_as_before(
     tmp_path: Path, write: Write
 ) -> None:
-    """Journals of earlier versions have no results of reducers: these are called for them."""
+    """Journals of earlier versions contain no reducer results, so the reducers are called."""
     write("def book(old, new): return old + new\ndef note(old, new): return [*old, new]\n")
     flow = load(world.make(tmp_path, FLOW))
     simulator = Simulator(flow)
@@ -191,7 +191,7 @@ def test_what_is_kept_of_a_result_gives_it_back_to_the_byte(old: Any, new: Any) 
 
 
 def test_a_result_whose_commit_was_refused_is_reduced_anew(tmp_path: Path, write: Write) -> None:
-    """What a decision that was first has written is there the second time."""
+    """The second attempt includes the write of the decision that came first."""
     write("def book(old, new): return old + new\ndef note(old, new): return old\n")
     text = """
 state: {amount: {type: integer, default: 0, reducer: {python: "ledger:book"}}}

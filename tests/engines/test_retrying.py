@@ -1,4 +1,4 @@
-"""`retry`: what failed is found by its cause and begins anew; what succeeded is kept."""
+"""`retry`: the steps that caused the failure start again, and succeeded ones are kept."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ WAYS: dict[str, tuple[str, str]] = {
         'python: "effects:act", effect: once}',
     ),
 }
-"""Where an error may be raised beside attempts: (what `two` says more, what follows it)."""
+"""Errors raised outside of attempts: additions to step `two`, and the step after it."""
 
 
 def failing(way: str) -> str:
@@ -160,7 +160,7 @@ outputs: {m: "${{ steps.m.output }}"}
 
 
 def refuse(folder: Path, *items: int) -> None:
-    """Have `check` refuse these items from now on, and no others."""
+    """Make `check` reject exactly these items from now on."""
     (folder / "refused").write_text(" ".join(map(str, items)))
 
 
@@ -291,7 +291,7 @@ WITHDRAWN: dict[str, tuple[str, Any]] = {
         2,
     ),
 }
-"""What `cancel` withdraws as failed while the second part of it is at work, and what it gives."""
+"""Actions that `cancel` ends as failed during their second part, with their outputs."""
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "once"])
@@ -299,7 +299,7 @@ WITHDRAWN: dict[str, tuple[str, Any]] = {
 def test_what_was_done_of_a_withdrawn_step_is_not_done_again(
     engine: Engine, tmp_path: Path, what: str, effect: str
 ) -> None:
-    """Of effect `once`, what was at work is asked about: it may have acted."""
+    """With `effect: once`, an operator is asked whether the running part took effect."""
     action, output = WITHDRAWN[what]
     text = PARTLY.replace("WHAT", action).replace(
         "WORK", f'python: "stopping:work", effect: {effect}'
@@ -324,7 +324,7 @@ def test_what_was_done_of_a_withdrawn_step_is_not_done_again(
 
 
 def settled(engine: Engine, folder: Path, result: Any) -> Any:
-    """Answer what is asked about attempts that were stopped: they acted if the world says so."""
+    """Answer questions about stopped attempts according to their actual effects."""
     while result.waits:
         wait = result.waits[0]
         assert wait["kind"] == "question"

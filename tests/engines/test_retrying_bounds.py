@@ -1,6 +1,6 @@
-"""`retry` of what its bounds ended: time, too few, a budget, a reducer, a number that has no value.
+"""`retry` after limits and invalid values: timeouts, minimums, budgets, reducers, numbers.
 
-What failed begins anew, what succeeded is kept; or it is refused with a command that works.
+Failed steps start again and succeeded ones are kept, or the error names a command that works.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def engine(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
 
 
 def check_replay(engine: Engine) -> None:
-    """Check that the journal alone gives the state in which the execution is."""
+    """Check that the journal alone leads to the current state."""
     host = engine._host
     found = host.stored("it", 0)
     journal = read(engine.store, "it")
@@ -305,7 +305,7 @@ def test_a_number_without_a_value_is_computed_again_by_a_mended_flow(
 def test_items_that_failed_before_a_retry_with_a_file_are_retried_after_it(
     engine: Engine, tmp_path: Path
 ) -> None:
-    """Item 3 failed under the first form of the flow, and under the mended one item 1 fails."""
+    """Item 3 failed with the first version of the flow, and item 1 fails with the corrected one."""
     text = ITEMS.replace("HOW", "wait").replace("CONCURRENCY", "2")
     refuse(tmp_path, 1, 3)
     engine.run(world.make(tmp_path, text), id="it")

@@ -1,4 +1,4 @@
-"""Running flows in this process: sync and async, timers, cancelling, many at once (F1, F6)."""
+"""Running flows in this process: sync and async, timers, cancellation, concurrency (F1, F6)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def engine() -> Iterator[Engine]:
 
 
 class CountingStore(MemoryStore):
-    """A store that remembers how its commits were grouped."""
+    """A store that records how its commits were grouped."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class CountingStore(MemoryStore):
 
 
 async def begun(engine: Engine, id: str) -> None:
-    """Wait until an execution is at work on a step."""
+    """Wait until a step of an execution runs."""
     async with aclosing(engine.updates(id)) as updates:
         async for update in updates:
             if update.step is not None and update.step.status == "running":
@@ -221,7 +221,7 @@ steps:
     run: "echo $$ > pid; cp pid %s; sleep 600"
     timeout: %ds
 """
-    for seconds in (2, 10, 50):  # on a busy machine it may not have begun before
+    for seconds in (2, 10, 50):  # on a busy machine, it may start later
         file = world.make(tmp_path, text % (tmp_path / "pid", seconds))
         result = engine.run(file)
         assert result.error is not None
@@ -269,7 +269,7 @@ def test_async_calls_run_many_at_once_in_shared_commits(tmp_path: Path) -> None:
 
 
 def test_what_a_coroutine_sets_in_its_context_stays_there(tmp_path: Path) -> None:
-    """The next step has the context of the caller, as if nothing had run before it."""
+    """The next step has the caller's context, unaffected by the steps before."""
     text = """
 steps:
   - {id: change, python: "effects:change_place", effect: idempotent}
@@ -290,7 +290,7 @@ def test_single_execution_commits_once_for_each_step(tmp_path: Path) -> None:
     store = CountingStore()
     with Engine(store) as engine:
         engine.run(world.make(tmp_path, flows.CHAIN))
-    assert store.commits == [1] * 5  # the start and four steps; the lease goes back with the last
+    assert store.commits == [1] * 5  # start and four steps, with the lease in the last
 
 
 def test_sync_call_on_an_event_loop_says_what_to_call(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_cancelling_the_awaiting_task_saves_the_execution(tmp_path: Path) -> Non
 
 
 def stopped(store: Path, file: Path) -> None:
-    """Run a flow that ends this process; fail if it does not."""
+    """Run a flow that interrupts this process, and fail if it does not."""
     with Engine(store) as engine, pytest.raises(KeyboardInterrupt):
         engine.run(file, id="it")
 
@@ -376,7 +376,7 @@ steps:
             async for update in engine.updates("it"):
                 if update.kind == "wait" and update.data["status"] == "pending":
                     decision = await engine.approve_async(update.data["id"])
-                    assert decision.result is None  # who drives it takes it
+                    assert decision.result is None  # the driving process applies it
                     (tmp_path / "go").touch()
             return await task
 
@@ -475,7 +475,7 @@ def test_ended_execution_cannot_be_cancelled(engine: Engine, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_whoever_goes_on_works_in_the_folder_of_the_start(tmp_path: Path, begun: bool) -> None:
-    """An answer from another folder writes nothing there."""
+    """Resuming from another folder does not change where steps write."""
     steps = """
 steps:
   - {id: ask, approval: Write it?}
@@ -568,9 +568,9 @@ def test_nor_does_it_where_a_lock_is_waited_for(tmp_path: Path) -> None:
         async with Engine(tmp_path / "store", clock=clock, stay=0.5) as engine:
             await engine.run_async(file, id="first")
             waits = asyncio.create_task(engine.run_async(file, id="second"))
-            while len(engine.store.claims("global:a")) < 2:  # noqa: ASYNC110 - a store tells nobody
+            while len(engine.store.claims("global:a")) < 2:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0)
-            for _ in range(10):  # rounds of the loop, until it stays with it
+            for _ in range(10):  # loop iterations until it waits for the execution
                 await asyncio.sleep(0)
             clock.set_back()
             return await asyncio.wait_for(waits, 60)
@@ -579,7 +579,7 @@ def test_nor_does_it_where_a_lock_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_two_dollars_are_one_wherever_text_is_no_template(engine: Engine, tmp_path: Path) -> None:
-    """In a title and in a constant of a step kind, which nothing evaluates."""
+    """This covers a title, and a constant of a step kind that is never evaluated."""
     path = tmp_path / "flow.yaml"
     path.write_text(
         "flowengine: 1\nid: it\ntitle: 'All $${{ x }}'\n"

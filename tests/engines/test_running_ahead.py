@@ -1,4 +1,4 @@
-"""Quick steps that are pure run before what led to them is on disk; all others run after it."""
+"""Quick pure steps run before their predecessors are committed. All others run afterwards."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ tools:
 
 
 class Watched(SqliteStore):
-    """A store that notes how many events each of its commits has."""
+    """A store that records the number of events in each commit."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, durability="process")
@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def hook(look: Callable[[int], object]) -> None:
-    """Have the steps call a function of the test."""
+    """Make the steps call a function of the test."""
     module: Any = ModuleType("ahead_hook")
     module.look = look
     sys.modules["ahead_hook"] = module
@@ -98,12 +98,12 @@ def test_pure_steps_share_a_commit(folder: Path) -> None:
         types = [entry["type"] for entry in engine.events(result.execution)]
     assert types == ["started", *["succeeded"] * 6]
     assert sum(store.sizes) == 7
-    assert store.sizes[0] == 1  # that it began is on disk before anything runs
+    assert store.sizes[0] == 1  # the start is on disk before any step runs
     assert len(store.sizes) < 7
 
 
 def test_what_acts_runs_alone(folder: Path) -> None:
-    """Its result is on disk before anything else runs, and what led to it before it runs."""
+    """All previous events are on disk before it runs, and its result before any other step runs."""
     store = Watched(folder / "store.db")
     with Engine(store) as engine:
         on_disk: list[int] = []
@@ -123,7 +123,7 @@ def test_a_large_map_commits_now_and_then(folder: Path) -> None:
 
 
 def test_executions_take_turns(folder: Path) -> None:
-    """Many that never wait do not keep each other from being committed."""
+    """Executions that never wait do not delay each other's commits."""
     import asyncio
 
     store = Watched(folder / "store.db")
@@ -175,7 +175,7 @@ def test_an_interrupt_loses_no_step_that_acted(folder: Path) -> None:
 
 
 class Full(SqliteStore):
-    """A store whose disk is full at the first commit of several events."""
+    """A store that raises a full-disk error at the first commit of several events."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, durability="process")
@@ -192,7 +192,7 @@ class Full(SqliteStore):
 def test_a_refused_commit_loses_only_pure_steps(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What had run ahead runs again; what acted before it does not, and nothing acts after it."""
+    """Steps that ran ahead run again. Earlier effects are not repeated, later steps never ran."""
     monkeypatch.setattr(driver, "QUICK_SECONDS", 60)  # a busy machine would commit each by itself
     flow = chain(folder, "act", "count", "count", "count", "act", "count")
     ran: list[int] = []

@@ -1,4 +1,4 @@
-"""What steps give is kept in one pass of msgpack, which is as strict as a look at each part."""
+"""Step results are serialized in one pass of msgpack, as strict as a check of each part."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ odd_keys = st.sampled_from([Text("k"), Colour.RED, b"k", b"", "\ud800", 1, None,
 
 
 def nested(leaves: Any, keys: Any) -> Any:
-    """Draw small values: in a large one something is refused nearly always."""
+    """Draw small values, because large ones are rejected nearly always."""
     return st.recursive(
         leaves,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
@@ -82,7 +82,7 @@ def outcome(of: Any, value: Any) -> Any:
 
 
 def exact(value: Any) -> Any:
-    """Tell apart what compares equal: `1`, `True` and `1.0`, a list and a tuple."""
+    """Distinguish values that compare equal: `1`, `True` and `1.0`, a list and a tuple."""
     if type(value) is dict:
         return [(exact(key), exact(item)) for key, item in value.items()]
     if type(value) is list:

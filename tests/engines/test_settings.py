@@ -1,4 +1,4 @@
-"""Settings of the host: durability and groups, the stricter wins (F80)."""
+"""Host settings: durability and groups, where the stricter value wins (F80)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_members_are_those_that_both_files_name_and_a_project_adds_none(
     assert settings.groups_of("user:cleo") == ["group:board", "group:finance"]
     assert settings.is_one_of("user:cleo", ["user:ben", "group:board"])
     assert not settings.is_one_of("user:eve", ["group:finance", "group:unknown", "group:ops"])
-    for user in ("ana", "ben", "cleo", "eve"):  # a project takes nobody out of who is excluded
+    for user in ("ana", "ben", "cleo", "eve"):  # a project cannot remove a user from an exclusion
         assert settings.is_excluded(f"user:{user}", ["group:finance"])
     assert settings.is_excluded("user:eve", ["group:ops"])
     assert not settings.is_excluded("user:ben", ["group:ops", "user:eve"])

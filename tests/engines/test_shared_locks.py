@@ -1,4 +1,4 @@
-"""Locks over executions and bounds of how many there are at once (F92)."""
+"""Locks across executions, and limits on concurrent executions (F92)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def holds(folder: Path, scope: str, permits: int = 1, name: str = "flow") -> Pat
 
 
 def asked(engine: Engine, execution: str) -> bool:
-    """Return whether an execution has come to its approval: it has the lock."""
+    """Return whether an execution has reached its approval, and so holds the lock."""
     return bool(engine.result(execution).waits)
 
 
@@ -60,7 +60,7 @@ def approve(engine: Engine, execution: str) -> None:
 def test_one_waits_until_the_other_has_given_it_back(
     engine: Engine, tmp_path: Path, scope: str
 ) -> None:
-    """In the order in which they came; the process that gives it back goes on with the next."""
+    """In order of arrival. The process that releases the lock also resumes the next execution."""
     file = holds(tmp_path, scope)
     ids = [engine.run(file, id=f"e{n}").execution for n in range(3)]
     assert [asked(engine, id) for id in ids] == [True, False, False]
@@ -126,7 +126,7 @@ outputs: {n: "${{ state.n }}"}
 
 
 def test_a_holder_that_is_only_interrupted_holds_it_still(tmp_path: Path) -> None:
-    """kill -9 leaves a durable lock with its execution; who waits is told who has it."""
+    """After kill -9, the execution still holds its durable lock, and `why` reports it to others."""
     store, file = tmp_path / "store", holds(tmp_path, "global")
     text = file.read_text().replace(
         "approval: Sure?", 'python: "effects:block", with: {seconds: 60}, effect: idempotent'
@@ -147,7 +147,7 @@ def test_a_holder_that_is_only_interrupted_holds_it_still(tmp_path: Path) -> Non
 
 
 def test_a_waiting_execution_goes_on_in_its_own_process(tmp_path: Path) -> None:
-    """It is stayed with, and hears at once when another process gives the lock back."""
+    """Its process keeps waiting, and is notified at once when another process releases the lock."""
     store, file = tmp_path / "store", holds(tmp_path, "global")
     with Engine(store, stay=0) as engine:
         engine.run(file, id="e0")
@@ -160,7 +160,7 @@ def test_a_waiting_execution_goes_on_in_its_own_process(tmp_path: Path) -> None:
 
 
 def test_what_was_sent_before_the_lock_came_free_is_taken_before_it(tmp_path: Path) -> None:
-    """Also where the process that gives it back drives who waits for it."""
+    """This holds even if the process that releases the lock also drives the waiting execution."""
     text = HOLDS.replace("SCOPE", "global").replace("PERMITS", "1") + "signals: {go: {}}\n"
     file = flow(tmp_path, text)
 
@@ -168,11 +168,11 @@ def test_what_was_sent_before_the_lock_came_free_is_taken_before_it(tmp_path: Pa
         async with Engine(tmp_path / "store", stay=3600) as engine:
             await engine.run_async(file, id="e0")
             waits = asyncio.create_task(engine.run_async(file, id="e1"))
-            while len(engine.store.claims("global:a")) < 2:  # noqa: ASYNC110 - a store tells nobody
+            while len(engine.store.claims("global:a")) < 2:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0)
             message = pack({"type": "message", "at": 0, "signal": "go", "key": None, "data": None,
                             "id": "m", "by": "user:me"})  # fmt: skip
-            engine.store.send("e1", message, 0, "go m")  # as another process would
+            engine.store.send("e1", message, 0, "go m")  # like another process
             await engine.approve_async(engine.result("e0").waits[0]["id"])
             waits.cancel()
             return [event["type"] for event in engine.events("e1")]
@@ -236,7 +236,7 @@ def test_a_retry_needs_the_lock_it_held(engine: Engine, tmp_path: Path) -> None:
 
 
 def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) -> None:
-    """The process dies with the write that gives it back; who waits has it already."""
+    """The process dies with the write that releases the lock and assigns it to the next one."""
     store = FaultyStore()
     with Engine(store, stay=0) as engine:
         for id in ("e0", "e1"):
@@ -260,7 +260,7 @@ def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) ->
 
 def test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait(tmp_path: Path) -> None:
     def write(_number: int, method: str) -> None:
-        if method == "commit":  # so that the claim is on disk when the loop has to take over
+        if method == "commit":  # the claim must be on disk when the loop takes over
             sleep(2 * SYNC_SECONDS)
 
     with Engine(FaultyStore(on_write=write), stay=0) as engine:
@@ -270,7 +270,7 @@ def test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait(tmp_path:
 
 
 def test_a_crash_at_any_write_loses_and_doubles_no_lock(tmp_path: Path) -> None:
-    """Of three that want it, each has it once, in the order in which they first asked."""
+    """Each of three executions gets the lock once, in the order of their requests."""
     text = """
 state: {n: {type: integer, default: 0}}
 steps:
@@ -363,7 +363,7 @@ RENAMED = ("  - id: g\n", "  - {id: before, output: 1}\n  - id: g\n    title: It
 def test_who_holds_one_and_who_waits_for_one_are_moved_to_another_form(
     engine: Engine, tmp_path: Path, scope: str
 ) -> None:
-    """The lock stays where it is, in the same order; the next to come is after them."""
+    """The lock keeps its holder and its queue. Later requests come after them."""
     file = holds(tmp_path, scope)
     for id in ("e0", "e1"):
         engine.run(file, id=id)
@@ -407,7 +407,7 @@ def test_what_would_tear_a_lock_from_who_holds_or_awaits_it_is_told(
 def test_who_waits_for_its_turn_begins_under_the_form_it_was_moved_to(
     engine: Engine, tmp_path: Path
 ) -> None:
-    """Its place among the executions of the flow stays; so it does if the bound is gone."""
+    """It keeps its place in the flow's queue, even if the limit is removed."""
     file = flow(tmp_path, BOUND.replace("THEN", "queue"))
     for id in ("e0", "e1"):
         engine.run(file, id=id)

@@ -1,4 +1,4 @@
-"""Messages from outside: addressed, keyed, checked, stored before the answer."""
+"""External messages: addressed, keyed, validated, stored before they are acknowledged."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ outputs: {good: "${{ steps.good.output }}", bad: "${{ steps.bad.output }}"}
 
 
 def test_what_is_due_is_what_can_move_and_nobody_holds(tmp_path: Path) -> None:
-    clock = Clock(10**12)  # leases have a clock of their own, which must not be mixed up with it
+    clock = Clock(10**12)  # leases have a separate clock, which must not be confused with it
     with Engine(tmp_path / "store", clock=clock, stay=0) as engine:
         flow = world.make(tmp_path, "steps: [{id: nap, wait: 10s}]\n")
         for id in ("early", "late"):

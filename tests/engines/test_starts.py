@@ -1,4 +1,4 @@
-"""`start`: a message goes to the open execution with its key, else it begins one (F93)."""
+"""`start`: a message goes to the open execution with its key, or else starts one (F93)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_begins_an_execution_comes_first_also_when_the_clock_was_set_back(
 def test_what_begins_an_execution_comes_before_the_place_it_was_given(
     tmp_path: Path, back: int
 ) -> None:
-    """The store gives a free place, or takes one away, before it stores the message."""
+    """The store grants or revokes a free place before it stores the message."""
     clock = Clock()
     file = world.make(tmp_path, ORDER)
     bound = "concurrency: {key: all, max: 1, then: cancel}"
@@ -102,7 +102,7 @@ def test_what_begins_an_execution_comes_before_the_place_it_was_given(
 
 
 def test_a_request_to_end_is_no_older_than_what_came_before_it(tmp_path: Path) -> None:
-    """Also where a message begins the execution that asks: a timer that was due fires first."""
+    """This includes a message that starts the requester: a timer due earlier fires first."""
     clock = Clock()
     text = ORDER.replace("start:", "concurrency: {key: all, max: 1, then: cancel}\nstart:")
     text = text.replace("{signal: paid}", "{first: [{id: p, signal: paid}, {id: t, for: 1h}]}")
@@ -143,7 +143,7 @@ def test_another_message_of_the_id_that_began_one_is_a_conflict(tmp_path: Path) 
     for place in (None, tmp_path / "store"):
         with Engine(place) as engine:
             flow = engine.load(world.make(tmp_path, ORDER))
-            for resume in (False, True):  # in the inbox, then journaled
+            for resume in (False, True):  # from the inbox, then from the journal
                 engine.signal(
                     "placed", {"customer": "ada"}, key="7", id="m1", flow=flow, resume=resume
                 )
@@ -205,7 +205,7 @@ def test_a_flow_that_is_registered_anew_begins_as_it_says_now(
 
 
 def test_two_first_messages_at_once_begin_one_execution(tmp_path: Path) -> None:
-    """From two processes, many times: the other message goes to the one that has begun."""
+    """From two processes, many times: the second message goes to the first one's execution."""
     store = tmp_path / "store"
     with Engine(store) as engine:
         engine.register(world.make(tmp_path, ORDER))

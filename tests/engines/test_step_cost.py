@@ -1,4 +1,4 @@
-"""What one step costs in calls of Python functions: a number that no busy machine moves."""
+"""Cost of a step in Python function calls, a figure that does not depend on the machine's load."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_step_that_acts_and_its_commit_make_few_calls(
 def test_a_coroutine_that_ends_at_once_takes_two_rounds_of_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one it runs, in the other its result is committed and the next begins."""
+    """It runs in one. In the other, its result is committed and the next step starts."""
     monkeypatch.setattr(driver, "TURNS_SECONDS", 60)
     (tmp_path / "cost_tools.py").write_text(MODULE)
     path = tmp_path / "cost.yaml"
@@ -127,8 +127,8 @@ def test_a_coroutine_that_ends_at_once_takes_two_rounds_of_the_loop(
 def test_executions_at_once_cost_as_much_as_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those whose turn does not come yet are not looked at again and again."""
-    monkeypatch.setattr(driver, "QUICK_SECONDS", 0)  # one step a turn, as on a busy machine
+    """Executions that must wait for their turn are not polled."""
+    monkeypatch.setattr(driver, "QUICK_SECONDS", 0)  # one step per turn, as on a busy machine
     (tmp_path / "cost_tools.py").write_text(MODULE)
     path = tmp_path / "cost.yaml"
     path.write_text(
@@ -149,7 +149,7 @@ def test_executions_at_once_cost_as_much_as_one_after_the_other(
 
 
 def calls_of(work: Callable[[], flowengine.ExecutionResult]) -> int:
-    """Return how many Python functions are called while something runs to its end."""
+    """Return the number of Python function calls made while `work` runs."""
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:
@@ -167,7 +167,7 @@ def calls_of(work: Callable[[], flowengine.ExecutionResult]) -> int:
 
 
 def test_an_execution_takes_few_statements(tmp_path: Path) -> None:
-    """Creating one takes three statements and ending it five, beside what opens the commits."""
+    """Three statements create an execution and five end it, besides those that open the commits."""
     (tmp_path / "cost_tools.py").write_text(MODULE)
     path = tmp_path / "cost.yaml"
     path.write_text(

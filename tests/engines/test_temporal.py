@@ -1,4 +1,4 @@
-"""Executions in Temporal: the same flows, commands and histories as with a store in a folder."""
+"""Executions in Temporal: same flows, commands and histories as with a store in a folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def store(server: str) -> Iterator[str]:
-    """A store with a worker that is stopped the ordinary way."""
+    """A store with a worker that is stopped normally."""
     address = f"{server}/shared"
     with RunningWorker(address) as worker:
         yield address
@@ -52,7 +52,7 @@ def without_times(value: Any) -> Any:
 
 
 def shown(engine: Engine, id: str) -> tuple[Any, Any]:
-    """Return what `show` and `events` tell of an execution, without times."""
+    """Return the results of `show` and `events`, without times."""
     return without_times(engine.show(id)), [*map(without_times, engine.events(id))]
 
 
@@ -149,7 +149,7 @@ def test_histories_are_those_of_a_folder_and_replay_under_another_hash_seed(
 
 
 async def replay(store: str, id: str) -> None:
-    """Replay a history in this process, whose hash seed is not that of the worker."""
+    """Replay a history in this process, which has another hash seed than the worker."""
     from temporalio.worker import Replayer
 
     from flowengine.engines.temporal.payloads import CONVERTER
@@ -233,13 +233,13 @@ def interrupt(*_: object) -> None:
 def test_a_workflow_task_that_fails_again_and_again_is_an_error(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It happens when a history does not fit the code; here, what begins it is no flow."""
+    """Histories that do not match the code cause this. Here, the input is not a flow."""
 
     async def start() -> None:
         client = await connect(read_address(store))
         await client.start_workflow(WORKFLOW, {}, id="unfit", task_queue=QUEUE)
 
-    monkeypatch.setattr("flowengine.engines.temporal.store.TRIES", 2)  # from 3 on it takes seconds
+    monkeypatch.setattr("flowengine.engines.temporal.store.TRIES", 2)  # from 3 on, it takes seconds
     asyncio.run(start())
     with Engine(store) as engine:
         remote = engine.store

@@ -1,4 +1,4 @@
-"""One engine, several threads: who drives an execution keeps it; the others send it something."""
+"""One engine in several threads: the driving thread keeps an execution, others send to it."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_other_threads_send_is_taken_by_who_drives(
 def test_a_second_run_of_an_id_leaves_the_first_its_lease(
     tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both found no execution of the id; the one that comes second is refused, and only that."""
+    """Both find no execution with the ID. The second one is rejected, and only the second."""
     file = world.make(tmp_path, SLOW)
     with Engine(tmp_path / "store") as first, Engine(tmp_path / "store") as second:
         begun: list[Any] = []

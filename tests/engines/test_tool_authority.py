@@ -1,4 +1,4 @@
-"""A program that decides about calls where people are asked; what it does not decide waits."""
+"""Programs that decide on calls in place of a human. Undecided calls wait."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(answer: Any, approval: str = "{edit: true}") -> tuple[ExecutionResult, list[ToolCall]]:
-    """Run the flow; a function answers, or gives what it is to raise."""
+    """Run the flow. The authority returns `answer`, or raises it if it is an exception."""
     Path("flow.yaml").write_text(FLOW.replace("APPROVAL", approval))
     asked: list[ToolCall] = []
 

@@ -1,6 +1,6 @@
-"""`limits` of tools: how large a result may be, for the steps of a flow.
+"""`limits` of tools: the size of results, for the steps of a flow.
 
-See docs/language.md: tools. What agents are shown is in tests/agents/test_limited_tools.py.
+See docs/language.md: tools. tests/agents/test_limited_tools.py covers agents.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The question about a call that was cut off shows what was called, with what; never a secret."""
+"""Questions about interrupted calls show the tool and its arguments, without secrets."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_it_is_still_there_when_the_next_process_looks() -> None:
 
 
 def test_an_attempt_that_was_stopped_is_shown_before_it_is_undone() -> None:
-    """Nobody knows whether what a failure has stopped had acted, and whether it is to be undone."""
+    """Whether the stopped attempt took effect is unknown, and so is whether it must be undone."""
     Path("flow.yaml").write_text(
         FLOW
         + """

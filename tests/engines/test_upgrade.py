@@ -1,4 +1,4 @@
-"""Open executions move to a changed flow: what is predicted, what is moved, what stays (F75)."""
+"""Open executions move to a changed flow: prediction, migration, and refusal (F75)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ outputs: {done: "${{ steps.done.output }}", notes: "${{ state.notes }}"}
 
 
 def edited(tmp_path: Path, *changes: tuple[str, str], text: str = ORDER) -> Path:
-    """Write a changed flow and return its file."""
+    """Write a changed flow, and return its file."""
     for old, new in (('version: "1"', 'version: "2"'), *changes):
         assert old in text, old
         text = text.replace(old, new)
@@ -45,7 +45,7 @@ def edited(tmp_path: Path, *changes: tuple[str, str], text: str = ORDER) -> Path
 
 
 def waiting(engine: Engine, tmp_path: Path, text: str = ORDER, **inputs: Any) -> str:
-    """Run a flow until it waits, and return the id of the execution."""
+    """Run a flow until it waits, and return the execution's ID."""
     result = engine.run(world.make(tmp_path, text), inputs)
     assert result.status == "waiting"
     return result.execution
@@ -356,7 +356,7 @@ outputs: {done: "${{ steps.done.output }}"}
 
 
 def cut_off(engine: Engine, tmp_path: Path) -> str:
-    """Begin an execution whose process dies while its first step runs."""
+    """Start an execution whose process dies while its first step runs."""
     id = engine.start(world.make(tmp_path, RUNNING))
     found = engine._driving.loaded(id)
     found.apply_queue()
@@ -403,7 +403,7 @@ def test_retry_does_not_go_back_over_a_move(tmp_path: Path) -> None:
             Conflict, match="was upgraded to another version of its flow after that"
         ):
             engine.retry(id, step="sign")
-        assert engine.retry(id).status == "failed"  # the message stands, and so does the mistake
+        assert engine.retry(id).status == "failed"  # the message is kept, with its error
         assert engine.show(id)["version"] == "2"
 
 

@@ -1,4 +1,4 @@
-"""Votes have one order, that of their commits, wherever somebody looks."""
+"""Votes are ordered by their commits, in every view."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VOTERS = [f"user:{name}" for name in ("ana", "ben", "cleo", "dan")]
 
 
 def seen(engine: Engine, wait: str) -> list[tuple[list[str], str]]:
-    """Return who voted and who decided, as the wait, its list, the journal and the flow say it."""
+    """Return voters and decider as shown by the wait, the waits, the journal and the outputs."""
     view = engine.wait(wait)
     execution = view["execution"]
     (listed,) = engine.waits(execution=execution, status="closed").items
@@ -148,7 +148,7 @@ def test_votes_that_are_journaled_count_after_going_back(
 def test_a_vote_of_the_moment_of_failure_counts_after_a_retry(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """It was recorded, but not journaled; a fork has only what is in the journal."""
+    """The vote was recorded but not journaled, and a fork has only the journal."""
     result = engine.run(world.make(tmp_path, BESIDE))
     sign, last = (wait["id"] for wait in result.waits)
     commit = engine._host.journals.commit

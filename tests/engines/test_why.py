@@ -1,4 +1,4 @@
-"""Executions brought to a stand on purpose: each says why, and what would move it (F70)."""
+"""Executions stopped on purpose: `why` reports the cause, and what lets each continue (F70)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function on a thread that had returned when it was withdrawn is no open question."""
+"""Functions that had returned on a thread before their withdrawal cause no question."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ steps:
 def test_what_a_withdrawn_function_returned_is_undone_and_nobody_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "LATE_SECONDS", 3600.0)  # however long it takes on a busy machine
+    monkeypatch.setattr(local, "LATE_SECONDS", 3600.0)  # no time limit, even on a busy machine
     flow = world.make(tmp_path, SAGA)
     (tmp_path / "saga.py").write_text(MODULE)
     with Engine(None, user="user:me") as engine:
@@ -127,7 +127,7 @@ def test_what_a_function_does_soon_after_it_was_withdrawn_is_known(
 
 
 def hanging(folder: Path) -> Path:
-    """Make a flow whose withdrawn function ends when the file `go` is there."""
+    """Write a flow whose withdrawn function ends once the file `go` exists."""
     flow = world.make(folder, SAGA)
     wait = "import time\n    from pathlib import Path\n    "
     wait += f"while not Path({str(folder / 'go')!r}).exists(): time.sleep(0.01)\n    return 7"
@@ -161,7 +161,7 @@ def test_who_stops_driving_does_not_wait_for_a_withdrawn_function(
     async def stopped() -> str:
         async with Engine(None, user="user:me") as engine:
             running = asyncio.create_task(engine.run_async(flow, id="it"))
-            while not engine.waits().items:  # noqa: ASYNC110 - a store tells nobody
+            while not engine.waits().items:  # noqa: ASYNC110 - no event to await
                 await asyncio.sleep(0.01)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):

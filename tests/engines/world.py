@@ -1,4 +1,4 @@
-"""A world for the flows of these tests: a folder with a flow, its module, and what it did."""
+"""Folders for the flows of these tests: a flow, its module, and a record of its effects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EFFECTS = Path(__file__).with_name("effects.py")
 
 
 class Clock:
-    """A clock that stands where a test has put it.
+    """A clock that moves only when a test sets it.
 
     Args:
         time: Milliseconds since 1970.
@@ -32,7 +32,7 @@ class Clock:
 
 
 class Outcome(NamedTuple):
-    """How an execution ended, with all that must not depend on crashes."""
+    """The outcome of an execution, with everything that must not depend on crashes."""
 
     status: str
     outputs: Any
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
 
 def make(folder: Path, text: str) -> Path:
-    """Write a flow file and its module into a folder; return the file."""
+    """Write a flow file and its module into a folder, and return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(EFFECTS, folder / "effects.py")
     file = folder / "flow.yaml"
@@ -59,7 +59,7 @@ def effects(folder: Path) -> list[tuple[str, str, Any]]:
 
 
 def until(holds: Callable[[], object]) -> None:
-    """Wait until another process has brought something about."""
+    """Wait for a condition that another process fulfills."""
     bound = time.monotonic() + 300
     while not holds():
         assert time.monotonic() < bound, "it never came about"
@@ -67,7 +67,7 @@ def until(holds: Callable[[], object]) -> None:
 
 
 def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:
-    """Answer a wait as a person would who always decides the same."""
+    """Answer a wait in a deterministic way."""
     if wait["kind"] == "question":
         done = [result for address, _, result in effects(folder) if address == wait["address"]]
         if done:
@@ -86,7 +86,7 @@ def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:
 
 
 def finish(engine: Engine, file: Path, id: str, flow: LoadedFlow | None = None) -> ExecutionResult:
-    """Run an execution to its end, answering all that it waits for."""
+    """Run an execution to its end, answering all its waits."""
     result = engine.run(flow or file, id=id)
     while not result.ended:
         for wait in result.waits:
@@ -108,10 +108,10 @@ def outcome(engine: Engine, id: str) -> Outcome:
 
 
 def check_effects(folder: Path) -> set[str]:
-    """Check that nothing was done twice that must not be; return the addresses of what was done.
+    """Check that no effect was repeated against its rules, and return the addresses of all effects.
 
-    Steps whose name begins with `once` may have acted once; all others any number of times, always
-    under the same key.
+    Steps whose name begins with `once` may have taken effect once. All others may have done so
+    repeatedly, always with the same key.
     """
     keys: dict[str, set[str]] = {}
     counts: dict[str, int] = {}
