@@ -1,12 +1,12 @@
-"""Random flow files of one token, and what they must do: an oracle that reads only their text.
+"""Random single-token flow files, and an oracle that predicts their effects from the text alone.
 
-`draw_file` draws the data of a flow file. `Recursion` plays it as the plain recursion that it is:
-a group is a loop over its steps, an error an exception, `finally` is `finally`, what has to be
-undone a list. It knows neither events nor state of the engine; it predicts each effect (a call of a
-task, also to undo or to clean up) with its argument, in order, and the values at the end.
+`draw_file` draws the data of a flow file. `Recursion` interprets it as plain recursion: a group is
+a loop over its steps, an error an exception, `finally` is `finally`, and pending compensations are
+a list. It uses no events and no state of the engine. It predicts each effect (a call of a task,
+including compensation and cleanup) with its argument, in order, and the final values.
 
-A fork at an address is the same recursion, whose effects count from there on. So is the retry of a
-failed execution: from the call on that failed. In both nothing fails any more.
+A fork at an address is the same recursion, counting effects from that address on. A retry of a
+failed execution counts from the failed call on. In both, all later calls succeed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Step = dict[str, Any]
 Effect = tuple[str, Any]
 """Address and argument of a call."""
 Done = list[tuple[str, Step, Any]]
-"""What can be undone: address, step and output, in order."""
+"""Completed steps to compensate: address, step and output, in order."""
 UNDO = "/compensate"
 
 
 class Told(NamedTuple):
-    """What a flow must do."""
+    """The predicted outcome of a flow."""
 
     status: str
     outputs: dict[str, Any] | None
@@ -34,7 +34,7 @@ class Told(NamedTuple):
 
 
 class Error(Exception):
-    """An error of the flow: where it was raised, as the number of a call."""
+    """An error in the flow, with the number of the call that raised it."""
 
     def __init__(self, type: str, call: int, retryable: bool) -> None:
         super().__init__(type)
@@ -44,19 +44,19 @@ class Error(Exception):
 
 
 def result(step: str, value: int) -> int:
-    """Return what a task gives."""
+    """Return the result of a task."""
     return (value * 3 + int(step[1:])) % 97
 
 
 class Recursion:
-    """One play of a flow file.
+    """One interpretation of a flow file.
 
     Args:
         file: The flow file as data.
-        fates: Step → how many of its first calls fail.
-        at: Address from which on effects count: a fork there. None: from the start.
-        again: Number of the call from which on effects count: a retry of what failed by it.
-        undone: What was undone already, where a fork is at a compensation.
+        fates: Step → number of initial calls that fail.
+        at: Address of a fork: effects count from there on. None counts all.
+        again: Number of the failed call of a retry: effects count from there on.
+        undone: Steps that are already compensated, for a fork at a compensation.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class Recursion:
         self.effects: list[Effect] = []
         self.entered: list[str] = []
         self.undoing = 0
-        """How many compensations have run, counted or not."""
+        """Number of compensations run so far, counted or not."""
         self.undone_before: Counter[str] = Counter()
-        """Address → how many had run when it was entered first."""
+        """Address → number of compensations run before it was first entered."""
         self.calls = 0
         self.raised = 0
-        """Number of the call that failed the flow; 0: none did."""
+        """Number of the call that failed the flow, or 0."""
         self.names: dict[str, Any] = {}
 
     def play(self) -> Told:
-        """Play the flow; return what it must do."""
+        """Interpret the flow, and return the predicted outcome."""
         try:
             outputs = self.flow(self.file, "", {}, [])
         except Error as error:
@@ -144,7 +144,7 @@ class Recursion:
             self.heal()
 
     def heal(self) -> None:
-        """Begin to count; from now on nothing fails."""
+        """Start counting, and let all later calls succeed."""
         self.counts, self.fates = True, {}
 
     def undo(self, done: Done) -> None:
@@ -190,7 +190,7 @@ class Recursion:
                 output = self.act(step, address, done, tried)
             except Error as error:
                 if error.call == self.again and not self.counts:
-                    self.heal()  # it is this call that is made again, as if never tried
+                    self.heal()  # this is the call that is retried, as if it had never been tried
                     tried = 0
                 elif _is_last(step, error, tried):
                     raise
@@ -210,7 +210,7 @@ class Recursion:
             return self.flow(self.file["flows"][step["flow"]], f"{address}/", given, done)
         try:
             return self.body(step["group"], f"{address}/", done)
-        except Error as error:  # a scope that compensates does so before it cleans up
+        except Error as error:  # a scope compensates before it cleans up
             if _compensates(step) and "map" not in step and _is_last(step, error, tried):
                 self.undo(done)
                 done.clear()
@@ -228,7 +228,7 @@ class Recursion:
         return result(step, value)
 
     def value(self, text: Any, output: Any = None) -> Any:
-        """Return the value of what stands in the file; its expressions are Python's, too."""
+        """Return the value of a template. Its expressions are also valid Python."""
         if isinstance(text, dict):
             return {key: self.value(inner) for key, inner in text.items()}
         if not isinstance(text, str) or not text.startswith("${{"):
@@ -243,7 +243,7 @@ def _compensates(step: Step) -> bool:
 
 
 def _is_last(step: Step, error: Error, tried: int) -> bool:
-    """Return whether an attempt that failed is not followed by another one."""
+    """Return whether a failed attempt is the last one."""
     most: int = step.get("retry", {"attempts": 1})["attempts"]
     return tried >= most or not error.retryable
 
@@ -252,11 +252,11 @@ def _named(value: Any) -> Any:
     return SimpleNamespace(**value) if isinstance(value, dict) else value
 
 
-# Drawing them
+# Random flow files
 
 
 def draw_file(seed: int) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return a random flow file as data, and which steps fail at first, how often."""
+    """Return a random flow file as data, and the number of initial failures of each step."""
     draws = _Draws(random.Random(seed))
     return draws.file(), draws.fates
 
@@ -267,9 +267,9 @@ class _Draws:
         self.count = 0
         self.fates: dict[str, int] = {}
         self.calm = False
-        """Whether what is drawn cleans up: it does not fail."""
+        """Whether the drawn steps are part of a cleanup, which must not fail."""
         self.again = self.chance(0.5)
-        """Whether attempts are repeated; if not, each task may act once only."""
+        """Whether attempts may be repeated. If not, each task may run only once."""
 
     def chance(self, likely: float) -> bool:
         return self.random.random() < likely
@@ -316,7 +316,7 @@ class _Draws:
             if self.chance(0.35):
                 step["compensate"] = {"call": "undo", "with": {"value": "${{ output }}"}}
         if pure and "compensate" not in step:
-            step["effect"] = "pure"  # may run ahead of the journal
+            step["effect"] = "pure"  # allows the step to run ahead of the journal
         return step
 
     def step(self, depth: int, runs: bool) -> Step:

@@ -1,8 +1,8 @@
-"""Random sequential flows, and what they must give: an oracle that knows nothing of the engine.
+"""Random sequential flows, and an oracle for their outcome that is independent of the engine.
 
-A `Flow` is a small tree. `written` puts it into the words of a flow file; `Oracle` plays it as the
-plain recursion that it is: a group is a loop over its steps, an error an exception, `finally` is
-`finally`, and time is a number. At any moment one step is at work, so no write to state conflicts.
+A `Flow` is a small tree. `written` turns it into flow file data. `Oracle` interprets it as plain
+recursion: a group is a loop over its steps, an error an exception, `finally` is `finally`, and time
+is a number. Only one step runs at a time, so writes to state never conflict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOR_EVER = 10**15
 
 
 class Value(NamedTuple):
-    """What is written: `(state.KEY * times + plus) % 97`."""
+    """A written value: `(state.KEY * times + plus) % 97`."""
 
     key: str
     times: int
@@ -38,7 +38,7 @@ Sets = dict[str, Value]
 
 @dataclass
 class Handler:
-    """One handler of `on_error`: `do` is `continue`, `output`, `aside`, or `fail`."""
+    """A handler in `on_error`, where `do` is `continue`, `output`, `aside`, or `fail`."""
 
     do: str
     type: str | None = None
@@ -47,11 +47,11 @@ class Handler:
 
 @dataclass
 class Step:
-    """A step; what only some kinds have is empty for the others.
+    """A step. Fields that its kind does not use are empty.
 
-    `kind` is `write`, `fail`, `cancel`, `hang` (wait for ever), `pause`, `group`, `flow`, or one of
+    `kind` is `write`, `fail`, `cancel`, `hang` (wait forever), `pause`, `group`, `flow`, or one of
     two branches that meet: `race` (the first writes, then hangs, and loses), `end_all` (the same,
-    ended by the other) and `both` (only one writes).
+    but the other one ends it) and `both` (only one writes).
     """
 
     id: str
@@ -80,7 +80,7 @@ class Step:
 
 @dataclass
 class Flow:
-    """A flow: the main one with the flows that it runs, or one of those."""
+    """A flow: the main flow with its subflows, or a subflow."""
 
     steps: list[Step]
     aside: list[Step] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Flow:
     flows: dict[str, Flow] = field(default_factory=dict)
 
 
-# What they must give
+# The oracle
 
 
 class Error(Exception):
@@ -102,7 +102,7 @@ class Error(Exception):
 
 
 class Withdrawn(Exception):
-    """A step in which this one stands is over: `whose` names that step's play."""
+    """Ends a surrounding step: `whose` identifies that step's interpretation."""
 
     def __init__(self, whose: object, how: str = "") -> None:
         super().__init__(how)
@@ -111,7 +111,7 @@ class Withdrawn(Exception):
 
 
 class Oracle:
-    """One play of a flow, as plain recursion."""
+    """One interpretation of a flow, as plain recursion."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
@@ -122,7 +122,7 @@ class Oracle:
         self.inside: list[tuple[str, object]] = []
 
     def play(self) -> tuple[str, Any, dict[str, Any]]:
-        """Return status, outputs or type of the error, and the state at the end."""
+        """Return the status, the outputs or the error type, and the final state."""
         try:
             outputs = self._flow(self.flow)
         except Error as error:
@@ -301,7 +301,7 @@ class Oracle:
             self.state[key] = (before[value.key] * value.times + value.plus) % 97
 
 
-# The same in the words of a flow file
+# Flow file data
 
 
 def written(flow: Flow) -> dict[str, Any]:
@@ -438,7 +438,7 @@ def _test(test: Test) -> str:
     return f"${{{{ state.{test.key} % {test.modulo} == {test.rest} }}}}"
 
 
-# Drawing them
+# Random flows
 
 
 def draw_flow(seed: int) -> Flow:
@@ -452,7 +452,7 @@ class _Draws:
         self.count = 0
         self.flows: dict[str, Flow] = {}
         self.calm = False
-        """Whether no step of the inner flow waits."""
+        """Whether the steps of the inner flow must not wait."""
 
     def flow(self) -> Flow:
         if self.chance(0.4):
@@ -483,7 +483,7 @@ class _Draws:
         return f"s{self.count}"
 
     def number(self) -> int:
-        """Return a time that no other is equal to."""
+        """Return a time that differs from all others."""
         self.count += 1
         return self.random.randrange(1, 9000) * 1009 + self.count
 
@@ -503,7 +503,7 @@ class _Draws:
         return [Step(self.name(), "write", sets=self.sets()) for _ in range(count)]
 
     def steps(self, depth: int, around: list[Step], still: bool = False) -> list[Step]:
-        """Return the steps of a scope; `around` are those in which it lies, in its own flow."""
+        """Return the steps of a scope. `around` are the steps that contain it, in its own flow."""
         found = [self.step(depth, around, still) for _ in range(self.random.randint(1, 4))]
         for step in found:
             if self.chance(0.1):
@@ -511,7 +511,7 @@ class _Draws:
         return found
 
     def asides(self, steps: list[Step]) -> list[Step]:
-        """Return the steps to which handlers lead, if some do."""
+        """Return the steps that handlers may jump to, if any."""
         led = [h for step in steps for h in step.handlers if h.do == "aside"]
         return self.writes() if led else []
 
@@ -549,7 +549,7 @@ class _Draws:
         if self.chance(0.3):
             step.items = self.random.randint(1, 3)
             step.stops = self.chance(0.5)
-            still = True  # an item that waits lets the next one begin
+            still = True  # an item that waits lets the next one start
         if self.chance(0.3):
             step.attempts = self.random.randint(2, 3)
             step.only = self.random.choice([None, "Oops", "Timeout"])

@@ -1,7 +1,7 @@
-"""A stage for flows given as text: played in the kernel under many orders, and run by the engine.
+"""Runs flows given as text: in the kernel under many orders of events, and in the engine.
 
-The engine runs on a clock that jumps: where a loop would sleep, time passes at once. What the steps
-`python: "tools:act"` do is a script of the test; without one they return their argument.
+The engine uses a virtual clock: where a loop would sleep, time advances at once. The steps `python:
+"tools:act"` follow a script of the test. Without one, they return their argument.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.flow.verdicts import compiled_if_accepted
 T = TypeVar("T")
 OVER = {"succeeded", "skipped", "failed", "cancelled"}
 START = 1_700_000_000_000
-"""When the clock begins (ms)."""
+"""Start of the clock, in milliseconds since 1970."""
 
 TOOLS = '''
 """The tools of a test; what they do is its script."""
@@ -77,7 +77,7 @@ def broken(old: str, new: str) -> str:
 
 
 class Call(NamedTuple):
-    """One attempt of a step, as a script sees it."""
+    """One attempt of a step, as a script receives it."""
 
     address: str
     attempt: int
@@ -85,18 +85,18 @@ class Call(NamedTuple):
 
     @property
     def step(self) -> str:
-        """Id of the step."""
+        """ID of the step."""
         return self.address.split("/")[-1].split("[")[0].split("@")[0].split("#")[0]
 
 
 Text = str | dict[str, Any]
-"""What stands in a flow file below its head: as YAML, or as data."""
+"""The contents of a flow file below its head, as YAML or as data."""
 Script = Mapping[str, Any]
-"""Step, or its address → what it gives: a value, a `Fails`, or a function of the `Call`."""
+"""Step or address → result: a value, a `Fails`, or a function of the `Call`."""
 
 
 def perform(script: Script, call: Call) -> Any:
-    """Return what a script says that a call gives; raise `Fails` where it fails."""
+    """Return the result of a call according to a script, or raise its `Fails`."""
     found = script.get(call.address, script.get(call.step, call.value))
     if isinstance(found, Exception):
         raise found
@@ -104,7 +104,7 @@ def perform(script: Script, call: Call) -> Any:
 
 
 class Outcome(NamedTuple):
-    """How an execution stands, with all that must not depend on the order of things."""
+    """The state of an execution, reduced to what must not depend on the order of events."""
 
     status: str
     outputs: Any
@@ -112,12 +112,12 @@ class Outcome(NamedTuple):
 
     @property
     def error_type(self) -> str | None:
-        """Type of the error, if it failed."""
+        """Type of the error, if the execution failed."""
         return None if self.error is None else self.error["type"]
 
 
 def outcome_of(status: str, outputs: Any, error: Any) -> Outcome:
-    """Return an outcome, with of the error what tells a user what went wrong."""
+    """Return an outcome with those parts of the error that users see."""
     told = None
     if error is not None:
         told = {key: error.get(key) for key in ("type", "message", "data", "step")}
@@ -125,18 +125,18 @@ def outcome_of(status: str, outputs: Any, error: Any) -> Outcome:
 
 
 class World:
-    """What the steps of one engine do.
+    """Behavior of the steps of one engine.
 
     Attributes:
-        script: What they give.
-        order: Addresses that end in this order, each when those before it have ended.
+        script: Results of the steps.
+        order: Addresses that end in this order, each after those before it.
         held: Addresses that never end by themselves.
         started: Addresses in the order of their start.
         ended: Addresses in the order of their end.
-        withdrawn: Addresses of attempts that were cancelled.
-        keys: Address → the keys under which it was called.
-        busy: How many run now.
-        most: How many ran at once.
+        withdrawn: Addresses of cancelled attempts.
+        keys: Address → idempotency keys of its calls.
+        busy: Number of steps running now.
+        most: Highest number of steps that ran at once.
     """
 
     def __init__(self) -> None:
@@ -151,14 +151,14 @@ class World:
         self._moved = asyncio.Condition()
 
     async def act(self, context: StepContext, value: Any) -> Any:
-        """Do what the script says, when it is its turn."""
+        """Return the scripted result, once `order` and `held` permit it."""
         address = context.address
         self.started.append(address)
         self.keys.setdefault(address, set()).add(context.idempotency_key)
         self.busy += 1
         self.most = max(self.most, self.busy)
         try:
-            await asyncio.sleep(0.001)  # all that starts now has started then
+            await asyncio.sleep(0.001)  # lets all steps of this moment start first
             async with self._moved:
                 self._moved.notify_all()
                 await self._moved.wait_for(lambda: self._may_end(address))
@@ -182,7 +182,7 @@ class World:
             self.busy -= 1
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds that the steps bring about."""
+        """Wait for a condition that the steps will fulfill."""
         async with self._moved:
             await self._moved.wait_for(holds)
 
@@ -195,11 +195,11 @@ class World:
 
 
 class Clock(selectors.DefaultSelector):
-    """Time, for an event loop and an engine: it jumps to when the loop would wake."""
+    """A virtual clock for an event loop and an engine: it jumps to the loop's next wake-up."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seconds = 0.0  # since the start: small, so that adding to it loses nothing
+        self.seconds = 0.0  # since the start: small numbers keep additions exact
         self.threads = 0
 
     def now(self) -> int:
@@ -207,7 +207,7 @@ class Clock(selectors.DefaultSelector):
         return START + round(self.seconds * 1000)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready; if nothing is, let time pass instead of waiting."""
+        """Return ready events. If there are none, advance the clock instead of waiting."""
         if self.threads:
             return super().select(timeout)
         ready = super().select(0)
@@ -218,7 +218,7 @@ class Clock(selectors.DefaultSelector):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An event loop on a clock that jumps."""
+    """An event loop with a virtual clock."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -230,10 +230,10 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Stage:
-    """Plays flows; see the module.
+    """Runs flows, as described in the module's docstring.
 
     Args:
-        folder: An empty folder, for flow files and tools.
+        folder: An empty folder for flow files and tools.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -250,7 +250,7 @@ class Stage:
         threads.on_thread = self._counted
 
     def close(self) -> None:
-        """Stop what still runs."""
+        """Stop everything that still runs."""
         self.do(self.engine.__aexit__())
         self.loop.close()
         threads.on_thread = self._on_thread
@@ -258,7 +258,7 @@ class Stage:
     async def _counted(
         self, function: Callable[[], T], outlast: Callable[[], float] | None = None
     ) -> T:
-        """Let no time pass while a thread is at work."""
+        """Stop the clock while a thread is busy."""
         self.clock.threads += 1
         try:
             return await self._on_thread(function, outlast)
@@ -272,11 +272,11 @@ class Stage:
         return compile_text(_file(text), folder=self.folder)
 
     def compiled_if_accepted(self, text: Text) -> Compiled | None:
-        """Return a flow compiled, None if the checker refuses it."""
+        """Return the compiled flow, or None if the checker rejects it."""
         return compiled_if_accepted(_file(text), self.folder)
 
     def flow(self, text: Text) -> LoadedFlow:
-        """Load a flow the way a user does."""
+        """Load a flow like a user."""
         file = self.folder / "flow.yaml"
         file.write_text(_file(text))
         return load(file)
@@ -295,13 +295,13 @@ class Stage:
         seed: int = 0,
         order: str = "random",
     ) -> Simulator:
-        """Return an execution under simulation that has not begun."""
+        """Return a simulated execution that has not started."""
         graph = self._graph(text)
         by_step = {step["id"]: _scripted(script or {}) for step in graph.flow["steps"]}
         return Simulator(graph, by_step, seed=seed, order=order)
 
     def _graph(self, text: Text | Compiled | LoadedFlow) -> Graph:
-        """Return the graph of a flow; a text is compiled once."""
+        """Return the graph of a flow, compiling each text only once."""
         if isinstance(text, str | dict):
             written = _file(text)
             compiled = self._compiled.get(written) or self.compile(text)
@@ -322,7 +322,7 @@ class Stage:
         seed: int = 0,
         order: str = "random",
     ) -> Simulator:
-        """Play an execution until nothing happens by itself; its journal gives the same state."""
+        """Run an execution until no event is possible. Its journal must restore its state."""
         simulator = self.simulator(text, script, seed=seed, order=order)
         return checked(simulator.start(inputs or {}).run())
 
@@ -334,7 +334,7 @@ class Stage:
         *,
         most: int = 12,
     ) -> Iterator[Simulator]:
-        """Play an execution in all orders; where there are too many half of them at random."""
+        """Run an execution in all orders, or in `most` orders, half of them random."""
         ways = choosers()
         for way in islice(ways, most - most // 2):
             simulator = self.simulator(text, script).start(inputs or {})
@@ -348,25 +348,25 @@ class Stage:
     # In the engine
 
     def do(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
-        """Run a call of the engine on the loop whose time jumps."""
+        """Run an engine call on the loop with the virtual clock."""
         return self.loop.run_until_complete(work)
 
     def run(
         self, text: Text | LoadedFlow, inputs: dict[str, Any] | None = None, id: str | None = None
     ) -> ExecutionResult:
-        """Run a flow until it ends or only waits."""
+        """Run a flow until it ends or waits."""
         flow = text if isinstance(text, LoadedFlow) else self.flow(text)
         return self.do(self.engine.run_async(flow, inputs, id=id))
 
     def run_script(self, text: Text, script: Script) -> ExecutionResult:
-        """Run a flow whose steps give what a script says."""
+        """Run a flow whose steps follow a script."""
         self.world.script = script
         return self.run(text)
 
     def run_meanwhile(
         self, text: Text, holds: Callable[[], bool], then: Callable[[], Awaitable[object]]
     ) -> ExecutionResult:
-        """Run a flow as execution `it`; while it runs, when something holds, do something."""
+        """Run a flow as execution `it`, and call `then` once a condition holds during the run."""
         flow = self.flow(text)
 
         async def both() -> ExecutionResult:
@@ -378,7 +378,7 @@ class Stage:
         return self.do(both())
 
     def later(self, execution: str, seconds: float) -> ExecutionResult:
-        """Go on with an execution some time later."""
+        """Resume an execution after a number of seconds."""
         self.clock.seconds += seconds
         return self.do(self.engine.resume_async(execution))
 
@@ -392,7 +392,7 @@ class Stage:
         return self.do(self.engine.signal_async(name, data, **to))
 
     def history(self, execution: str) -> list[tuple[str, str, str | None]]:
-        """Return (address, status, outcome) of each activation, in order of beginning."""
+        """Return (address, status, outcome) of each activation, in order of their start."""
         steps = self.engine.show(execution)["steps"]
         return [(step["address"], step["status"], step["outcome"]) for step in steps]
 
@@ -406,7 +406,7 @@ class Stage:
         *,
         most: int = 12,
     ) -> Outcome:
-        """Play a flow in its orders, up to so many, and in the engine: all must end the same."""
+        """Run a flow in up to `most` orders and in the engine. All outcomes must be equal."""
         flow = self.flow(text)
         self.world.script = script or {}
         result = self.run(flow, inputs)
@@ -434,19 +434,19 @@ def _scripted(script: Script) -> Callable[[Run], Any]:
 
 
 def checked(simulator: Simulator) -> Simulator:
-    """Return an execution at rest, when its journal gives its state and observers were told."""
+    """Return a simulator after checking its journal against its state, and its observers."""
     assert unpacked(simulator.replayed()) == unpacked(simulator.state)
     check_told(simulator)
     return simulator
 
 
 def check_told(simulator: Simulator) -> None:
-    """Check that observers were told of everything that began how it ended."""
+    """Check that observers received the end of everything that started."""
     if simulator.status in ENDED:
         left = {a: how for a, how in statuses(simulator).items() if how not in OVER}
         assert not left, f"not told how it ended: {left}"
 
 
 def statuses(simulator: Simulator) -> dict[str, str]:
-    """Return address → how its activation stands."""
+    """Return address → status of its activation."""
     return {seen.address: seen.status for seen in simulator.observations}

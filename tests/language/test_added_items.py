@@ -1,4 +1,4 @@
-"""`map.more`: messages add items to a running map; `need` as it is now (patterns 15, 36)."""
+"""`map.more`: messages add items to a running map, and `need` follows (patterns 15, 36)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_message_for_another_key_is_no_item(stage: Stage) -> None:
 
 
 def test_a_message_goes_to_one_receiver_the_oldest(stage: Stage) -> None:
-    """A wait and a map listen to one signal; each message is taken once (S19)."""
+    """A wait and a map listen to the same signal, and each message is consumed once (S19)."""
     text = """
 signals: {go: {}}
 steps:
@@ -103,7 +103,7 @@ outputs: {w: "${{ steps.w.output.data }}", each: "${{ steps.each.output }}"}
 
 
 def test_a_map_that_has_gone_on_takes_no_more(stage: Stage) -> None:
-    """What comes then stays for others (here: for nobody)."""
+    """Later messages stay available for other receivers."""
     text = adding("[a, b]", ", join: {need: 1}")
     simulator = stage.simulator(text).start()
     simulator.finish("each[0]")
@@ -131,7 +131,7 @@ def test_two_items_of_one_key_fail_the_map(stage: Stage) -> None:
     assert "have the same key 'a'" in error["message"]
 
 
-# need, as it is now
+# `need`, evaluated for the current items
 
 QUORUM = """
 state: {quorum: {type: integer, default: 3}}

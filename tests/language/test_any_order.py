@@ -1,4 +1,4 @@
-"""Random flows: the same outcome in any order, an end however they are disturbed (F21, F24)."""
+"""Random flows: equal outcomes in any order, and an end despite any disturbance (F21, F24)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.language.stage import Call, Stage, check_told, outcome_of
 
 
 def drawn(stage: Stage, seed: int, *, wild: bool = False) -> dict[str, Any]:
-    """Return a random flow; what it imports is where it is looked for."""
+    """Return a random flow, and write the library that it imports."""
     (stage.folder / "lib.yaml").write_text(json.dumps(LIBRARY))
     return Author(seed, wild=wild, library="lib.yaml").flow()
 
 
 def accepted(stage: Stage, seed: int, *, wild: bool = False) -> Compiled | None:
-    """Return a random flow, if the checker accepts it."""
+    """Return a random flow, or None if the checker rejects it."""
     return stage.compiled_if_accepted(drawn(stage, seed, wild=wild))
 
 
 def echo(call: Call) -> Any:
-    """Give what depends on the address and the argument only; some addresses always fail."""
+    """Return a value that depends on address and argument only. Some addresses always fail."""
     if random.Random(call.address).random() < 0.2:
         raise Fails("Broken", call.address, retryable=False)
     return [call.step, call.value]
@@ -75,7 +75,7 @@ def test_wild_flows_end_whatever_happens_and_crashes(stage: Stage, block: int) -
 
 
 def _disturbed(simulator: Simulator, draw: random.Random) -> None:
-    """Play an execution to its end with crashes at random moments."""
+    """Run an execution to its end with crashes at random moments."""
     while simulator.step():
         if draw.random() < 0.1 and simulator.status == "running":
             simulator.crash()

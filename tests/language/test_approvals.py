@@ -1,4 +1,4 @@
-"""Approvals: what is asked, and what becomes of the answer and of silence (F40, F42)."""
+"""Approvals: content, decisions, and expiry (F40, F42)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`with` as one expression: all arguments of a call or subflow from one map."""
+"""`with` as a single expression: all arguments of a call or subflow in one map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets: how often a flow may call, and how long it may be at work (F74, F96)."""
+"""Budgets: limits on the number of calls and on the time at work (F74, F96)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NIGHT = 12 * 3_600_000
 
 
 def used(simulator: Simulator, frame: int = 0) -> int:
-    """Return how many calls a budget has counted."""
+    """Return the number of calls counted by a budget."""
     budget = budget_of(simulator.state, frame)
     assert budget is not None
     return begun(budget)
@@ -43,13 +43,13 @@ def time_used(simulator: Simulator) -> int:
 
 
 def questions(simulator: Simulator) -> list[int]:
-    """Return the numbers of all questions that were asked about budgets."""
+    """Return the numbers of all questions asked about budgets."""
     opened = [c.record for c in simulator.commands if isinstance(c, OpenWait)]
     return list(dict.fromkeys(record["id"] for record in opened if record["step"] == "budget"))
 
 
 def moved_on(simulator: Simulator, address: str, milliseconds: int) -> None:
-    """Let a task end that has run for so long; timers that are due before fire."""
+    """End a task that has run for that long. Timers due before that fire."""
     run = next(run for run in simulator.running.values() if run.address == address)
     end = simulator.now + milliseconds
     while True:
@@ -125,7 +125,7 @@ steps:
 
 
 def test_budgets_hold_in_imported_flows_and_those_bring_their_own(stage: Stage) -> None:
-    """Whoever calls a library bounds it, and it bounds itself (F96)."""
+    """A library is bounded by its caller's budget and by its own (F96)."""
     (stage.folder / "lib.yaml").write_text(f"""
 flowengine: 1
 id: lib
@@ -189,7 +189,7 @@ steps:
     assert "b succeeded" in played.story()
 
 
-# Asking
+# Questions
 
 
 def test_all_that_hit_the_limit_wait_for_one_question(stage: Stage) -> None:
@@ -350,7 +350,7 @@ outputs: {{got: "${{{{ steps.b.output }}}}"}}
 
 
 def timed(stage: Stage, then: str) -> Simulator:
-    """Return an execution that was at work for 50 of 60 minutes, and has begun a call."""
+    """Return an execution that was at work for 50 of 60 minutes and has started a call."""
     played = stage.simulator(TIMED.replace("THEN", then), order="first").start({})
     moved_on(played, "a", 50 * 60_000)
     assert time_used(played) == 50 * 60_000
@@ -430,7 +430,7 @@ def test_time_in_which_no_process_was_there_is_nobodys(stage: Stage) -> None:
     assert time_used(played) == 600_000
     late = next(iter(played.state["timers"]))
     due: Any = {"type": "timer", "at": played.now, "timer": late}
-    played.apply(due)  # it was due in the night
+    played.apply(due)  # it came due overnight
     assert len(played.running) == 3
 
     moved_on(played, "a[2]", 49 * 60_000)
@@ -468,7 +468,7 @@ def test_why_tells_until_when_calls_may_run(stage: Stage) -> None:
     assert any("may run until" in reason["what"] and "due" in reason for reason in seen)
 
 
-# Crashes, forks, other forms
+# Crashes, forks, changed flows
 
 
 def test_an_attempt_that_began_counts_whatever_became_of_it(stage: Stage) -> None:
@@ -594,7 +594,7 @@ steps: [{{id: s, flow: child}}]
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_random_crashes_never_lead_beyond_the_limit(stage: Stage, block: int) -> None:
-    """100 crash schedules: what is recorded is what has run, to the call (F74)."""
+    """100 crash schedules: recorded calls equal actual calls (F74)."""
     text = f"""
 budget: {{tool_calls: 12, wall_time: 1h}}
 flows:
@@ -625,7 +625,7 @@ def _odd(call: Call) -> None:
 
 
 def test_a_crash_under_a_full_budget_undoes_what_it_finds_out(stage: Stage) -> None:
-    """One call that was cut off finds no room; settling the other begins before it is told cut."""
+    """An interrupted call exceeds the budget. The other is settled before it is recorded as cut."""
     text = f"""
 budget: {{tool_calls: 2}}
 steps:

@@ -1,4 +1,4 @@
-"""Cancelling: what a step or a person withdraws, and what it leaves behind (F21)."""
+"""Cancellation by steps and users, and the state it leaves behind (F21)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compensation: what was done is undone, newest first, and nothing is left standing (F21, F87)."""
+"""Compensation: completed steps are undone, newest first, without exception (F21, F87)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ BROKEN = Fails("Broken", "no room", retryable=False)
 
 
 def undone(simulator: Simulator) -> list[str]:
-    """Return the addresses of what was undone, in order."""
+    """Return the addresses of compensated steps, in order."""
     return [a.removesuffix("/compensate") for a in simulator.started if a.endswith("/compensate")]
 
 
-# One fails while another's request is on the way
+# A step fails while a request of another one is in flight
 
 TRIP = """
 tools:
@@ -44,7 +44,7 @@ FLIGHT = "book/reserve/flight"
 
 
 class Airline:
-    """The world: what is reserved under which key; requests may act although nobody sees it."""
+    """An external system: reservations by address. Answers to requests may get lost."""
 
     def __init__(self) -> None:
         self.reserved: set[str] = set()
@@ -73,7 +73,7 @@ def test_nothing_stays_reserved_at_whatever_event_it_fails_or_crashes(
         for crash in range(8):
             airline = Airline()
             simulator = stage.simulator(compiled, airline.script(fails), seed=seed).start()
-            if acted:  # the request has arrived, whether or not its answer does
+            if acted:  # the request has arrived, with or without an answer
                 airline.reserved.add(FLIGHT)
             for _ in range(crash):
                 simulator.step()
@@ -136,7 +136,7 @@ def test_request_that_must_not_be_repeated_is_a_question(
 def test_a_crash_leaves_a_question_that_is_asked_again_if_the_group_ends(
     stage: Stage, how: str, answer: str, value: Any, gone: bool
 ) -> None:
-    """Whoever withdraws the question does not know either whether the request acted."""
+    """Ending the group does not answer whether the request took effect."""
     airline = Airline()
     text = TRIP.format(effect="once", more="")
     if how == "a neighbour fails":
@@ -165,7 +165,7 @@ def test_a_crash_leaves_a_question_that_is_asked_again_if_the_group_ends(
 
 
 def test_what_a_crash_left_open_is_not_taken_for_undone(stage: Stage) -> None:
-    """A step that says `on_crash: fail` may have acted, and the compensation cannot know."""
+    """With `on_crash: fail` the step may have taken effect, which compensation cannot know."""
     text = TRIP.format(effect="once", more="on_crash: fail").replace("Broken", "Uncertain")
     simulator = stage.simulator(text, Airline().script("-"), order="first").start()
     simulator.crash()
@@ -249,7 +249,7 @@ def test_timed_out_attempt_is_settled_too(stage: Stage) -> None:
 def test_nothing_stays_reserved_where_its_environment_is_lost_at_whatever_event(
     stage: Stage, fails: str, acted: bool
 ) -> None:
-    """Before it fails for good, while the scope settles it, or never: every event is tried."""
+    """It is lost before the failure, while the scope settles it, or never, at every event."""
     compiled = stage.compile(
         TRIP.format(effect="idempotent", more="retry: {attempts: 2, delay: 1ms}")
     )
@@ -319,7 +319,7 @@ def test_one_that_must_not_be_repeated_and_lost_its_environment_is_a_question(
 
 
 def lose(simulator: Simulator, address: str) -> bool:
-    """Let the environment of an attempt end under it; whether it runs."""
+    """Lose the environment of a running attempt, and return whether there was one."""
     for key, run in simulator.running.items():
         if run.address == address:
             del simulator.running[key]
@@ -342,7 +342,7 @@ def lose(simulator: Simulator, address: str) -> bool:
 
 
 def _scope(steps: list[Any], how: Any = "compensate", **more: Any) -> dict[str, Any]:
-    """Return a flow whose steps are undone when its last one fails."""
+    """Return a flow whose steps are compensated when its last one fails."""
     return {
         "defaults": {"effect": "idempotent"},
         "tools": {"undo": {"python": "tools:act"}},
@@ -480,7 +480,7 @@ steps:
     assert (simulator.state["error"]["type"], simulator.state["error"]["step"]) == ("Broken", "g/b")
 
 
-# Undoing that fails
+# Failing compensations
 
 
 def test_compensation_that_fails_does_not_stop_the_others(stage: Stage) -> None:
@@ -611,7 +611,7 @@ steps:
 
 
 def test_step_that_is_tried_again_is_not_settled_meanwhile(stage: Stage) -> None:
-    """Its first attempt timed out, the second is on its way: that one tells what became of it."""
+    """The first attempt timed out, and the second one, in flight, will reveal the outcome."""
     text = """
 defaults: {effect: idempotent}
 tools: {undo: {python: "tools:act"}}

@@ -37,7 +37,7 @@ def test_each_item_sends_when_it_is_done(stage: Stage) -> None:
 
 
 def test_what_is_sent_before_somebody_waits_is_kept_in_order(stage: Stage) -> None:
-    """A name alone, a mapping, a list; what is sent with others of one step keeps its place."""
+    """A plain name, a mapping, and a list. Signals of one step keep their order."""
     text = """
 signals: {go: {}, item: {}}
 steps:
@@ -62,7 +62,7 @@ outputs: {w: "${{ steps.w.outcome }}"}
 
 
 def test_it_is_delivered_before_next_is_followed(stage: Stage) -> None:
-    """A transient message is gone before the step behind could wait for it (S18)."""
+    """A transient message is gone before the next step could wait for it (S18)."""
     text = """
 signals: {s: {}}
 steps:
@@ -152,7 +152,7 @@ outputs: {w: "${{ steps.w.output }}"}
 
 
 def test_a_map_can_add_items_to_itself_but_not_for_ever_at_once(stage: Stage) -> None:
-    """A crawler ends with its last page; one that never ends is stopped by `limits.steps`."""
+    """A crawler ends with its last page. An endless one is stopped by `limits.steps`."""
     text = """
 signals: {page: {data: {type: integer}}}
 limits: {steps: 40}

@@ -1,4 +1,4 @@
-"""Errors: which handler takes them, and what they are on their way out (F21, F88)."""
+"""Errors: which handler catches them, and how they change on their way out (F21, F88)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowengine.testing.simulator import Fails
 from tests.language.stage import Stage
 
 AWAY = "next: {first: [{when: '${{ inputs.n > 99 }}', to: other}, {else: end}]}"
-"""To `end`, without leaving the step `other` unreachable."""
+"""Leads to `end`, but keeps the step `other` reachable."""
 
 
 def _handled(handlers: str, more: str = AWAY) -> str:
@@ -301,7 +301,7 @@ outputs: {n: {value: "${{ steps.a.output }}", type: integer, minimum: 3}}
         assert "outputs.n" in outcome.error["message"]
 
 
-# Handlers that can never be taken
+# Unreachable handlers
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Cleaning up: `finally` runs once for each scope, however the scope ended (F92, S10, S15)."""
+"""Cleanup: `finally` runs once per scope, however the scope ended (F92, S10, S15)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ outputs: {{g: "${{{{ steps.g.status }}}}"}}
 def rest(
     stage: Stage, text: str, script: Script | None = None, *, seed: int = 0, **given: Any
 ) -> Simulator:
-    """Play a flow in which time passes only when no task runs."""
+    """Run a flow where time advances only while no task runs."""
     played = stage.simulator(text, script).start({"how": "well", "bad": False, **given})
     draws = random.Random(seed)
     while played.status not in ENDED:
@@ -47,7 +47,7 @@ def rest(
 
 
 def play(stage: Stage, text: str, script: Script | None = None) -> Outcome:
-    """Return how a flow ends: in the engine, and in the kernel in whatever order tasks end."""
+    """Return the outcome of a flow, the same in the engine and in all simulated orders."""
     stage.world.script = script or {}
     result = stage.run(text)
     found = outcome_of(result.status, result.outputs, result.error)
@@ -58,7 +58,7 @@ def play(stage: Stage, text: str, script: Script | None = None) -> Outcome:
 
 
 def seen(stage: Stage, text: str, script: Script | None = None, **given: Any) -> list[Any]:
-    """Return what each `tidy` was given, in order of their runs, in whatever order tasks end."""
+    """Return the inputs of each `tidy` in order of their runs, the same in all simulated orders."""
     found: list[list[Any]] = []
     for seed in range(8):
         told: list[Any] = []
@@ -213,7 +213,7 @@ finally: [{id: last, python: "tools:act"}]
 
 
 def test_a_group_that_a_step_cancels_is_cleaned_up_at_once(stage: Stage) -> None:
-    """Not only when the scope around it ends: whoever cancelled it continues meanwhile."""
+    """It does not wait for the end of the surrounding scope, and the cancelling step continues."""
     text = """
 steps:
   - {id: s, next: {all: [g, v]}}

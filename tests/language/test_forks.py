@@ -1,4 +1,4 @@
-"""Forks at a step that others ran beside: what they did is known, not repeated, not asked."""
+"""Forks at a step that ran beside others: their results are kept, not repeated or asked about."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACT = 'python: "tools:act", with: {value: 1}'
 def forked(
     stage: Stage, text: str, at: str, order: list[str] | None = None
 ) -> tuple[Any, list[str]]:
-    """Run a flow and fork it; return how the fork stands, and the calls that it made."""
+    """Run a flow and fork it. Return the fork's result, and its calls."""
     stage.world.order = order or []
     assert stage.run(text, id="it").status == "succeeded"
     stage.world.order = []

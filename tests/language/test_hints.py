@@ -1,4 +1,4 @@
-"""The command that a failed execution proposes is carried out: nothing is booked twice."""
+"""Following the commands proposed after a failure never books anything twice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.language.stage import Call, Stage
 
 FLOWS = 40
 ROUNDS = 6
-"""Commands after each of which another one may be proposed."""
+"""Maximum number of consecutive commands."""
 
 
 class Bookings:
-    """What the tasks of random flows have booked and not given back, by address."""
+    """Current bookings of random flows, by address."""
 
     def __init__(self, stage: Stage, file: dict[str, Any], fates: dict[str, int]) -> None:
         self.stage = stage
@@ -39,11 +39,11 @@ class Bookings:
         return result(call.step if call.step != "compensate" else "s0", call.value)
 
     def check(self, seed: int) -> None:
-        """Check that nothing is booked twice, and nothing given back that is not booked."""
+        """Check that nothing is booked twice, and nothing released without a booking."""
         assert set(self.booked.values()) <= {0, 1}, (seed, self.booked)
 
     def carry_out(self, command: str) -> ExecutionResult:
-        """Carry out a command line that was proposed."""
+        """Execute a proposed command line."""
         program, verb, *words = shlex.split(command)
         assert program == "flowengine"
         if verb == "retry":
@@ -66,7 +66,7 @@ def _steps(file: Any) -> list[dict[str, Any]]:
 
 
 def test_every_command_that_is_proposed_books_nothing_twice(stage: Stage) -> None:
-    """Steps fail, then some compensations too; what is proposed is done until all is well."""
+    """Steps fail, then some compensations. The proposed commands are executed until all succeed."""
     verbs: Counter[str] = Counter()
     failing = (seed for seed in count() if Recursion(*draw_file(seed)).play().status == "failed")
     for seed in islice(failing, FLOWS):

@@ -1,4 +1,4 @@
-"""`map` with `join: none`: every item goes along `next` as a token of its own (patterns 12, 42)."""
+"""`map` with `join: none`: each item goes along `next` as a separate token (patterns 12, 42)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ outputs: {seen: "${{ state.seen }}"}
 
 @pytest.mark.parametrize("over", [0, 1, 3])
 def test_threads_meet_again_at_a_join(stage: Stage, over: int) -> None:
-    """Of no item no token leaves: the step behind never runs, and the flow still ends."""
+    """Without items, no token leaves: the next step never runs, and the flow still ends."""
     text = f"""
 steps:
   - {{id: before, output: 1}}
@@ -200,7 +200,7 @@ outputs: {done: "${{ state.done }}"}
     assert sorted(outputs["done"]) == [0, 1, 2, 10, 11, 12]
 
 
-# The checker: none, one or two tokens, and a pair with itself
+# The checker: zero, one or two tokens, and items that race with each other
 
 
 def codes(stage: Stage, text: str) -> list[str]:
@@ -221,7 +221,7 @@ steps:
 
 
 def test_a_join_of_all_that_items_may_not_come_to_is_refused(stage: Stage) -> None:
-    """Of an empty list none comes, and of two items one is left over."""
+    """With an empty list no token arrives, and with two items one is left over."""
     text = """
 steps:
   - {id: begin, next: {all: [each, other]}}

@@ -1,4 +1,4 @@
-"""Joins and parallel steps: how tokens meet, whatever their speed (F21, F84-F86)."""
+"""Joins and parallel steps: how tokens meet, independent of timing (F21, F84-F86)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ outputs: {{j: "${{{{ steps.j.output }}}}", n: "${{{{ steps.j.activations }}}}"}}
 
 
 def _in_order(stage: Stage, text: str, order: list[str], script: dict[str, Any]) -> Simulator:
-    """Play a flow whose first steps end in an order; then the rest."""
+    """Run a flow whose first steps end in the given order, then the rest."""
     simulator = stage.simulator(text, script, order="first").start()
     for address in order:
         simulator.finish(address)
@@ -156,7 +156,7 @@ outputs: {log: "${{ state.log }}"}
 
 
 def test_queue_keeps_second_arrivals_for_the_next_round(stage: Stage) -> None:
-    """Two waves of three: with `queue` each wave is a round, however the waves mix."""
+    """Two waves of three: with `queue`, each wave is a round, however the waves interleave."""
     text = """
 state: {rounds: {type: integer, default: 0, reducer: add}}
 steps:
@@ -193,7 +193,7 @@ def test_need_is_computed_once_a_round_and_refused_where_it_is_no_number(stage: 
 def test_cancelling_join_withdraws_what_begins_in_the_same_moment(
     stage: Stage, ways: tuple[str, ...]
 ) -> None:
-    """Whatever the order of the entries: `a` can reach the join and never begins, `b` does."""
+    """In any order of the entries, `a` could reach the join and never starts, while `b` does."""
     text = f"""
 steps:
   - {{id: s, next: {{all: [{", ".join(ways)}]}}}}
@@ -209,7 +209,7 @@ steps:
 def test_all_that_would_end_the_scope_does_not_keep_its_own_promise(
     stage: Stage, last: str
 ) -> None:
-    """Behind the join all waiting is over; but the join itself may wait for ever."""
+    """After the join, no wait remains, but the join itself can wait forever."""
     text = f"""
 inputs: {{p: {{type: boolean}}}}
 steps:
@@ -240,7 +240,7 @@ outputs: {j: "${{ steps.j.output }}"}
         assert "k" not in statuses(simulator)
 
 
-# What arrived (F84)
+# `arrived` (F84)
 
 REVIEW = """
 steps:
@@ -320,7 +320,7 @@ outputs: {j: "${{ steps.j.output }}"}
     assert outcome.outputs == {"j": [None, ["a"], "Broken"]}
 
 
-# Too few (F85)
+# Missing arrivals (F85)
 
 TWO_OF_THREE = """
 steps:

@@ -9,7 +9,7 @@ from tests.language.stage import Stage
 
 @pytest.mark.parametrize("test", ["until: '${{ output >= 3 }}'", "while: '${{ output < 3 }}'"])
 def test_a_loop_gives_the_outputs_of_all_its_rounds(stage: Stage, test: str) -> None:
-    """The condition and `round.last` see the output of one round, what comes after sees all."""
+    """The condition and `round.last` see the output of one round, and later steps see all."""
     text = f"""
 steps:
   - id: a

@@ -16,7 +16,7 @@ from tests.language.stage import Script, Stage
 def played(
     stage: Stage, text: str, script: Script | None = None, *, seed: int = 0, **given: Any
 ) -> list[list[str]]:
-    """Play a flow, tasks ending in an order drawn; return which tasks ran together, each time."""
+    """Run a flow in a random order of ends. Return the tasks running together at each moment."""
     simulator = stage.simulator(text, script).start(given)
     draws = random.Random(seed)
     together = [_tasks(simulator)]
@@ -38,7 +38,7 @@ def _tasks(simulator: Simulator) -> list[str]:
 
 
 def most(together: list[list[str]], *steps: str) -> int:
-    """Return how many of these steps ran at once."""
+    """Return the highest number of these steps that ran at once."""
     return max(sum(a.split("[")[0].split("/")[-1] in steps for a in one) for one in together)
 
 
@@ -152,7 +152,7 @@ steps:
 
 
 def test_a_lock_held_around_is_taken_again_inside(stage: Stage) -> None:
-    """It ends, the steps inside exclude one another, and nobody outside gets in between."""
+    """The flow ends, the inner steps exclude one another, and no outer step gets in between."""
     for seed in range(20):
         together = played(stage, NESTED, seed=seed)
         assert most(together, "x", "y", "h") == 1

@@ -1,4 +1,4 @@
-"""Maps: once per item, bounded, in order, with failures (F21, F85, F89, F22)."""
+"""Maps: one run per item, bounded concurrency, order, failures (F21, F85, F89, F22)."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ outputs: {m: "${{ steps.m.output }}"}
     assert sorted(stage.world.started) == ["m[x.pdf]/a", "m[y.pdf]/a"]
 
 
-# Maps that are done early
+# Maps that end early
 
 EARLY = """
 steps:
@@ -469,7 +469,7 @@ def test_what_items_have_written_stays_in_whatever_way_the_map_ends(
     stage.world.script = {"m[1]": Fails("Broken", retryable=False)}
     stage.world.order = ["m[2]", "m[0]", "m[1]"]
     result = stage.run(flow)
-    # What late items write is written when the map is over, behind what it went on with.
+    # Late items write when the map is over, after the items that let it continue.
     seen = [2, 0] if ending == "late items" else [0, 2]
     assert (result.status, result.outputs) == ("succeeded", {"seen": seen})
 
@@ -583,7 +583,7 @@ def test_fifty_items_wait_at_once_and_are_answered_in_any_order(stage: Stage) ->
         wait = by_address[f"each[{n}]/sign"]
         decision = stage.do(stage.engine.approve_async(wait, comment=f"c{n}"))
         assert decision.result is not None
-        # Exactly this item has moved; the others go on waiting.
+        # Only this item has moved, and the others still wait.
         left = {w["address"] for w in decision.result.waits}
         assert left == {f"each[{m}]/sign" for m in order[done:]}
         assert stage.world.ended[-1] == f"each[{n}]/book"
@@ -613,7 +613,7 @@ steps:
 
 
 def test_item_that_is_answered_waits_for_no_place(stage: Stage) -> None:
-    """What a person has answered goes on at once, even where all places are taken."""
+    """An answered item continues at once, even without a free slot."""
     text = """
 steps:
   - id: each

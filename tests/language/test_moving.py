@@ -1,4 +1,4 @@
-"""Random flows are edited while executions are open: what is predicted is what happens (F75)."""
+"""Random edits to flows with open executions: predictions match the actual migration (F75)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Edit = Callable[["Editor"], None]
 
 
 def steps_of(steps: list[Step]) -> Iterator[tuple[list[Step], Step]]:
-    """Yield every step of a flow with the list it stands in."""
+    """Yield every step of a flow with the list that contains it."""
     for step in list(steps):
         yield steps, step
         for key in ("group", "parallel", "finally"):
@@ -35,7 +35,7 @@ class Editor:
 
     Attributes:
         flow: The changed flow.
-        mapping: What the author of the change writes into a mapping.
+        mapping: The mapping that the author of the change would provide.
     """
 
     def __init__(self, flow: Flow, draw: random.Random) -> None:
@@ -44,7 +44,7 @@ class Editor:
         self.draw = draw
 
     def edit(self) -> str:
-        """Change the flow; return what was done."""
+        """Change the flow, and return a description of the change."""
         edit = self.draw.choice(EDITS)
         edit(self)
         return edit.__name__
@@ -53,14 +53,14 @@ class Editor:
         return self.draw.choice(list(steps_of(self.flow["steps"])))
 
     def rename(self) -> None:
-        """Call a step otherwise."""
+        """Rename a step."""
         _, step = self.any_step()
         old, new = step["id"], f"{step['id']}x"
         self.flow = renamed(self.flow, old, new)
         self.mapping = {"steps": {old: new}}
 
     def remove(self) -> None:
-        """Take a step out; who led to it leads to its end."""
+        """Remove a step. Its predecessors lead to its end."""
         among, step = self.any_step()
         if len(among) > 1:
             among.remove(step)
@@ -68,14 +68,14 @@ class Editor:
             self.flow = renamed(self.flow, step["id"], "end", ids=False)
 
     def add(self) -> None:
-        """Put a step before the end of a scope."""
+        """Insert a step before the end of a scope."""
         among, step = self.any_step()
         if among and step.get("next") == "end" and "cancel" not in step:
             among.append({"id": "added", "output": 1})
             step["next"] = "added"
 
     def other_kind(self) -> None:
-        """Let a step do something else."""
+        """Replace the action of a step."""
         _, step = self.any_step()
         for key in ("python", "with", "compensate", "output", "approval", "wait"):
             step.pop(key, None)
@@ -83,7 +83,7 @@ class Editor:
             step["wait"] = "1s"
 
     def other_join(self) -> None:
-        """Let tokens meet otherwise."""
+        """Change how tokens meet."""
         _, step = self.any_step()
         step["join"] = self.draw.choice(["all", "active", "each", 1])
 
@@ -93,30 +93,30 @@ class Editor:
         step["next"] = self.draw.choice([one["id"] for one in among] + ["end"])
 
     def loop(self) -> None:
-        """Repeat a step, or no longer."""
+        """Add a loop to a step, or remove it."""
         _, step = self.any_step()
         if step.pop("loop", None) is None and "map" not in step and "cancel" not in step:
             step["loop"] = {"until": "${{ round.number == 2 }}", "max": 3}
 
     def map(self) -> None:
-        """Run a step for items, or no longer."""
+        """Add a map to a step, or remove it."""
         _, step = self.any_step()
         if step.pop("map", None) is None and "loop" not in step and "cancel" not in step:
             step["map"] = {"over": 2}
 
     def look_back(self) -> None:
-        """Name the rounds of a step in the outputs."""
+        """Refer to the rounds of a step in the outputs."""
         name = self.draw.choice(list(self.flow["outputs"]))
         self.flow["outputs"]["more"] = f"${{{{ default(steps.{name}.attempts, 0) }}}}"
 
     def lock(self) -> None:
-        """Let a step have a lock, or no longer."""
+        """Add a lock to a step, or remove it."""
         _, step = self.any_step()
         if step.pop("lock", None) is None and "cancel" not in step:
             step["lock"] = "l9"
 
     def comment(self) -> None:
-        """Change what nobody's progress depends on."""
+        """Make a change that affects no execution."""
         self.flow["title"] = "changed"
 
 
@@ -128,7 +128,7 @@ EDITS: list[Edit] = [
 
 
 def renamed(data: Any, old: str, new: str, *, ids: bool = True) -> Any:
-    """Return a flow in which a step is called otherwise wherever it is named."""
+    """Return a flow with a step renamed everywhere."""
     if isinstance(data, dict):
         return {
             (new if key == old and ids else key): value
@@ -146,7 +146,7 @@ def renamed(data: Any, old: str, new: str, *, ids: bool = True) -> Any:
 
 
 def ran(simulator: Simulator) -> set[str]:
-    """The names of the steps that have ended."""
+    """Return the IDs of steps that have ended."""
     return {
         simulator.graph.node(seen.step).id
         for seen in simulator.observations
@@ -155,7 +155,7 @@ def ran(simulator: Simulator) -> set[str]:
 
 
 def play_to(simulator: Simulator, moments: int) -> bool:
-    """Let some things happen; whether the execution is still open."""
+    """Apply a number of events, and return whether the execution is still open."""
     for _ in range(moments):
         if not simulator.step():
             return False
@@ -195,7 +195,7 @@ def test_prediction_is_what_happens(stage: Stage, block: int) -> None:
 
 
 def _try(simulator: Simulator, new: Graph, mapping: dict[str, Any], where: Any) -> str:
-    """Move an open execution if that is predicted to go; return what was predicted."""
+    """Migrate an open execution if the prediction permits it, and return the prediction."""
     before = unpacked(simulator.state)
     old = simulator.graph
     found = obstacles(old, new, simulator.state, {}, ran(simulator))
@@ -226,8 +226,8 @@ def _try(simulator: Simulator, new: Graph, mapping: dict[str, Any], where: Any) 
 
 
 def _has_none(old: Graph, new: Graph, obstacle: Obstacle, where: Any) -> None:
-    """Check by other means that what cannot be moved has no step of its name that is the same."""
-    if obstacle.what != "step" or ":" in obstacle.name:  # of a subflow: the editor leaves it alone
+    """Check independently that the new flow has no equal step of the same name."""
+    if obstacle.what != "step" or ":" in obstacle.name:  # the editor leaves subflows alone
         return
     assert old.step_index(obstacle.name) >= 0, (where, obstacle)
     before = old.node(old.step_index(obstacle.name))

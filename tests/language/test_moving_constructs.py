@@ -1,4 +1,4 @@
-"""Each construct in the middle of its work is moved to a changed flow, or said not to (F75)."""
+"""Each construct is migrated to a changed flow midway, or the migration is refused (F75)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.language.stage import Stage
 
 ACT = 'python: "tools:act"'
 NEW_STEP = "  - {id: new, output: 1}\n"
-"""A step in front, so that all steps have other numbers."""
+"""A leading step that changes the numbers of all others."""
 
 
 def begun(stage: Stage, text: str, *ends: str, inputs: Any = None) -> Simulator:
-    """Begin an execution, and let the tasks at these addresses end."""
+    """Start an execution, and end the tasks at these addresses."""
     simulator = stage.simulator(stage.compile(text), order="first").start(inputs or {})
     for address in ends:
         simulator.finish(address)
@@ -35,7 +35,7 @@ def form(stage: Stage, text: str, *changes: tuple[str, str], shift: bool = True)
 
 
 def move(simulator: Simulator, graph: Graph, mapping: Any = None) -> None:
-    """Move an execution against which nothing stands."""
+    """Migrate an execution after checking that no obstacle was found."""
     found = obstacles(simulator.graph, graph, simulator.state, mapping or {})
     assert not found, found
     simulator.upgrade(graph, mapping)
@@ -43,7 +43,7 @@ def move(simulator: Simulator, graph: Graph, mapping: Any = None) -> None:
 
 
 def ended(simulator: Simulator) -> Any:
-    """Play on to the end; return the outputs."""
+    """Run to the end, and return the outputs."""
     simulator.run()
     assert simulator.status == "succeeded", simulator.error
     assert unpacked(simulator.replayed()) == unpacked(simulator.state)
@@ -51,7 +51,7 @@ def ended(simulator: Simulator) -> Any:
 
 
 def why_not(simulator: Simulator, graph: Graph) -> dict[str, str]:
-    """Return name → why of all that stands against a move."""
+    """Return name → reason for each obstacle to a migration."""
     return {one.name: one.why for one in obstacles(simulator.graph, graph, simulator.state, {})}
 
 
@@ -104,7 +104,7 @@ def test_a_held_token_that_came_from_a_renamed_step_needs_its_new_name(stage: St
 
 
 def test_a_join_waits_for_a_way_that_is_new(stage: Stage) -> None:
-    """Who can still reach a join is what the new flow says."""
+    """The new flow determines which tokens can still reach a join."""
     text = JOIN.replace("KIND", "active").replace("JOINED", "end")
     simulator = begun(stage, text, "a", "b")
     assert simulator.state["status"] == "running"
@@ -148,7 +148,7 @@ def test_a_condition_is_that_of_the_new_flow(stage: Stage) -> None:
 
 
 def test_state_keys_may_change_places_and_come_and_go(stage: Stage) -> None:
-    """Who replaced a key is remembered by its place; parallel writers are still told apart."""
+    """The last writer of a key is recorded by position, and parallel writers stay distinct."""
     simulator = begun(stage, STATE)
     graph = form(
         stage,
@@ -230,7 +230,7 @@ def test_items_of_a_map_go_on_where_they_are(stage: Stage) -> None:
     ended(simulator)
     addresses = [seen.address for seen in simulator.observations if seen.status == "succeeded"]
     assert "each[1]/between" in addresses
-    assert "each[0]/between" not in addresses  # it was past that place
+    assert "each[0]/between" not in addresses  # the item was past that place
 
 
 def test_a_renamed_group_takes_its_steps_along(stage: Stage) -> None:
@@ -240,7 +240,7 @@ def test_a_renamed_group_takes_its_steps_along(stage: Stage) -> None:
     assert list(faults) == ["each"]
     move(simulator, graph, {"steps": {"each": "every"}})
     assert ended(simulator) is not None
-    assert {a.split("[")[0] for a in simulator.started} == {"each"}  # addresses stay
+    assert {a.split("[")[0] for a in simulator.started} == {"each"}  # the addresses are unchanged
 
 
 LOOP = f"""
@@ -252,7 +252,7 @@ steps:
 
 
 def test_addresses_are_never_used_twice(stage: Stage) -> None:
-    """A cycle that is new leads back to a step that has run: its key must be another one."""
+    """A new cycle leads back to a step that has run, which therefore needs another key."""
     text = LOOP.replace("NEXT", "c")
     back = "{first: [{when: '${{ steps.a.activations < 2 }}', to: a}, {else: c}]}"
     simulator = begun(stage, text, "a")
@@ -293,7 +293,7 @@ outputs: {{trip: "${{{{ steps.after.output }}}}"}}
 
 
 def fail(simulator: Simulator, address: str) -> None:
-    """Let the task at an address fail."""
+    """Fail the task at an address."""
     run = next(run for run in simulator.running.values() if run.address == address)
     del simulator.running[run.unit, run.attempt]
     simulator.apply(
@@ -375,7 +375,7 @@ def test_a_trigger_that_is_new_takes_what_comes(stage: Stage) -> None:
     triggered = f"trigger: go, {ACT}, with: {{value: 2}}"
     move(simulator, form(stage, text.replace("wait: {signal: go}", triggered)))
     simulator.send("go")
-    assert simulator.started[1:] == ["w#2"]  # it may have run before, for all that is known
+    assert simulator.started[1:] == ["w#2"]  # its earlier outcome is unknown
     ended(simulator)
 
 

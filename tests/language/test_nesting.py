@@ -1,4 +1,4 @@
-"""Constructs inside one another: each keeps to its own scope (F21)."""
+"""Nested constructs: each stays within its own scope (F21)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ outputs: {m: "${{ steps.m.output }}"}
 
 
 def test_item_whose_wait_is_over_takes_its_place_back(stage: Stage) -> None:
-    """A handler that begins a step beside a parked approval counts as work again."""
+    """A handler that starts a step beside a parked approval makes the item active again."""
     text = """
 steps:
   - id: m
@@ -142,7 +142,7 @@ steps:
 
 @pytest.mark.parametrize("places", [1, 2, 7])
 def test_places_are_kept_in_nested_maps_whatever_waits(stage: Stage, places: int) -> None:
-    """No more than its places of items work at once, at either level, whenever one looks."""
+    """At most `places` items are at work at any time, and `busy` counts them at both levels."""
     text = f"""
 steps:
   - id: outer
@@ -168,7 +168,7 @@ steps:
 
 
 def _works(state: Any, unit: int) -> bool:
-    """Return whether something of a unit is at work, looked up without the kernel's counters."""
+    """Return whether part of a unit is at work, without using the kernel's counters."""
     entry = state["units"][unit]
     if entry["phase"] != "scope":
         return entry["phase"] not in ("wait", "ask")
@@ -202,7 +202,7 @@ def _works(state: Any, unit: int) -> bool:
 def test_expression_without_a_value_fails_its_step_wherever_it_stands(
     stage: Stage, broken: str
 ) -> None:
-    """The step's scope fails under ExpressionError, a handler around takes it, nothing is left."""
+    """The step's scope fails with ExpressionError, a handler catches it, and nothing stays open."""
     text = f"""
 inputs: {{zero: {{type: integer, default: 0}}}}
 state: {{n: {{type: integer, default: 0}}}}

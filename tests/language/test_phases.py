@@ -1,4 +1,4 @@
-"""The tables of states: flows make every move that they list, and any other is refused."""
+"""State tables: flows make every listed transition, and all others are rejected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HELD = {
     ("A scope", "queued", "held"),
     ("A unit", "held", "run"),
 }
-"""Moves that random plays hardly ever make. `tests/kernel/test_draw.py` has all others."""
+"""Transitions too rare for random plays. `tests/kernel/test_draw.py` covers all others."""
 
 
 def test_flows_make_the_moves_that_random_plays_do_not(stage: Stage) -> None:
@@ -42,7 +42,7 @@ def test_flows_make_the_moves_that_random_plays_do_not(stage: Stage) -> None:
 
 
 def _hold_a_flow(stage: Stage) -> None:
-    """Its failure is held back, as within a retry, until it begins again or is cancelled."""
+    """A failure is held back, as within a retry, until the flow starts again or is cancelled."""
     broken = "outputs: {n: '${{ [1][size(execution.id)] }}'}"
     part = f"flows: {{part: {{steps: [{{id: a, approval: Ok?}}], {broken}}}}}"
     limited = "steps: [{id: a, approval: Ok?}]\nlimits: {duration: 1h}"
@@ -60,7 +60,7 @@ def _hold_a_flow(stage: Stage) -> None:
 
 
 def _hold_a_join(stage: Stage) -> None:
-    """What it needs has no value; then it has one, or a join behind it fires without it."""
+    """`need` has no value until state changes, or a join behind it fires without it."""
     text = """
 state: {n: {type: integer, default: 9}}
 steps:
@@ -82,7 +82,7 @@ steps:
 
 
 def _let_a_result_come_late(stage: Stage) -> None:
-    """The task was stopped by its timeout; its result counts when it is retried."""
+    """The task was stopped by its timeout, and its late result counts when it is retried."""
     played = stage.simulator("steps: [{id: a, run: ls, timeout: 1s}]").start()
     played.pass_time()
     (run,) = played.stopped.values()
@@ -92,7 +92,7 @@ def _let_a_result_come_late(stage: Stage) -> None:
 
 
 def _ask_before_compensating(stage: Stage) -> None:
-    """Whether an attempt took effect is asked: the answer comes, or the execution is cancelled."""
+    """A question asks whether it took effect. It is answered, or the execution is cancelled."""
     text = """
 steps:
   - id: g
@@ -197,7 +197,7 @@ steps:
 
 
 def test_an_approval_in_a_group_that_is_cancelled_does_not_expire(stage: Stage) -> None:
-    """What docs/states.md says: the one event closes the approval and clears its timers."""
+    """docs/states.md: a single event closes the approval and clears its timers."""
     played = stage.simulator(CANCELLED).start()
     (number,) = [wait["id"] for wait in played.waits() if wait["step"] == "a"]
     timers = list(played.state["timers"])

@@ -1,4 +1,4 @@
-"""Whatever an execution ended with can be read, from a folder and from memory, and forked."""
+"""Every final state can be read, from a folder and from memory, and forked."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.language.test_recursion import Calls
 
 FLOWS = 24
 SHOWN = 3
-"""Of those that ended alike, how many are shown on the command line, too."""
+"""Number of executions with the same outcome that are also shown on the command line."""
 
 
 def drawn(seed: int) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return a random flow whose handlers, and those of the flow it runs, give anything.
+    """Return a random flow whose handlers, and those of its subflow, return arbitrary values.
 
-    Some wait for a person at last, who never comes.
+    Some flows end with an approval that is never decided.
     """
     draw = random.Random(seed)
     file, fates = draw_file(seed)
@@ -41,14 +41,14 @@ def drawn(seed: int) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def seeds() -> Iterator[int]:
-    """Yield seeds of flows most of which fail unless they are handled."""
+    """Yield seeds of flows. Most of these fail unless errors are handled."""
     for seed in count():
         if seed % 12 == 0 or Recursion(*draw_file(seed)).play().status == "failed":
             yield seed
 
 
 def ended(stage: Stage, engine: Engine, seed: int) -> ExecutionResult:
-    """Run a random flow to its end: what still waits after a while is cancelled."""
+    """Run a random flow to its end. If it still waits after a while, cancel it."""
     file, fates = drawn(seed)
     Calls(stage, file, fates)
     result = stage.do(engine.run_async(stage.flow(file), id=f"run{seed}"))
@@ -67,7 +67,7 @@ def ended(stage: Stage, engine: Engine, seed: int) -> ExecutionResult:
 
 
 def read(engine: Engine, result: ExecutionResult) -> list[str]:
-    """Read all that is known of an execution; return the addresses of its steps."""
+    """Read everything about an execution, and return the addresses of its steps."""
     id = result.execution
     shown = engine.show(id)
     error = None if result.error is None else result.error["type"]
@@ -109,7 +109,7 @@ def _show(store: Path, id: str) -> None:
 
 
 def _fork(stage: Stage, engine: Engine, result: ExecutionResult, at: str) -> None:
-    """Fork an execution at a step, and read the fork, whatever comes of it."""
+    """Fork an execution at a step, and read the fork, whether it succeeds or not."""
     try:
         forked = stage.do(engine.fork_async(result.execution, at=at))
     except Conflict:

@@ -1,4 +1,4 @@
-"""Flows of one token do what plain recursion over their text says: in a run, a fork, a retry."""
+"""Single-token flows behave like plain recursion over their text: in runs, forks and retries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.language.stage import Call, Stage
 
 FLOWS = 50
 MOST = 30
-"""Forks of a flow. Large ones have hundreds of addresses, and a fork costs as much as the flow."""
+"""Maximum number of forks per flow. Large flows have hundreds of addresses, and forks are slow."""
 
 
 class Calls:
-    """What the tasks of an execution do: it notes each call; the first ones of a step may fail."""
+    """Tasks of an execution, which record each call. The first calls of a step may fail."""
 
     def __init__(self, stage: Stage, file: dict[str, Any], fates: dict[str, int]) -> None:
         self.stage = stage
@@ -36,11 +36,11 @@ class Calls:
         return result(call.step if call.step != "compensate" else "s0", call.value)
 
     def heal(self) -> None:
-        """Let nothing fail any more, and begin a new list of calls."""
+        """Let all later calls succeed, and start a new list of calls."""
         self.fates, self.effects = {}, []
 
     def told(self, ran: Any) -> Told:
-        """Return what an execution did."""
+        """Return the actual outcome of an execution."""
         for _ in range(30):
             if ran.status == "waiting":  # a pause before another attempt
                 ran = self.stage.later(ran.execution, 5)
@@ -62,14 +62,14 @@ def test_forks_at_every_address(stage: Stage) -> None:
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_forks_of_many_flows(stage: Stage, block: int, pytestconfig: pytest.Config) -> None:
-    """Of a large flow at every so many addresses, and at all with `--slice all`."""
+    """Large flows are forked at some addresses only, or at all of them with `--slice all`."""
     most = None if pytestconfig.option.slice == "all" else MOST
     for seed in range(100 + block, 400, 10):
         _fork_everywhere(stage, seed, most)
 
 
 def _fork_everywhere(stage: Stage, seed: int, most: int | None = None) -> int:
-    """Run a flow, fork it at each address or at most so many; return how many forks there were."""
+    """Run a flow and fork it at each address, or at `most` of them. Return the number of forks."""
     file, fates = draw_file(seed)
     calls = Calls(stage, file, fates)
     calls.told(stage.run(file, id=f"run{seed}"))
@@ -89,7 +89,7 @@ def _fork_everywhere(stage: Stage, seed: int, most: int | None = None) -> int:
 
 
 def test_retries_of_what_failed(stage: Stage) -> None:
-    """What was compensated before it failed cannot be retried."""
+    """Executions that ran compensations before they failed cannot be retried."""
     found: Counter[str] = Counter()
     for seed in range(FLOWS, 4 * FLOWS):
         file, fates = draw_file(seed)
@@ -115,7 +115,7 @@ def test_retries_of_what_failed(stage: Stage) -> None:
 
 
 def _forked(stage: Stage, step: dict[str, Any], at: str) -> list[str]:
-    """Run a flow and fork it; return the addresses of what the fork calls."""
+    """Run a flow and fork it. Return the addresses of the fork's calls."""
     first = {"id": "s9", "python": "tools:act", "with": {"value": 0}}
     file = {"state": {"x": {"type": "integer", "default": 0}}, "steps": [first, step]}
     calls = Calls(stage, file, {})

@@ -1,4 +1,4 @@
-"""What is done again, and when it stops: retry, bounds, loops, limits (F21, F90, F91)."""
+"""Repetition and its limits: retries, timeouts, loops, limits (F21, F90, F91)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ outputs: {{a: "${{{{ steps.a.output }}}}", attempts: "${{{{ steps.a.attempts }}}
 
 
 def _failing(times: int, **error: Any) -> dict[str, Any]:
-    """Return a script whose step `a` fails so many times, then gives the attempt."""
+    """Return a script where step `a` fails a number of times, then returns the attempt number."""
 
     def give(call: Call) -> int:
         if call.attempt <= times:
@@ -41,7 +41,7 @@ def _rest(error: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pauses(simulator: Simulator) -> list[int]:
-    """Return the milliseconds between one attempt's end and the next one's event."""
+    """Return the milliseconds between each attempt's end and the next attempt's event."""
     ends = [event["at"] for event in simulator.journal if event["type"] == "failed"]
     fired = [event["at"] for event in simulator.journal if event["type"] == "timer"]
     return [fire - end for end, fire in zip(ends, fired, strict=False)]
@@ -530,7 +530,7 @@ outputs: {count: "${{ state.count }}"}
 
 
 def test_message_that_was_there_before_the_wait_resets_no_count(stage: Stage) -> None:
-    """A wait that never waited is no wait: a step that feeds itself messages is a hot cycle."""
+    """A wait that ends at once does not count: steps that send to themselves are hot cycles."""
     text = """
 signals: {message: {}}
 limits: {activations: 10}

@@ -1,4 +1,4 @@
-"""Random flows that fail and are retried, with crashes in between: nothing is done twice (F36)."""
+"""Random flows that fail and are retried, with crashes in between: no effect is repeated (F36)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOWS = 60
 
 
 def written(stage: Stage, seed: int, wild: bool) -> Compiled | None:
-    """Return a random flow whose steps act once, and whose errors mostly nobody handles."""
+    """Return a random flow whose steps must not run twice and that handles few errors."""
     draw = random.Random(seed)
     flow: dict[str, Any] = Author(draw, wild=wild).flow()
     _let_fail(flow, draw)
@@ -34,7 +34,7 @@ def written(stage: Stage, seed: int, wild: bool) -> Compiled | None:
 
 
 def _let_fail(value: Any, draw: random.Random) -> None:
-    """Take the handlers from most steps, and give some an expression without a value."""
+    """Remove the handlers of most steps, and let some expressions fail."""
     if isinstance(value, list):
         for one in value:
             _let_fail(one, draw)
@@ -56,7 +56,7 @@ def _let_fail(value: Any, draw: random.Random) -> None:
 
 
 class Chance:
-    """Plays a flow: tasks fail now and then, the process dies, results come late."""
+    """Runs a flow with random failures, crashes and late results."""
 
     def __init__(self, stage: Stage, flow: Compiled, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -76,7 +76,7 @@ class Chance:
         return REPLY
 
     def rest(self) -> None:
-        """Let things happen until nothing does by itself; answer what is asked about attempts."""
+        """Apply events until none is possible, answering questions about attempts."""
         played = self.played
         for _ in range(3000):
             can = played.possible()
@@ -96,7 +96,7 @@ class Chance:
         raise AssertionError("it does not come to rest")
 
     def retry(self) -> bool:
-        """Retry a failed execution; return whether that could be."""
+        """Retry a failed execution, and return whether that was possible."""
         for run in list(self.played.stopped.values()):
             if self.draw.random() < 0.5:
                 self.played.end_late(run, REPLY)

@@ -1,4 +1,4 @@
-"""Flows in which one step is at work at a time give what plain recursion gives."""
+"""Flows in which only one step is at work at a time have the outcome of plain recursion."""
 
 from __future__ import annotations
 

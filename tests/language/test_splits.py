@@ -1,4 +1,4 @@
-"""Branches and splits: which ways a token takes (F21, F81-F83)."""
+"""Branches and splits: the paths that a token takes (F21, F81-F83)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ outputs: {size: "${{ steps.done.output }}"}
 
 P, Q = {"when": "${{ inputs.p }}"}, {"when": "${{ inputs.q }}"}
 SPLITS: list[tuple[dict[str, Any], dict[str, str]]] = [
-    # ways, and which steps run if p and q hold (pq), only p, only q, neither
+    # `next`, then the steps that run if p and q hold (pq), only p, only q, or none
     ({"all": ["b"]}, {"pq": "b", "p": "b", "q": "b", "": "b"}),
     ({"all": ["b", "c"]}, {"pq": "bc", "p": "bc", "q": "bc", "": "bc"}),
     ({"all": ["b", {**P, "to": "c"}]}, {"pq": "bc", "p": "bc", "q": "b", "": "b"}),
@@ -218,7 +218,7 @@ BY_ELSE = "next: {outcome: {approve: yes_, else: late}}"
 
 
 def _asked(modifiers: str) -> str:
-    """Return the flow without the steps that nothing leads to."""
+    """Return the flow without unreachable steps."""
     lines = APPROVAL.format(modifiers=modifiers).splitlines()
     kept = []
     for line in lines:

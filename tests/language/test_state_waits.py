@@ -33,7 +33,7 @@ def test_a_step_waits_until_a_condition_on_state_holds(stage: Stage) -> None:
 
 @pytest.mark.parametrize(("limit", "way"), [("1s", "late"), ("1d", "open")])
 def test_a_condition_is_one_of_several_alternatives(stage: Stage, limit: str, way: str) -> None:
-    """What occurs first wins; the other alternatives are withdrawn with their timers."""
+    """The first alternative wins, and the others are withdrawn with their timers."""
     wait = (
         f"""{{first: [{{id: open, when: "${{{{ state.open }}}}"}}, {{id: late, for: {limit}}}]}}"""
     )
@@ -71,7 +71,7 @@ steps:
 
 
 def test_items_wait_for_what_another_branch_counts(stage: Stage) -> None:
-    """Each item is let through when the count has come to its number; nothing else wakes it."""
+    """Each item continues when the count reaches its number, and on no other occasion."""
     text = """
 state:
   done: {type: integer, default: 0, reducer: add}
@@ -95,7 +95,7 @@ outputs: {order: "${{ state.order }}"}
 def test_a_wait_on_state_survives_a_crash_and_can_be_cancelled(stage: Stage) -> None:
     text = MILESTONE.format(wait='{when: "${{ state.open }}"}')
     simulator = stage.simulator(text).start()
-    simulator.crash()  # 'opening' may not be repeated: somebody is asked
+    simulator.crash()  # 'opening' must not be repeated, so a question is asked
     event: Any = {"type": "state", "at": simulator.now, "values": {"open": True}, "by": "user:ana"}
     simulator.apply(event)
     assert simulator.started == ["opening", "after"]

@@ -1,4 +1,4 @@
-"""Subflows: a flow inside another one, as a scope of the same execution (F15, F21, F88, F92)."""
+"""Subflows: flows inside other flows, as scopes of the same execution (F15, F21, F88, F92)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BROKEN = Fails("Broken", "no luck", retryable=False, data={"why": "luck"})
 
 
 def sub(body: str) -> str:
-    """Return a flow that runs `child` with `n` as its step `s`, and gives what that gives."""
+    """Return a flow that runs `child` with `n` as its step `s`, and returns its output."""
     return f"""
 inputs: {{n: {{type: integer, default: 3}}}}
 flows:
@@ -325,7 +325,7 @@ def test_a_subflow_has_limits_of_its_own(stage: Stage) -> None:
         assert word in (found.error or {})["message"]
 
 
-# Cancelling, cleaning up, undoing
+# Cancellation, cleanup, compensation
 
 CLEANS = f"""
 state: {{told: {{type: array, default: [], reducer: append}}}}
@@ -471,7 +471,7 @@ on_error: compensate
     assert started(found) == ["a", "a/compensate/ask"]
 
 
-# With everything else
+# Combinations
 
 
 def test_items_of_a_map_are_subflows(stage: Stage) -> None:
@@ -581,7 +581,7 @@ outputs: {open: "${{ state.open }}"}
 
 
 def test_a_lock_is_that_of_the_execution_however_deep_it_is_taken(stage: Stage) -> None:
-    """A recursion of 31 flows, of which at most 8 work at once (F92)."""
+    """A recursion of 31 flows with at most 8 at work at once (F92)."""
     text = """
 inputs: {n: {type: integer, default: 4}}
 steps:

@@ -1,4 +1,4 @@
-"""`trigger`: messages and writes begin tokens in a running execution (F21; patterns 23, 24)."""
+"""`trigger`: messages and writes start tokens in a running execution (F21, patterns 23 and 24)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ outputs: {got: "${{ state.got }}"}
 
 
 def refused(stage: Stage, text: Text) -> list[str]:
-    """Return the errors of a flow that is refused, without their places."""
+    """Return the errors of a rejected flow, without their positions."""
     with pytest.raises(FlowFileError) as caught:
         stage.compile(text)
     return [f"{one.code} {one.message}" for one in caught.value.diagnostics]
@@ -121,7 +121,7 @@ steps:
 
 
 def test_persistent_is_kept_for_a_wait_that_comes_later_and_transient_is_not(stage: Stage) -> None:
-    """A transient trigger alone keeps nothing; a message that it refuses is then gone."""
+    """A transient trigger alone keeps no messages: those that it rejects are gone."""
     text = """
 signals: {go: {}}
 limits: {idle: 1h}
@@ -267,7 +267,7 @@ outputs: {u: "${{ steps.u.output }}"}
 
 
 def test_a_trigger_is_an_edge_of_a_join(stage: Stage) -> None:
-    """A token held for it makes the execution wait, not stall, and its scope stays open (S9)."""
+    """A token held for the trigger makes the execution wait, and keeps its scope open (S9)."""
     text = """
 signals: {go: {}}
 steps:
@@ -396,7 +396,7 @@ def test_what_is_refused(stage: Stage, steps: str, error: str) -> None:
 
 
 def test_two_messages_of_one_trigger_are_a_pair(stage: Stage) -> None:
-    """Any number of tokens: what they write at the same time is a conflict."""
+    """There may be any number of tokens, so concurrent writes conflict."""
     text = """
 signals: {go: {}}
 state: {n: {type: integer, default: 0}}
@@ -406,7 +406,7 @@ steps: [{id: t, trigger: go, set: {n: "${{ state.n + 1 }}"}}]
 
 
 def test_messages_that_nothing_else_comes_for_keep_nothing_open(stage: Stage) -> None:
-    """An `all` join takes one message for each token over its other edge."""
+    """An `all` join consumes one message per token of its other edge."""
     text = """
 signals: {go: {}}
 steps:
@@ -423,7 +423,7 @@ outputs: {t: "${{ steps.t.output }}"}
 
 
 def test_a_join_of_two_triggers_waits_for_the_second(stage: Stage) -> None:
-    """A token held at a join that a message can still complete keeps the scope open (S9)."""
+    """A token at a join that a message can still complete keeps the scope open (S9)."""
     text = """
 signals: {a: {}, b: {}}
 limits: {idle: 1h}

@@ -1,4 +1,4 @@
-"""Values: state, groups' outputs, what lies behind a token, defaults (F21, F84, F101)."""
+"""Values: state, outputs of groups, values of a token's past, defaults (F21, F84, F101)."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ steps:
 
 
 def test_items_one_after_the_other_may_replace_a_key(stage: Stage) -> None:
-    """They are warned of only where one that waits lets the next one begin."""
+    """A warning appears only if an item that waits lets the next one start."""
     text = """
 state: {n: {type: integer, default: 0}}
 steps:
@@ -224,7 +224,7 @@ outputs: {n: "${{ state.n }}"}
     assert stage.play(text).outputs == {"n": 8}
 
 
-# What a group gives
+# Outputs of groups
 
 
 P = {"when": "${{ inputs.p }}"}
@@ -304,7 +304,7 @@ steps:
         stage.compile(text)
 
 
-# What lies behind a token
+# Steps before a token
 
 
 def test_expression_sees_what_lies_behind_its_token_however_fast_the_others_are(

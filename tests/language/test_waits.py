@@ -1,4 +1,4 @@
-"""Waits and timers: for time, for messages, for the first or all of several (F21, F23)."""
+"""Waits and timers: for time, for messages, for any or all of several (F21, F23)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ signals:
 
 
 def fire(simulator: Simulator, seconds: float = 0) -> None:
-    """Let time pass to the next timer, which is due in so many seconds."""
+    """Advance to the next timer, which is due in that many seconds."""
     number = min(simulator.state["timers"], key=lambda n: simulator.state["timers"][n]["due"])
     due = simulator.state["timers"][number]["due"]
     assert due - simulator.now == seconds * 1000
@@ -356,7 +356,7 @@ outputs: {{m: "${{{{ steps.m.output }}}}"}}
 
 
 def test_time_that_passed_while_nobody_drove_counts_in_order(stage: Stage) -> None:
-    """A message of day 2 wins over a timer of day 3, though nobody looked before day 4."""
+    """A message of day 2 wins over a timer of day 3, although both are processed on day 4."""
     text = f"""{SIGNALS}
 steps:
   - id: w

@@ -1,4 +1,4 @@
-"""A write to state passes to whoever goes on after its scope, however that scope ends (S23)."""
+"""Writes to state are visible after their scope, however that ends (S23)."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ steps:
 
 @pytest.mark.parametrize("how", PARALLEL)
 def test_what_runs_at_the_same_time_still_conflicts(stage: Stage, how: str) -> None:
-    """Also with what has ended by then: whether two writes conflict does not follow from speed."""
+    """This includes steps that have ended: conflicts between writes do not depend on timing."""
     for seed in range(4):
         error = stage.simulate(HEAD + PARALLEL[how], seed=seed).error
         assert error is not None, how
