@@ -1,4 +1,4 @@
-"""The tool that the tests of calls offer."""
+"""The tool offered in the tests of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of agents whose process dies at a write, and go on in another one."""
+"""Runs of agents whose process dies at a write, and which another process resumes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.agents.flows import Case
 
 
 def crashed(case: Case, write: int, fault: Fault) -> FaultyStore:
-    """Run a flow in a process that dies at a write, and return what is on disk."""
+    """Run a flow in a process that dies at a write, and return the data on disk."""
     store = FaultyStore(faults={write: fault})
     with pytest.raises(ProcessDied), Engine(store, workdir=case.folder) as engine:
         engine.run(case.path, id="it")
@@ -22,7 +22,7 @@ def crashed(case: Case, write: int, fault: Fault) -> FaultyStore:
 
 
 def gone_on(case: Case, store: FaultyStore) -> Any:
-    """Go on in another process."""
+    """Resume in another process."""
     with Engine(store, workdir=case.folder) as engine:
         result = engine.run(case.path, id="it")
         return engine.resume("it") if result.status == "running" else result

@@ -1,4 +1,4 @@
-"""Functions that agents of both doors have: named in a flow file, and given to an `Agent`."""
+"""Functions for both kinds of agents: named in a flow file, and passed to an `Agent`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of agents in flows share: a flow in a folder, tools, a scripted model."""
+"""Helpers for tests of agents in flows: a flow in a folder, tools, a scripted model."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ outputs: {answer: "${{ steps.ask.output }}", agent: "${{ steps.ask.agent }}"}
 
 
 def call(name: str, id: str = "", /, **arguments: Any) -> dict[str, Any]:
-    """A call in a scripted reply."""
+    """Return a call for a scripted reply."""
     return {"name": name, "arguments": arguments, "id": id}
 
 
 def flow(agents: str, steps: str = STEPS, head: str = HEAD) -> str:
-    """The text of a flow; `agents` is what stands below `agents:`."""
+    """Return the text of a flow. `agents` is the YAML below `agents:`."""
     below = textwrap.indent(textwrap.dedent(agents).strip(), "  ")
     return f"{head.strip()}\nagents:\n{below}\n{steps.strip()}\n"
 
@@ -81,7 +81,7 @@ class Case:
 
     @contextmanager
     def engine_open(self) -> Iterator[Engine]:
-        """An engine whose store stays in the folder; the model answers meanwhile."""
+        """Open an engine on the folder's store, with the model registered."""
         register(NAME, self.model)
         try:
             with Engine(self.folder / "store.db", workdir=self.folder) as engine:
@@ -91,30 +91,30 @@ class Case:
 
     @property
     def called(self) -> list[str]:
-        """What the tools noted."""
+        """Calls recorded by the tools."""
         path = self.folder / "called.txt"
         return path.read_text().splitlines() if path.exists() else []
 
     def sent(self, number: int) -> list[dict[str, Any]]:
-        """The messages of a request, the first of which is number 0, without marks of others."""
+        """Return the messages of a request, counted from 0, without marks around untrusted text."""
         return without_marks(self.model.requests[number].messages)
 
     def sent_with_marks(self, number: int) -> list[dict[str, Any]]:
-        """The messages of a request as the model gets them."""
+        """Return the messages of a request as sent to the model."""
         return [dict(one) for one in self.model.requests[number].messages]
 
     def offered(self, number: int) -> list[str]:
-        """The tools on offer in a request."""
+        """Return the names of the tools offered in a request."""
         return [one.name for one in self.model.requests[number].tools]
 
     def journal(self) -> list[dict[str, Any]]:
-        """All events."""
+        """Return all events."""
         with self.engine_open() as engine:
             return list(engine.events(self.id))
 
 
 def without_marks(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages without the lines around what others may have written."""
+    """Return messages without the marks around untrusted text."""
     found = [dict(one) for one in messages]
     for one in found:
         if isinstance(one["content"], str):
@@ -123,7 +123,7 @@ def without_marks(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def told(messages: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Role and content of messages."""
+    """Return role and content of messages."""
     return [(one["role"], one["content"]) for one in messages]
 
 

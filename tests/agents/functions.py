@@ -1,4 +1,4 @@
-"""Functions whose schemas are read from source and from the running program."""
+"""Functions whose schemas are derived both from source and from the running program."""
 
 # mypy: disable-error-code="empty-body,no-untyped-def,type-arg"
 # ruff: noqa: UP006, UP007, UP045 - old spellings are read, too

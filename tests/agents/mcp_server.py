@@ -1,7 +1,7 @@
-"""An MCP server by hand: `mcp_server.py FILE`. Its tools are those in the file, a JSON list.
+"""A hand-written MCP server: `mcp_server.py FILE`. Its tools are a JSON list in the file.
 
-What is called is noted in `FILE.called`. A call of `swap` takes `FILE.next` as the list from then
-on and says so; `die` ends the server; `fail` fails; `hang` is never answered.
+Calls are recorded in `FILE.called`. A call of `swap` replaces the list with `FILE.next` and
+notifies the client, `die` ends the server, `fail` fails, `hang` is never answered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What has no budget left ends an agent's work in an outcome of its own."""
+"""An exhausted budget ends an agent's work with a distinct outcome."""
 
 from __future__ import annotations
 

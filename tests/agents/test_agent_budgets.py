@@ -66,7 +66,7 @@ def test_a_model_without_a_known_price_is_told_once_where_money_is_bounded(
 def test_a_process_that_goes_on_does_not_tell_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It knows by the state what was told, and reads no journal for it."""
+    """The state records the warning, so the journal is not read for it."""
     read: list[object] = []
     events = SqliteStore.events
 
@@ -84,7 +84,7 @@ outputs: {answers: "${{ steps.each.output }}"}
     case = Case(tmp_path, flow(AGENT, steps, asked), [TURN, LAST], by_turn=True, facts=ModelFacts())
     assert case.run().status == "waiting"
 
-    for _ in range(2):  # each in a process of its own, as far as an engine knows
+    for _ in range(2):  # the engine treats each as a new process
         with case.engine_open() as engine, monkeypatch.context() as patch:
             wait = engine.show(case.id)["waits"][0]["id"]
             patch.setattr(SqliteStore, "events", noted)
@@ -99,7 +99,7 @@ outputs: {answers: "${{ steps.each.output }}"}
 
 
 def test_a_turn_that_needs_more_than_is_left_does_not_begin(tmp_path: Path) -> None:
-    """The next request has all of the last one, so it has at least as many tokens."""
+    """The next request includes the last one, so it has at least as many tokens."""
     case = Case(tmp_path, with_budget("{tokens: 1000}"), [TURN, TURN, LAST])
     result = case.run()
 
@@ -139,7 +139,7 @@ LARGE = ModelFacts(longest_reply=128_000, input_price=1e-6, output_price=4e-6)
 def test_a_reply_is_no_longer_than_the_budget_allows(
     tmp_path: Path, budget: str, settings: str, low: int | None, high: int
 ) -> None:
-    """The huge reply that a model may give does not use up a budget at once: it is bounded."""
+    """The reply is bounded, so the maximum of the model cannot use up a budget at once."""
     agent = f"first: {{instructions: You add., tools: [add], settings: {settings}}}"
     text = flow(agent, f"budget: {budget}\n{STEPS.strip()}")
     case = Case(tmp_path, text, [LAST], facts=LARGE)
@@ -147,7 +147,7 @@ def test_a_reply_is_no_longer_than_the_budget_allows(
 
     [request] = case.model.requests
     if low is None:
-        assert request.longest_reply is None  # the model, or the setting, bounds it
+        assert request.longest_reply is None  # bounded by the model or the setting
     else:
         assert request.longest_reply is not None
         assert low < request.longest_reply < high
@@ -161,7 +161,7 @@ def test_a_reply_of_an_unknown_model_is_bounded(tmp_path: Path) -> None:
 
 
 def test_agents_at_once_wait_for_what_others_have_only_reserved(tmp_path: Path) -> None:
-    """One may use all that is left; the other one begins when it is known what it has used."""
+    """One may use all that is left, and the other one starts once the actual usage is known."""
     steps = """
 budget: {tokens: 9000}
 steps:

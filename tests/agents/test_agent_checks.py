@@ -1,4 +1,4 @@
-"""Tools that check what an agent is asked and what it answers."""
+"""Tools that check an agent's input and its answer."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_answers_that_are_refused_again_and_again_are_no_progress(tmp_path: Path
     reply = {"text": "It is certainly 3.", "repeat": True}
     one = case(tmp_path, agent("[{after: short}]"), [reply], steps=ROUTED)
 
-    # What no check has passed is not given, whatever the outcome.
+    # Answers that no check has accepted are not returned, whatever the outcome.
     assert one.run().outputs == {"answer": "", "outcome": "not_resolved"}
     assert len(one.model.requests) == 4
 

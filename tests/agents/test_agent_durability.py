@@ -128,7 +128,7 @@ def test_an_edit_is_known_after_a_crash_during_the_call(tmp_path: Path, choice: 
 
 @pytest.fixture
 def writes(tmp_path: Path) -> Iterator[int]:
-    """How many writes the script takes; the model answers to its name meanwhile."""
+    """Return the number of writes of the script, and keep the model registered."""
     (tmp_path / "calm").mkdir()
     calm = Case(tmp_path / "calm", flow(AGENT), SCRIPT, by_turn=True)
     register(NAME, calm.model)

@@ -1,4 +1,4 @@
-"""Environments of agents: what their tools work in, and no model sees (docs/agents.md)."""
+"""Environments of agents: used by their tools, and hidden from models (docs/agents.md)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_it_is_opened_once_and_only_for_tools_that_use_it(tmp_path: Path) -> Non
         opened: list[str] = []
         engine.environments.subscribe(lambda event: opened.append(event.event))
         result = engine.run(one.path)
-    # Subscribers have had everything when the engine is closed.
+    # Subscribers have received everything when the engine is closed.
 
     assert result.status == "succeeded"
     first, second = (text.split(" in ") for text in answers(one, 2)[1:])
@@ -222,7 +222,7 @@ def test_arguments_choose_the_instance(tmp_path: Path) -> None:
 
 
 def test_of_the_scope_region_it_lives_as_long_as_the_step(tmp_path: Path) -> None:
-    """The items and groups in which calls run are no regions of who wrote the flow."""
+    """The items and groups that run calls are not regions of the flow's author."""
     head = HEAD.replace("box: {kind: bash,", "box: {kind: bash, scope: region,")
     agent = "first: {instructions: Do., tools: [who], environments: [box]}"
     steps = """

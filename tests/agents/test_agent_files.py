@@ -1,4 +1,4 @@
-"""Files that steps have kept are read by agents (F95)."""
+"""Kept files of steps are read by agents (F95)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handoffs: declared in the file, or by what a tool returns; and the graph that they walk in."""
+"""Handoffs: declared in the file, or returned by a tool, and their paths in the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Agent`, `Result`, `Response`: their defaults, and what is checked when they are built."""
+"""`Agent`, `Result`, `Response`: defaults and validation."""
 
 from __future__ import annotations
 

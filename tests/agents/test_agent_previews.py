@@ -1,4 +1,4 @@
-"""What a call of an agent would do, shown with the question about it."""
+"""Previews of agents' calls, shown with the approval."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def put(text: str) -> str:
 
 
 def live() -> Any:
-    """A tool that no other process finds, with a preview of its own."""
+    """Return a tool with a preview that no other process can find."""
     seen: list[Any] = []
 
     @tool(approval="ask", preview=lambda args: f"live +{args['text']}")
@@ -74,7 +74,7 @@ def test_an_agents_edit_of_a_file_is_shown_as_a_difference(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_an_edit_in_an_environment_is_shown_as_a_difference(tmp_path: Path, exists: bool) -> None:
-    """Also one that writes over a whole file, as what an earlier call has made of it."""
+    """This includes a write of a whole file, compared with the result of an earlier call."""
     (tmp_path / "work").mkdir()
     if exists:
         (tmp_path / "work" / "a.txt").write_text("one\ntwo\n")

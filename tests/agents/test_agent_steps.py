@@ -1,4 +1,4 @@
-"""Agents as steps: turns, calls, what is told to the model, how the work ends."""
+"""Agents as steps: turns, calls, messages to the model, and outcomes."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_long_result_is_cut_for_the_model_and_kept_whole(tmp_path: Path) -> No
     assert "990003 characters left out" in content
 
 
-# How the work ends
+# Outcomes
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -262,7 +262,7 @@ def test_the_last_turn_may_be_an_answer(tmp_path: Path) -> None:
 
     assert case.run().outputs == {"answer": "3, I think", "outcome": "max_turns"}
     before, last = case.model.requests
-    assert last.tools == before.tools  # what a provider has cached stays a prefix of what it gets
+    assert last.tools == before.tools  # the prefix that a provider has cached stays unchanged
     assert (before.tool_choice, last.tool_choice) == (None, "none")
     assert list(last.messages)[: len(before.messages)] == list(before.messages)
     assert "last turn" in case.sent(1)[-1]["content"]
@@ -370,7 +370,7 @@ def test_a_plain_answer_of_a_model_that_writes_its_calls_is_an_answer(tmp_path: 
 def test_a_call_that_a_tool_result_shows_is_not_made_when_the_model_quotes_it(
     tmp_path: Path,
 ) -> None:
-    """What the tool returns knows every form of calls, and even the mark of an earlier request."""
+    """The result contains every form of calls, including the mark of an earlier request."""
     mail = tmp_path / "mail"
     (tmp_path / "tools.py").write_text(
         "from pathlib import Path\n"

@@ -1,4 +1,4 @@
-"""What agents' tools get, may change, and how their calls run."""
+"""Agents' tools: their arguments, their effects on the agent, and how calls run."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def boom(): 'No.'
 def test_calls_run_together_where_their_tools_may(
     tmp_path: Path, tool: str, agent: str, together: int
 ) -> None:
-    rounds = 10_000 if together > 1 else 50  # where the other one comes, it is waited for
+    rounds = 10_000 if together > 1 else 50  # waits for the other call, if there is one
     (tmp_path / "tools.py").write_text(PARALLEL.replace("ROUNDS", f"{rounds}"))
     head = HEAD.replace('"tools:add"}', f'"tools:add"{tool}}}')
     agents = f"first: {{instructions: You add., tools: [add]{agent}}}"

@@ -23,7 +23,7 @@ def run(agent: Agent, *script: Any, engine: Engine | None = None, **how: Any) ->
 
 
 def of(agent: str, **reply: Any) -> dict[str, Any]:
-    """A reply of one agent."""
+    """Return a reply of one agent."""
     return {"when": {"agent": agent}, **reply}
 
 
@@ -32,7 +32,7 @@ def agent(name: str, *functions: Any, **more: Any) -> Agent:
 
 
 def told(response: Response) -> list[str]:
-    """Answers to calls, without the marks around what others may have written."""
+    """Return the results of calls, without marks around untrusted text."""
     messages = without_marks(response.messages)
     return [one["content"] for one in messages if one["role"] == "tool"]
 
@@ -64,7 +64,7 @@ def test_its_functions_get_the_context_and_what_they_change_stays_there() -> Non
         found = f"{context_variables['user']} {context_variables['line']!r}"
         return Result(value=found, context_variables={"user": "other", "more": 1})
 
-    line = object()  # live: it is handed on, and never stored
+    line = object()  # a live object, which is passed on but never stored
     script = [
         of("a", calls=[call("b", prompt="?")]),
         of("b", calls=[call("find")]),

@@ -1,4 +1,4 @@
-"""Calls of agents that people are asked about, or that rules decide; the model is told."""
+"""Agents' calls that need approval or are decided by rules, as reported to the model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an agent's budget counts is never below what its provider bills, whatever crashes (F74).
+"""An agent's budget never counts less than its provider bills, despite crashes (F74).
 
-The flow of an agent is played in memory, with the code of its turns. The provider bills each
-request that it has begun to answer, by a tokenizer that the agent knows nothing of.
+The flow of an agent is simulated in memory, with the code of its turns. The provider bills each
+request that it has begun to answer, with a tokenizer unknown to the agent.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Provider:
         return read_sent(sent, request, "native")
 
     def _bill(self, request: ModelRequest) -> Usage:
-        """Count a request: its text, more or less densely, and what it adds by itself."""
+        """Return the usage of a request: its text, at a random density, and a random overhead."""
         shown = [*(dict(one) for one in request.messages), *request.tools]
         written = sum(len(str(one).encode()) for one in shown)
         prompt = written // self.draws.choice([2, 3, 4, 6]) + self.draws.randint(0, 300)
@@ -118,7 +118,7 @@ def test_the_total_is_never_below_the_bill(
         for meter, bill in provider.bill.items():
             total = budget["amounts"].get(meter, 0)
             assert bill <= total + 50, seed  # money is rounded, request by request
-            # Above it by what was reserved for requests of which nobody has heard the end.
+            # The total may exceed it by the reservations of requests whose end was never received.
             assert total <= bill + schedule.unheard[meter] + 50, seed
             assert total <= budget["limits"][meter] + schedule.most[meter], seed
         ends["budget" if "BudgetExceeded" in str(schedule.played.error) else "other"] += 1
@@ -133,11 +133,11 @@ class Schedule:
         self.draws = random.Random(seed)
         provider.begin(self.draws)
         self.asked: dict[tuple[int, int], Any] = {}
-        """Attempt → what the provider has answered, or will."""
+        """Attempt → current or future answer of the provider."""
         self.unheard = dict.fromkeys(("tokens", "cost_usd"), 0)
-        """What was granted to requests of which nobody has heard the end."""
+        """Amounts granted to requests whose end was never received."""
         self.most = dict(self.unheard)
-        """The most that was granted to a request."""
+        """The highest amount granted to a request."""
         self.played: Simulator
 
     def play(self) -> None:
@@ -162,7 +162,7 @@ class Schedule:
         self._lose(self.played.stopped)
 
     def _begin_turns(self) -> None:
-        """Send the requests of turns: from here on their provider may count them."""
+        """Send the requests of turns, which the provider may bill from now on."""
         for key, run in self.played.running.items():
             is_turn = self.played.graph.node(run.step).kind == "agent_turn"
             if not is_turn or run.measures or key in self.asked:
@@ -178,7 +178,7 @@ class Schedule:
                     self._lose({key: run})
 
     def _lose(self, runs: Mapping[tuple[int, int], Run]) -> None:
-        """Note that nobody will hear what was answered."""
+        """Record that the answers will never be received."""
         for key, run in runs.items():
             for meter, amount in (run.granted or {}).items() if key in self.asked else ():
                 self.unheard[meter] += amount
@@ -207,7 +207,7 @@ def context_of(run: Run) -> Any:
 
 
 def at_once(work: Coroutine[Any, Any, Any]) -> Any:
-    """Return what a coroutine gives that never waits."""
+    """Return the result of a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration as ended:

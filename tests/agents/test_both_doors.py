@@ -1,4 +1,4 @@
-"""Agents of flow files and agents in Python are the same: each key has its spelling in both.
+"""Agents in flow files and in Python are equivalent: each key has its spelling in both.
 
 An agent in Python runs alone, and as a step of a flow that is written out as a file.
 """
@@ -66,17 +66,17 @@ ADD = {"calls": [call("add", a=1, b=2)]}
 
 @dataclass(frozen=True)
 class Door:
-    """One key: how a flow file says it, how a program does, and a script that shows it."""
+    """One key: its spelling in a flow file and in a program, and a script that shows its effect."""
 
     file: str
-    """What is added to the agent in the file."""
+    """YAML added to the agent in the file."""
     program: Callable[[], Mapping[str, Any]]
-    """What `Agent` gets."""
+    """Arguments for `Agent`."""
     script: Sequence[Any] = ({"text": "3"},)
     run: Mapping[str, Any] = field(default_factory=dict)
-    """What `MetaChain.run` gets."""
+    """Arguments for `MetaChain.run`."""
     use: Callable[[Agent], Any] = lambda agent: agent
-    """What else is said of the agent."""
+    """Further changes to the agent."""
     question: str = QUESTION
 
 
@@ -316,7 +316,7 @@ def _of_program(door: Door, folder: Path, engine: Engine) -> tuple[str, Any]:
 
 
 def _journal(engine: Engine) -> list[str]:
-    """Return all events but the first of each execution, without times and names of flows."""
+    """Return all events except the first of each execution, without times and flow names."""
     told = []
     for execution in engine.executions().items:
         began, *events = engine.events(execution["execution"])
@@ -336,7 +336,7 @@ _OF_THE_RUN = ("call_ids", "conversation")
 
 
 def _asked(requests: Sequence[Any]) -> list[str]:
-    """Requests as text; ids of calls, which are made up, are numbered, and marks are alike."""
+    """Return requests as text, with generated IDs of calls numbered and marks made equal."""
     told = []
     for one in requests:
         said = {name: getattr(one, name) for name in one.__slots__ if name not in _OF_THE_RUN}

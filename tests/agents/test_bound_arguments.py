@@ -1,4 +1,4 @@
-"""Arguments that a flow binds, secrets among them: no model and no person sees or gives them."""
+"""Arguments bound by a flow, including secrets: hidden from models and approvers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ DECLARED = {
     "http": '{http: {method: POST, url: "http://127.0.0.1:PORT/", body: "${{ args }}"}',
     "mcp": "{mcp: {command: COMMAND}",
 }
-"""What the tool is, without what the flow says of it."""
+"""The tool itself, without the flow's additions."""
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Answers with what it got."""
+    """Responds with the body of the request."""
 
     got: list[bytes] = []  # noqa: RUF012 - of one server
 
@@ -52,7 +52,7 @@ class Echo(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+        """Suppress request logging."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def server() -> Iterator[int]:
 
 
 SECRET = '"${{ secrets.KEY }}"'
-"""What is bound; a command and a request name secrets in `env` and `headers`."""
+"""The bound value. Commands and requests use secrets in `env` and `headers`."""
 
 
 def asked(folder: Path, kind: str, port: int, text: str, extra: dict[str, Any]) -> Case:
@@ -168,7 +168,7 @@ def test_what_a_python_tool_says_logs_and_raises_is_masked(
 def test_a_model_that_gives_one_is_told_that_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: int, kind: str
 ) -> None:
-    """Or the bound one is used: the schema of a tool that is not in Python may be open."""
+    """Otherwise the bound one is used, as tools outside of Python may have an open schema."""
     monkeypatch.setenv("KEY", CANARY)
     case = asked(tmp_path, kind, server, "hello", {"key": "mine"})
     with case.engine_open() as engine:

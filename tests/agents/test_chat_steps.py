@@ -1,4 +1,4 @@
-"""Conversations as steps: errors of models, instructions, what the person says next."""
+"""Conversations as steps: model errors, instructions, and further messages of the user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST = "first: {instructions: Help., retry: {attempts: 1}}"
 
 
 def talk(case: Case, *said: str) -> list[str]:
-    """Say something in a conversation, each in a process of its own; return what was shown."""
+    """Send messages, each in a new engine, and return the prompts shown."""
     shown = []
     if not case.id:
         case.run()
@@ -58,7 +58,7 @@ def test_the_person_reads_the_error_of_a_model_and_asks_again(tmp_path: Path, ag
 
     assert shown == [HELLO, "Hello.", SHOWN, SHOWN, "Once more."]
     words = [("user", "hello"), ("assistant", "Hello."), ("user", "hi")]
-    assert [asked(case, n) for n in (1, 2, 3)] == [words] * 3  # it is in there once
+    assert [asked(case, n) for n in (1, 2, 3)] == [words] * 3  # the message is in there once
     with case.engine_open() as engine:
         record = engine.show(case.id)
         assert (record["status"], record["outputs"]) == ("succeeded", {"answer": "Once more."})
@@ -180,7 +180,7 @@ def test_what_a_check_refuses_is_told_and_the_conversation_goes_on(tmp_path: Pat
     ]
     words = [one for _, one in asked(case, 2)]
     refused = ["I know a very long answer.", "A check refused your answer: ValueError: too long"]
-    assert words == ["hi", "Hello.", "sorry", *refused, "shorter?"]  # nobody has read the answer
+    assert words == ["hi", "Hello.", "sorry", *refused, "shorter?"]  # the answer was not shown
     with case.engine_open() as engine:
         assert engine.show(case.id)["status"] == "succeeded"
 

@@ -1,4 +1,4 @@
-"""Images that come with a decision about a call are shown to the model that made it."""
+"""Images attached to a decision are shown to the model that made the call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def case(folder: Path) -> Case:
 
 
 def images(messages: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """What stands before the images of each message that has some, and the images."""
+    """Return the images of each message that has some, with the text before them."""
     found = []
     for one in messages:
         if isinstance(one["content"], list):

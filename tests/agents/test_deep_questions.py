@@ -1,4 +1,4 @@
-"""A question from deep inside shows its way up, and its answer goes there alone (T90)."""
+"""A deeply nested question shows its path, and its answer goes only there (T90)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Environments, ready-made tools and MCP servers of agents that are Python objects.
 
-No test here calls the manager of environments: helpers and specs are all that a program needs.
+No test here calls the environment manager: helpers and specs are sufficient for a program.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def run(agent: Agent, *calls: dict[str, Any], **how: Any) -> tuple[ScriptedModel, list[Any]]:
-    """Run an agent whose model makes these calls in one reply; return it, and the answers."""
+    """Run an agent whose model makes these calls in one reply. Return the model and the results."""
     model = ScriptedModel([{"calls": [*calls]}, {"text": "so"}])
     with using(model):
         response = MetaChain(**how).run(agent, ASK)

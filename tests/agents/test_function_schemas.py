@@ -1,4 +1,4 @@
-"""Schemas from Python signatures: exact, complete, and the same from source as from the program."""
+"""Schemas from Python signatures: exact, complete, and equal from source and from objects."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_source_and_program_say_the_same(name: str) -> None:
 
 
 def _differences(static: Any, live: Any, path: str) -> list[str]:
-    """Return where the source says something else; it may leave out a default, or a type."""
+    """Return the differences of the schema from source, which may omit a default or a type."""
     if isinstance(static, list) and isinstance(live, list) and len(static) == len(live):
         pairs = enumerate(zip(static, live, strict=True))
         return [one for at, (a, b) in pairs for one in _differences(a, b, f"{path}[{at}]")]

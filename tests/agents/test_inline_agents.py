@@ -1,4 +1,4 @@
-"""Agents that a step or tool declares where it runs them, which a single call of a model is too."""
+"""Agents declared in a step or tool, including single model calls."""
 
 from __future__ import annotations
 

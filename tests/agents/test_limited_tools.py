@@ -1,4 +1,4 @@
-"""`limits` of the tools of agents: how much of a result the model is shown."""
+"""`limits` of agents' tools: the amount of a result shown to the model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ tools:
 def test_a_model_is_shown_so_much_of_a_result_and_all_of_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of one with a secret right where it is cut."""
+    """This includes a secret right at the cut."""
     monkeypatch.setenv("KEY", "c4n4ry")
     (tmp_path / "tools.py").write_text(
         "def read(key: str) -> str:\n    'Read.'\n    return 'ä' * 18 + key + 'ö' * 40\n"
@@ -134,7 +134,7 @@ def find(word: str, db: Database, key: str) -> str:
 def test_a_flow_that_uses_every_field_of_a_tool_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a model, which is shown a part of the result, and by a step, whose result must fit."""
+    """A model receives a truncated result, while a step requires one that fits."""
     monkeypatch.setenv("KEY", "c4n4ry")
     (tmp_path / "tools.py").write_text(FIND)
     agent = "first: {instructions: You find., tools: [find]}"

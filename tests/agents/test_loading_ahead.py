@@ -1,4 +1,4 @@
-"""What a model needs is loaded while the steps before it run, and only by who runs the flow."""
+"""Model libraries are loaded while earlier steps run, only in the process that runs the flow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flowengine.engines.running import driving
 from flowengine.registry import kind_class
 
 SECONDS = 60
-"""Bounds a hang."""
+"""A limit that only guards against a hang."""
 FLOW = """\
 flowengine: 1
 id: f
@@ -170,7 +170,7 @@ def test_who_only_looks_loads_nothing(
 
 
 def test_a_module_that_is_just_being_imported_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What loads ahead imports modules of which the engine asks whether they are there."""
+    """Modules may be partially imported by the loading thread when the engine looks for them."""
     for name in ("asyncio", "flowengine.python_modules"):
         half = ModuleType(name)
         half.__spec__ = ModuleSpec(name, None)

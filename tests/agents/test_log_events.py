@@ -1,4 +1,4 @@
-"""Log events of agents: their fields, where they go, and what must never be in them."""
+"""Log events of agents: their fields, their destinations, and data that they must not contain."""
 
 from __future__ import annotations
 

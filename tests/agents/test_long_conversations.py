@@ -1,4 +1,4 @@
-"""Conversations that outgrow their model are shortened: journaled, valid on the wire, in bound."""
+"""Conversations that exceed the context window: shortened, journaled, and valid on the wire."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def case(folder: Path, agents: str, script: list[Any], head: str = HEAD, **model
 
 
 def pages(count: int) -> list[Any]:
-    """A script: so many calls, one a turn, then an answer."""
+    """Return a script with that many calls, one per turn, then an answer."""
     return [*({"calls": [call("page", f"c{n}", n=n)]} for n in range(count)), {"text": "read"}]
 
 
@@ -53,7 +53,7 @@ def addresses(one: Case) -> list[str]:
 
 
 def is_valid(messages: list[Message]) -> bool:
-    """Whether a provider takes it: system text, a user, and each result after its call."""
+    """Return whether providers accept these: system, user, and each result after its call."""
     if [one["role"] for one in messages[:2]] != ["system", "user"]:
         return False
     waiting: set[Any] = set()
@@ -109,7 +109,7 @@ def test_the_history_keeps_all_messages(tmp_path: Path) -> None:
     with one.engine_open() as engine:
         outputs = engine.fork(one.id, at="ask/first#3").outputs
     assert outputs == {"answer": "read anew", "agent": "first"}
-    assert one.sent(0)[1:] == sent  # from before the reduction
+    assert one.sent(0)[1:] == sent  # identical to the request before the reduction
 
 
 def test_a_summary_stands_for_what_is_left_out_and_is_marked(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_summary_stands_for_what_is_left_out_and_is_marked(tmp_path: Path) -> 
     assert asked
     assert not asked[0].tools
     assert "Result of page: 0x" in unmarked(asked[0].messages[1]["content"])
-    assert evil in asked[-1].messages[1]["content"]  # what was summarized before is in the next
+    assert evil in asked[-1].messages[1]["content"]  # earlier summaries are part of the next one
     for request in asked:
         assert sum(map(message_tokens, request.messages)) <= 6000
     values = [e.get("value") or {} for e in one.journal() if "left_out" in (e.get("value") or ())]
@@ -271,12 +271,12 @@ def test_what_cannot_reduce_is_told_by_the_checker(
     assert message in str(caught.value)
 
 
-# Where a conversation is cut
+# Where a conversation is split
 
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Message]:
-    """Any conversation: users, replies with calls, results in between images and nudges."""
+    """Draw a conversation: users, replies with calls, and results among images and nudges."""
     seed = random.Random(draw(st.integers(0, 2**32)))
     found: list[Message] = [{"role": "user", "content": "q" * seed.randrange(400)}]
     for turn in range(draw(st.integers(0, 30))):

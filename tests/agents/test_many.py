@@ -1,4 +1,4 @@
-"""Many at once: calls of one reply, agents of one process, turns without end."""
+"""Scale: many calls in one reply, many agents in one process, many turns."""
 
 from __future__ import annotations
 

@@ -48,12 +48,12 @@ def call(name: str, id: str = "", /, **arguments: Any) -> dict[str, Any]:
 
 
 def results(response: Any) -> list[str]:
-    """What tools returned, without marks of others."""
+    """Return the results of tools, without marks around untrusted text."""
     return [one["content"] for one in without_marks(response.messages) if one["role"] == "tool"]
 
 
 class Bench:
-    """Runs agents against a scripted model, and keeps what happened."""
+    """Runs agents against a scripted model, and records the events."""
 
     def __init__(self) -> None:
         self.events: list[LogEvent] = []
@@ -180,7 +180,7 @@ def test_calls_are_left_alone_of_agents_that_can_hand_over(bench: Bench) -> None
 
 
 def agents() -> tuple[Agent, Agent]:
-    """Two that hand over to each other, by an agent and by a `Result`."""
+    """Return two agents that hand over to each other, by an agent and by a `Result`."""
 
     def to_second() -> Agent:
         return second
@@ -310,7 +310,7 @@ def test_live_objects_reach_the_tools_that_ask_and_nothing_else(
 
 
 def test_objects_for_functions_may_be_given_for_a_run_alone(bench: Bench, tmp_path: Path) -> None:
-    """M21: they are found by the name of a parameter, and are in nothing that is kept."""
+    """M21: they are found by parameter name, and are never stored."""
 
     def send(line, runtime_resources: dict[str, Any], text: str) -> str:  # type: ignore[no-untyped-def]
         """Send."""
@@ -463,7 +463,7 @@ def test_a_model_for_all_runs_of_a_chain() -> None:
 
 
 def test_the_names_that_programs_import_are_those_of_agents() -> None:
-    """`Result` was the engine's: each handoff by it failed, and only the model was told."""
+    """`Result` was once the engine's, so each handoff with it failed, visible only to the model."""
     program = """
 from flowengine import Agent, MetaChain, Response, Result
 
@@ -679,7 +679,7 @@ def test_a_run_whose_process_died_goes_on_in_another(tmp_path: Path) -> None:
         )
 
     assert start().returncode == 9
-    waiting = start("resume")  # `stop` may have acted: that is a question
+    waiting = start("resume")  # `stop` may have taken effect, which is asked as a question
     ended = start("resume")
 
     assert waiting.stdout.split() == ["None", "1"], waiting.stderr
@@ -1068,7 +1068,7 @@ def test_runs_in_tools_of_runs_are_not_deeper_than_subflows(way: str) -> None:
 
     assert len(levels) == 8
     assert "more than 8 levels deep" in str(response.result)
-    with using(ScriptedModel([{"text": "fine"}])):  # and a run beside it is none inside it
+    with using(ScriptedModel([{"text": "fine"}])):  # a run beside it is not nested in it
         assert MetaChain().run(agent, [{"role": "user", "content": "Go."}]).result == "fine"
 
 

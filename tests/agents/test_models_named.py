@@ -1,4 +1,4 @@
-"""Which model an agent asks has to be said, in one of four ways (F100)."""
+"""The model of an agent must be named, in one of four ways (F100)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IN_DEFAULTS = FLOW.replace("agents:", "defaults: {model: scripted/replies.yaml}\
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a flow in a folder with a script; return exit code, results and messages."""
+    """Return a function that runs a flow with a script: exit code, results and messages."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("FLOWENGINE_MODEL", "FLOWENGINE_STORE"):
@@ -74,7 +74,7 @@ def test_each_way_to_name_it_mends_that(
 
 
 def test_the_option_names_the_model_of_one_execution_only(run: Run, tmp_path: Path) -> None:
-    """Neither what its steps run nor what this process does later is told of it."""
+    """The setting is invisible to commands in its steps, and to later runs of this process."""
     step = "{id: env, run: 'env > $FLOW_WORKDIR/told', in: host}"
     told = FLOW.replace("steps:", f"steps:\n  - {step}")
 

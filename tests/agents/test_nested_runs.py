@@ -1,4 +1,4 @@
-"""Agents in Python that a step or tool starts are bound by the budget and policies around it."""
+"""Agents in Python, started by a step or tool, are bound by the budget and policies around it."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def python(function: str) -> str:
 
 
 def delegating(request: ModelRequest) -> dict[str, Any]:
-    """What two agents say, one of which has a tool that runs the other."""
+    """Replies of two agents, where a tool of one runs the other."""
     if [one.name for one in request.tools] == ["pay"]:
         return PAY
     asked = request.messages[-1]["role"] == "user"
@@ -142,7 +142,7 @@ def delegating(request: ModelRequest) -> dict[str, Any]:
 
 
 def delegating_once(request: ModelRequest) -> dict[str, Any]:
-    """The same, of agents that call their tool once."""
+    """The same, but agents call their tool only once."""
     return delegating(request) if request.messages[-1]["role"] == "user" else {"text": "Done."}
 
 
@@ -199,7 +199,7 @@ def test_a_run_in_a_run_in_a_flow_is_bound_by_the_flow(tmp_path: Path) -> None:
     case = Case(tmp_path, text, [delegating] * 9)
     assert case.run().status == "succeeded"
 
-    assert case.called == ["pay 1"] * 2  # and the step, and the call that runs the second agent
+    assert case.called == ["pay 1"] * 2  # and the step, and the call of the second agent
     with case.engine_open() as engine:
         [budget] = engine.show(case.id)["budgets"]
     assert budget["tool_calls"]["used"] == 4
@@ -244,7 +244,7 @@ with Engine("store.db") as engine:
 
 
 def hang(request: ModelRequest) -> dict[str, Any]:
-    """Die while the provider answers, whose bill comes."""
+    """Kill the process while the provider answers a request that it will bill."""
     import os
     import signal
 
@@ -259,7 +259,7 @@ hang.facts = ModelFacts(longest_reply=500)  # type: ignore[attr-defined]
 def test_what_a_run_has_used_and_may_have_used_is_counted_after_a_crash(
     tmp_path: Path, way: str
 ) -> None:
-    """Also what a request was reserved for that a crash cut off: its provider bills it."""
+    """Reservations of interrupted requests count too, because the provider bills them."""
     step = f"{python(way)}, effect: idempotent"
     text = flow(step, "budget: {tool_calls: 5, tokens: 100000}")
     case = Case(tmp_path, text, [PAY, PAY, PAY, PAY, PAY])
@@ -344,7 +344,7 @@ def test_where_the_flow_asks_a_run_that_is_kept_waits_and_another_is_refused(
 
 
 def test_what_an_attempt_started_begins_nothing_more_when_it_is_withdrawn(tmp_path: Path) -> None:
-    """A function on a thread cannot be stopped; the agents that it runs are."""
+    """A function on a thread cannot be stopped, but the agents that it runs are."""
     over, told = Event(), Event()
 
     def late(request: ModelRequest) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The calls of a reply run in its order, also where people are asked about some of them."""
+"""The calls of a reply run in order, even if some of them need approval."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def case_of(folder: Path, *names: str) -> Case:
 def test_a_call_waits_for_those_before_it_and_their_questions(
     tmp_path: Path, names: list[str], at_once: list[str], later: list[str], again: bool
 ) -> None:
-    """Unless both are `parallel`; in one process or over several."""
+    """Unless both are `parallel`, in one process or across several."""
     case = case_of(tmp_path, *names)
     result = case.run()
     assert result.status == "waiting"

@@ -1,4 +1,4 @@
-"""The `std` tools as agents have them: what they are offered, where it runs, what they are told."""
+"""The `std` tools for agents: their schemas, where they run, and their results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def project(folder: Path) -> Path:
 
 
 def answers(case: Case, number: int) -> list[str]:
-    """What the calls of the last reply before a request gave."""
+    """Return the results of the calls in the last reply before a request."""
     messages = case.sent(number)
     at = max(n for n, one in enumerate(messages) if one["role"] == "assistant")
     return [one["content"] for one in messages[at + 1 :]]
@@ -60,7 +60,7 @@ def test_files_of_an_environment_are_found_read_and_edited(tmp_path: Path) -> No
     assert read == "2\ttwo"
     assert answers(case, 2) == ["Replaced the text in line 2 of sub/a.txt."]
     assert answers(case, 3) == ["one\n2\n/workspace\n[exit code 0]"]
-    assert (original / "sub" / "a.txt").read_text() == "one\ntwo\n"  # it was a copy
+    assert (original / "sub" / "a.txt").read_text() == "one\ntwo\n"  # only the copy was changed
     offers = {one.name: one for one in case.model.requests[0].tools}
     assert sorted(offers["find"].parameters["properties"]) == [
         *("ignore_case", "limit", "pattern", "text")
@@ -113,7 +113,7 @@ def test_code_and_databases_are_used_in_their_environments(tmp_path: Path) -> No
     told = [one["content"] for one in case.sent(1)[-6:]]
     first, second, failed, endless, rows = told[:5]
     assert first.endswith("\n[value] 42\n[exit code 0]")
-    assert second == "[value] true\n[exit code 0]"  # names last
+    assert second == "[value] true\n[exit code 0]"  # variables survive between calls
     assert failed.startswith("[stderr]\n")
     assert failed.endswith("\n[exit code 1]")
     assert "ZeroDivisionError" in failed
@@ -222,7 +222,7 @@ def test_an_agent_asks_people(tmp_path: Path) -> None:
     case = Case(tmp_path, flow(agent, STEPS, head), script)
 
     assert case.run().status == "waiting"
-    with case.engine_open() as engine:  # the questions are asked at once; the call after them waits
+    with case.engine_open() as engine:  # questions are asked at once, later calls wait
         shown = {one["address"]: one["status"] for one in engine.show(case.id)["steps"]}
         assert shown["ask/first.calls[4]/std.glob"] == "waiting"
         waits = {wait["title"]: wait["id"] for wait in engine.waits(execution=case.id).items}
@@ -245,7 +245,7 @@ def test_commands_run_in_each_kind_that_runs_programs(tmp_path: Path, kind: str)
         pytest.skip("no tmux: apt-get install tmux")
     head = ENVIRONMENTS.replace("box: {kind: bash,", f"box: {{kind: {kind},")
     agent = "first: {instructions: Work., tools: [std.run_command], environments: [box]}"
-    for seconds in (2, 10, 50):  # on a busy machine it may not have begun before
+    for seconds in (2, 10, 50):  # on a busy machine, it may start later
         folder = tmp_path / f"{seconds}"
         project(folder)
         slow = "echo begun; sleep 600; echo over"

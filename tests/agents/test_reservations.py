@@ -1,4 +1,4 @@
-"""What a request may use at most, of tokens and of money."""
+"""Upper bounds of a request's usage, in tokens and money."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_model_without_a_price_uses_no_money() -> None:
 
 
 def test_nothing_costs_more_than_the_highest_prices_say() -> None:
-    """The library's own calculation, of models and usages at random."""
+    """Compared with the library's calculation for random models and usages."""
     litellm = load()
     draws = random.Random(1)
     known = [

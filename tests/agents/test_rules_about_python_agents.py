@@ -1,4 +1,4 @@
-"""Rules of the host and programs that decide know the tools of agents in Python by their names."""
+"""Host rules and tool authorities refer to the tools of agents in Python by their names."""
 
 from __future__ import annotations
 

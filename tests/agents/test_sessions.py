@@ -72,7 +72,7 @@ def test_without_an_engine_it_is_kept_in_the_folder(
 
 
 def test_its_store_stays_small(tmp_path: Path) -> None:
-    """A hundred exchanges of 2 KB take at most three times their text, by what thirty take."""
+    """A hundred exchanges of 2 KB take at most three times their text, extrapolated from thirty."""
     rnd = random.Random(3)
     texts = ["".join(rnd.choices("abcdefghijklmnopqrstuvwxyz    ", k=1000)) for _ in range(60)]
     sizes = []
@@ -199,7 +199,7 @@ def test_budget_policies_and_labels_hold_for_a_run(engine: Engine) -> None:
 
 
 def test_it_survives_a_crash_at_any_write(tmp_path: Path) -> None:
-    """Who was not answered says the same again: it is answered, and no call is made twice."""
+    """Unanswered messages are sent again: they are answered, and no call is repeated."""
 
     @tool(effect="idempotent")
     def double(n: int) -> int:
@@ -216,7 +216,7 @@ def test_it_survives_a_crash_at_any_write(tmp_path: Path) -> None:
         return {"text": "Hello"} if newest["content"] == "Hi" else {"calls": [call("double", n=4)]}
 
     def talk(store: FaultyStore, begin: int) -> Any:
-        """Say what is left, and return the last response, or how much was answered."""
+        """Send the remaining messages. Return the last response, or how many were answered."""
         found: Any = begin
         with suppress(ProcessDied), using(ScriptedModel([answer] * 9)), Engine(store) as engine:
             for place in range(begin, len(said)):
@@ -235,7 +235,7 @@ def test_it_survives_a_crash_at_any_write(tmp_path: Path) -> None:
             found = talk(store, found)
         roles = [one["role"] for one in found.history]
         exchanges = [one["content"] for one in found.history if one["role"] == "user"]
-        # A process that died after the answer was stored cannot have told it.
+        # A process that died after the answer was stored cannot have returned it.
         assert [*dict.fromkeys(exchanges)] == said, (write, fault)
         assert len(exchanges) <= len(said) + 1, (write, fault)
         assert found.history[-len(expected[2:]) :][-1] == expected[-1], (write, fault)

@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*calls: tuple[str, dict[str, Any]], engine: Engine | None = None) -> Response:
-    """Run an agent with a shell whose model makes these calls, each in a reply of its own."""
+    """Run an agent with a shell whose model makes these calls, each in a separate reply."""
     replies: list[dict[str, Any]] = [
         {"calls": [{"name": name, "arguments": arguments}]} for name, arguments in calls
     ]

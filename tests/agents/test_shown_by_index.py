@@ -1,4 +1,4 @@
-"""What agents did is shown from an index beside the snapshots, and as a replay would show it."""
+"""Agents' work is shown from an index beside the snapshots, exactly like from a replay."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SCRIPT: list[Any] = [
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots are taken often, so that most is in the index."""
+    """Take frequent snapshots, so that most is in the index."""
     monkeypatch.setattr(executions, "SMALLEST_TAIL", 500)
 
 
 @pytest.fixture
 def applied(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The events that are applied to show something."""
+    """Record the events applied in order to show something."""
     events: list[Any] = []
     apply = replay.apply
 
@@ -52,7 +52,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def both_ways(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what is shown, after comparing it with what a replay shows."""
+    """Return the result of `show`, after comparing it with that of a replay."""
     with case.engine_open() as engine, monkeypatch.context() as patch:
         shown = engine.show(case.id)
         patch.setattr(history, "_by_index", lambda *_: None)
@@ -159,7 +159,7 @@ steps:
 
 
 def test_hardly_any_event_is_read_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts of the conversation, outputs of steps and what else is said of them are in the same."""
+    """Messages, outputs of steps and other details come from the same events."""
     turns = [{"calls": [call("add", a=n, b=2)], "text": f"{n}" * 900} for n in range(10, 30)]
     case = Case(tmp_path, flow(AGENT), [*turns, {"text": "10"}])
     case.run()

@@ -1,4 +1,4 @@
-"""`show` tells what became of the calls of a model, and which limit ended an agent's work."""
+"""`show` displays the outcome of a model's calls, and the limit that ended an agent's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Skills: what a model is told of them, how it reads and runs them, and that they grant nothing."""
+"""Skills: how a model learns of them, reads and runs them, and that they grant no permissions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BODY = TEXT.rpartition("---\n\n")[2]
 
 
 def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
-    """A call in a scripted reply."""
+    """Return a call for a scripted reply."""
     return {"name": tool, "arguments": arguments}
 
 
@@ -62,7 +62,7 @@ def skill(tmp_path: Path) -> Path:
 
 
 def answers(case: Case, number: int) -> list[str]:
-    """What the calls of the last reply before a request gave."""
+    """Return the results of the calls in the last reply before a request."""
     messages = case.sent(number)
     at = max(n for n, one in enumerate(messages) if one["role"] == "assistant")
     return [one["content"] for one in messages[at + 1 :]]
@@ -142,7 +142,7 @@ def test_a_skill_grants_nothing(tmp_path: Path, skill: Path) -> None:
     assert "std.run_command" in ran
     assert copied.startswith("Error: ")
     assert opened == []
-    assert "rm -rf /" in json.dumps(case.journal(), default=str)  # what it tried is recorded
+    assert "rm -rf /" in json.dumps(case.journal(), default=str)  # the attempt is recorded
 
 
 def test_what_a_skill_holds_belongs_to_the_flow(tmp_path: Path, skill: Path) -> None:

@@ -1,4 +1,4 @@
-"""`MetaChain.stream`: each reply in parts while it arrives, then the response."""
+"""`MetaChain.stream`: each reply in parts as it arrives, then the response."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def text(parts: list[StreamPart]) -> str:
 
 
 def outline(parts: list[StreamPart]) -> list[tuple[str, str]]:
-    """Kind and agent of the parts of replies, each run of the same once."""
+    """Return kind and agent of the parts of replies, without consecutive duplicates."""
     said = [(part.kind, part.agent) for part in parts if not part.kind.startswith("tool_")]
     return [one for place, one in enumerate(said) if said[place - 1 : place] != [one]]
 
@@ -473,7 +473,7 @@ def test_a_cancelled_task_leaves_the_loop(wire: Wire, tmp_path: Path) -> None:
 
             async def listen() -> None:
                 async for part in MetaChain(engine).stream_async(agent(add), ASK, id="run"):
-                    if part.kind == "text":  # before that there may be no connection to close
+                    if part.kind == "text":  # earlier, there may be no connection to close
                         begun.set()
 
             task = asyncio.ensure_future(listen())

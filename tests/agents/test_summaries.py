@@ -1,4 +1,4 @@
-"""What people are told of turns and calls: in lists of steps, while it runs, and in pictures."""
+"""Summaries of turns and calls for users: in lists of steps, in progress, and in pictures."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_one_line_about_an_output(output: Plain, line: str | None) -> None:
 
 @pytest.mark.parametrize("teller", ["agent", "no_longer_installed"])
 def test_what_a_kind_cannot_tell_is_shown_as_it_is(teller: str) -> None:
-    """An output may be of another version of the kind; to show an execution always works."""
+    """An output may come from another version of the kind, but executions can always be shown."""
     assert registry.summary(teller, {"message": {"tool_calls": [{"what": 1}]}}) is None
 
 

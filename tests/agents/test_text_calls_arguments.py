@@ -1,4 +1,4 @@
-"""Arguments of calls: typed by the schema, or refused with what the model must know (M65, M90)."""
+"""Arguments of calls: converted to the schema, or rejected with an explanation (M65, M90)."""
 
 from __future__ import annotations
 

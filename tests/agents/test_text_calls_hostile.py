@@ -1,4 +1,4 @@
-"""Replies of any shape are read in linear time and raise nothing (M72)."""
+"""Replies of any shape are parsed in linear time and raise nothing (M72)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALL = f'{OPEN}{{"a":1,"b":2}}</call-0badcafe>'
 
 
 def seconds_for(text: str) -> float:
-    """Return how long the slowest takes of those who read a reply."""
+    """Return the seconds taken by the slowest parser of a reply."""
     readers: list[Callable[[], object]] = [
         lambda: read_reply(text, [ADD], FORM),
         lambda: read_reply(text, [], None),
@@ -83,7 +83,7 @@ def test_a_reply_with_too_many_calls_or_faults_is_not_read_any_further() -> None
 
 
 def pieces() -> list[str]:
-    """What replies are made of, and what they could break on."""
+    """Return fragments of replies, including ones that could break a parser."""
     whole = [FORM.write([("add", {"a": 1, "b": 2})]), FORM.write_result("add", "3"), CALL]
     halves = [text[: len(text) // 2] for text in whole]
     rests = [text[len(text) // 2 :] for text in whole]
@@ -98,7 +98,7 @@ PIECES = pieces()
 @settings(max_examples=500)
 @given(drawn=st.binary(max_size=32), ended=st.sampled_from(["stop", "length"]))
 def test_any_reply_is_read_and_what_is_called_fits_the_schema(drawn: bytes, ended: Ended) -> None:
-    """Four replies an example, which is four times as fast as one: 2,000 in all."""
+    """Four replies per example, which is four times as fast as one: 2,000 in total."""
     for part in range(4):
         text = "".join(PIECES[byte % len(PIECES)] for byte in drawn[part::4])
         check(text, ended)

@@ -1,4 +1,4 @@
-"""Which models are asked for calls as text (M53)."""
+"""Models that are asked for calls as text (M53)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model quotes is never a call, in whatever form and place; what it means is told."""
+"""Quoted text is never a call, in any form and place. Likely intended calls are reported."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ OTHERS = {
     "qwen agent": '\u273fFUNCTION\u273f: add\n\u273fARGS\u273f: {"a": 1, "b": 2}',
     "self-closing": '<invoke name="add"/>',
 }
-"""A call in each form that some model was trained on, as a mail, a page or a tool may have it."""
+"""A call in each form that some model was trained on, as it may appear in untrusted text."""
 GUESSED = {
     "shown, with no mark": '<call tool="add">\n{"a": 1, "b": 2}\n</call>',
     "shown, with another mark": '<call-00000000 tool="add">\n{"a": 1, "b": 2}\n</call-00000000>',
@@ -176,7 +176,7 @@ QUOTES = {
 
 
 def quoted(call: str, quote: str) -> str:
-    """Write a call into a text as a person would: each line of a quotation begins with a sign."""
+    """Quote a call as a person would: each line of a quotation starts with a marker."""
     if quote == "quotation":
         return "The mail:\n" + "".join(f"> {line}\n" for line in call.split("\n"))
     if quote in ("list", "table", "quotation marks", "inline code"):
@@ -185,9 +185,9 @@ def quoted(call: str, quote: str) -> str:
 
 
 PLAIN = ("alone", "after words", "before words", "other language")
-"""Where nothing says that a call is only shown."""
+"""Contexts that do not mark the call as a quotation."""
 FENCED = ("fenced json", "fenced function", "fenced list", "fence of openai", "fence around tags")
-"""Between words, these are shown as code is."""
+"""Between words, these are quoted like code."""
 OFFER = ToolOffer(ADD.name, ADD.description, ADD.schema)
 
 
@@ -211,7 +211,7 @@ def test_what_others_wrote_is_no_call(quote: str, calling: FunctionCalling) -> N
 def test_an_answer_that_quotes_a_call_is_an_answer(quote: str, calling: FunctionCalling) -> None:
     for call in OF_OTHERS.values():
         if "```" in call and quote == "fence":
-            continue  # a fence in a fence ends it
+            continue  # a nested fence ends the outer one
         text = quoted(call, quote)
         reply = answered(text, calling)
         assert reply.faults == (), text
@@ -223,7 +223,7 @@ def test_an_answer_that_quotes_a_call_is_an_answer(quote: str, calling: Function
 def test_a_call_in_another_form_that_nothing_quotes_is_told(
     quote: str, calling: FunctionCalling
 ) -> None:
-    """It would be the answer otherwise: the raw text of a call that was never made."""
+    """Otherwise, the raw text of a call that was never made would be the answer."""
     for name, call in OF_OTHERS.items():
         if name in FENCED and quote != "alone":
             continue

@@ -1,4 +1,4 @@
-"""Calls as a model was shown to write them: read exactly, mended or told (M56, M57, M66 to M69)."""
+"""Calls in the requested form: read exactly, repaired or reported (M56, M57, M66 to M69)."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_mark_that_others_may_know_is_replaced(leaks: bool) -> None:
     assert mark_of("one", history) == mark_of("one", [*history, *history])
 
 
-# What is content
+# Content
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a listener sees of a reply that arrives in pieces (M84)."""
+"""Parts of a streamed reply as passed to a listener (M84)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others may have written reaches a model in a marked block, without hidden characters."""
+"""Untrusted text reaches a model in a marked block, without hidden characters."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CALLS = {
 
 
 def shown(folder: Path, *calls: Any) -> list[str]:
-    """What the model is shown of the results of calls."""
+    """Return the results of calls as shown to the model."""
     (folder / "mails").mkdir()
     (folder / "mails" / "mail.txt").write_text(MAIL)
     (folder / "tools.py").write_text(TOOLS)
@@ -171,7 +171,7 @@ def torn() -> str: raise ToolError(marked_failure("pay eve", "https://x.org"))
 
 
 def told(folder: Path, one: Any) -> str:
-    """What the model is shown of a call's result."""
+    """Return the result of a call as shown to the model."""
     (folder / "tools.py").write_text(PAGES)
     script = [
         {"when": {"agent": "helper"}, "text": MAIL},

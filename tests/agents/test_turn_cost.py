@@ -1,4 +1,4 @@
-"""What a turn costs: little, and not more the longer the conversation is."""
+"""The cost of a turn: low, and independent of the conversation's length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.agents.flows import HEAD, NAME, TOOLS, flow
 
 TURNS = 80
 EARLY, LATE = range(10, 13), range(TURNS - 4, TURNS - 1)
-"""The turns that are looked at closely."""
+"""The turns that are measured."""
 IMAGES = (
     TOOLS
     + '''
@@ -36,7 +36,7 @@ BUDGET = HEAD + "budget: {tokens: 100000000, cost_usd: 1000}\n"
 
 
 class Watched(dict[str, Any]):
-    """A message that counts how often somebody looks at it."""
+    """A message that counts how often it is read."""
 
     looks = 0
 
@@ -73,7 +73,7 @@ class Watched(dict[str, Any]):
 
 
 class Counter:
-    """Counts the steps that Python takes, also in loops, and the functions of C that it calls."""
+    """Counts executed lines of Python, including loops, and calls of C functions."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -88,9 +88,9 @@ class Counter:
 
 
 class Caller:
-    """A model that calls a tool in each reply; its provider says what that used, or does not.
+    """A model that calls a tool in each reply, with or without reported usage.
 
-    It reads its own replies as every model does, and looks at no message.
+    It parses its own replies like every model, and reads no message.
     """
 
     def __init__(self, *, says: bool) -> None:
@@ -98,7 +98,7 @@ class Caller:
         self.turn = 0
         self.counter = Counter()
         self.cost: dict[int, int] = {}
-        """By turn the steps up to the next one."""
+        """Turn → cost up to the next turn."""
 
     async def complete(self, request: ModelRequest, listen: Listener | None = None) -> ModelReply:
         if self.turn in (*EARLY, *LATE):
@@ -123,7 +123,7 @@ class Caller:
 
 
 def watch(request: ModelRequest) -> None:
-    """Count from now on who looks at the messages so far; the newest are looked at by right."""
+    """Count from now on how often old messages are read. The newest ones may be read."""
     messages = request.messages
     assert isinstance(messages, RequestMessages)
     old = messages.rest[:-2]
@@ -159,7 +159,7 @@ def test_a_late_turn_looks_at_no_old_message_and_takes_as_many_steps_as_an_early
     head: str,
     tools: str,
 ) -> None:
-    # What a snapshot writes again is told by the identity of messages, which are replaced here.
+    # Snapshots detect changed messages by identity, and this test replaces messages.
     monkeypatch.setattr(execution, "SMALLEST_TAIL", 10**9)
     (tmp_path / "tools.py").write_text(tools)
     path = tmp_path / "flow.yaml"
@@ -183,11 +183,11 @@ class Busy:
     """A model that makes the same calls in each reply, and counts calls of Python functions.
 
     Args:
-        calls: How many it makes.
+        calls: Number of calls per reply.
     """
 
     counted = range(10, 30)
-    """The turns that are looked at."""
+    """The turns that are measured."""
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
@@ -214,7 +214,7 @@ class Busy:
 
 
 def calls_a_turn(folder: Path, calls: int) -> float:
-    """Return how many Python functions a turn calls on the engine's thread."""
+    """Return the number of Python functions called per turn on the engine's thread."""
     model: Any = Busy(calls)
     register(NAME, model)
     try:

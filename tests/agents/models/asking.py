@@ -1,4 +1,4 @@
-"""What the tests of models share: a tool, requests, and a listener that keeps what it is told."""
+"""Helpers for the tests of models: a tool, requests, and a recording listener."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def request(text: str = "What is 1 + 2?", **more: Any) -> ModelRequest:
 
 
 def written(asked: ModelRequest, tool: str, **arguments: Any) -> str:
-    """A call as text, as the model of a request is shown to write it."""
+    """Return a call as text, in the form that the request asks the model to use."""
     return form_of(asked).write([(tool, arguments)])
 
 
 class Heard:
-    """Keeps the parts of a reply."""
+    """Records the parts of a reply."""
 
     def __init__(self) -> None:
         self.parts: list[ReplyPart] = []
@@ -45,12 +45,12 @@ class Heard:
 
     @property
     def last(self) -> str:
-        """The text since the reply began, or began anew."""
+        """Return the text since the reply last started."""
         begun = max(at for at, part in enumerate(self.parts) if part.kind == "start")
         return "".join(part.text for part in self.parts[begun:] if part.kind == "text")
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds in order, each run of one kind once."""
+        """Return the kinds of parts in order, without consecutive duplicates."""
         kinds = [part.kind for part in self.parts]
         return [kind for place, kind in enumerate(kinds) if kinds[place - 1 : place] != [kind]]

@@ -1,4 +1,4 @@
-"""aimock, a double of providers: their protocols as somebody else has built them."""
+"""aimock, a third-party double of providers and their protocols."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Double:
         self.url = f"http://127.0.0.1:{port}"
 
     def settings(self, model: str, **headers: str) -> dict[str, Any]:
-        """What leads a model's requests here; the headers have the double misbehave."""
+        """Return settings that direct a model's requests here. The headers cause misbehavior."""
         path = {"openai": "/v1", "anthropic": "", "gemini": "/v1beta"}[model.partition("/")[0]]
         found: dict[str, Any] = {"api_key": "key", "api_base": f"{self.url}{path}"}
         if headers:
@@ -37,7 +37,7 @@ class Double:
         return found
 
     def journal(self) -> list[dict[str, Any]]:
-        """Every request, as the double understood it."""
+        """Return every request, as parsed by the double."""
         entries: list[dict[str, Any]] = self._ask("GET", "/__aimock/journal")
         return entries
 
@@ -72,7 +72,7 @@ def running(fixtures: list[dict[str, Any]], folder: Path) -> Iterator[Double]:
 
 
 def _port(said: Path, process: subprocess.Popen[bytes]) -> int:
-    """Wait until it says where it listens."""
+    """Wait until the program prints its port."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         if found := re.search(r"listening on http://127\.0\.0\.1:(\d+)\n", said.read_text()):

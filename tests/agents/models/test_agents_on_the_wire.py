@@ -1,4 +1,4 @@
-"""Agents of flows ask models of providers: on the wire, with the engine's retries."""
+"""Agents of flows call models of providers: on the wire, with the engine's retries."""
 
 from __future__ import annotations
 

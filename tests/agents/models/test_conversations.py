@@ -1,4 +1,4 @@
-"""One conversation through the port, in every way in which a model may call a tool."""
+"""One conversation through the port, for every way in which a model may call a tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider's errors become, on the wire: one attempt is one request."""
+"""Provider errors on the wire, where one attempt is one request."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def error(wire: Wire, **more: Any) -> StepError:
 
 
 def unanswered(wire: Wire) -> StepError:
-    """The error of a request that has arrived, and that nobody answers in time."""
-    for seconds in (0.2, 2, 20):  # on a busy machine it may not have arrived before
+    """Return the error of a request that arrives but is not answered in time."""
+    for seconds in (0.2, 2, 20):  # on a busy machine, it may arrive later
         wire.answer(SILENT)
         told = error(wire, timeout=seconds)
         if wire.requests:
@@ -184,7 +184,7 @@ def test_nobody_listens_there() -> None:
 def test_what_a_provider_may_have_begun_to_answer_is_told(
     answer: Answer, unfinished: bool, wire: Wire
 ) -> None:
-    """It may count such a request, although nobody has heard the end of it."""
+    """The provider may bill such a request, although its answer was never received in full."""
     wire.answer(answer)
 
     assert bool((error(wire).data or {}).get("unfinished")) == unfinished

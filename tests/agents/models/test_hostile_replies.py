@@ -1,4 +1,4 @@
-"""Replies that no provider should give: nothing of them lifts a budget, or costs the run."""
+"""Invalid replies from a provider never exceed a budget or crash a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARGUMENTS = '{"a": 1, "b": 2}'
 JSON = {"Content-Type": "application/json"}
 EVENTS = {"Content-Type": "text/event-stream"}
 HALF = "\ud83d"
-"""Half of an emoji."""
+"""Half of a surrogate pair."""
 
 
 def ask(wire: Wire, listen: Heard | None = None, *, timeout: float = 60) -> ModelReply:
@@ -170,7 +170,7 @@ def test_a_reply_without_an_end_is_over_when_its_time_is(
 ) -> None:
     wire.answer(streamed({"content": "Hello."}) if listen else replied())
     wire.answer(Answer(pieces, 200, EVENTS if listen else JSON))
-    ask(wire, listen)  # the first request of a process may take longer than the time below
+    ask(wire, listen)  # the first request of a process may take longer than the time limit below
 
     with pytest.raises(Timeout) as told:
         ask(wire, listen, timeout=1)

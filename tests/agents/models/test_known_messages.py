@@ -1,4 +1,4 @@
-"""What is known of a conversation is found once, not again in each turn."""
+"""Facts about messages are computed once, not in each turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flowengine.agents.models.known_messages import (
 
 
 class Counted(dict[str, Any]):
-    """A message that counts how often somebody looks for its calls."""
+    """A message that counts how often its calls are looked up."""
 
     looks = 0
 

@@ -1,4 +1,4 @@
-"""When the library is loaded, and what it does by itself: nothing."""
+"""When the model library is loaded, and the absence of side effects."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_no_import_loads_the_library(program: str, tmp_path: Path) -> None:
 def test_loading_asks_nobody_says_nothing_and_leaves_the_environment(
     wire: Wire, tmp_path: Path
 ) -> None:
-    """And calls after it leave nothing to say when the process ends; loading takes seconds."""
+    """Later calls also print nothing at exit. One test covers both, since loading takes seconds."""
     (tmp_path / ".env").write_text("FROM_A_FILE=1\n")
     program = """
 import gc, os

@@ -1,4 +1,4 @@
-"""Requests of plain data are sent as they are; the client of OpenAI looks through all others."""
+"""Requests of plain data are sent unchanged, while OpenAI's client transforms all others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def transformed(chat: Any, data: Any) -> Any:
 
 
 def test_the_client_would_change_nothing(chat: Any) -> None:
-    """If this fails after an update of the client, `plain_requests` is wrong about it."""
+    """If this fails after an update of the client, `plain_requests` must be adapted."""
     assert transformed(chat, REQUEST) == REQUEST
 
 
@@ -58,11 +58,11 @@ def test_what_is_plain_is_sent_as_it_is(chat: Any) -> None:
         found = transformed(chat, {**REQUEST, "seed": omit})
 
     assert found == REQUEST
-    assert found["messages"] is MESSAGES  # nobody has walked through them
+    assert found["messages"] is MESSAGES  # the messages were not traversed
 
 
 def test_others_in_the_process_notice_nothing(chat: Any) -> None:
-    """A program may use the client itself, with objects of its own."""
+    """A program may use the client itself, with its own objects."""
     message = import_module("openai.types.chat").ChatCompletionMessage
     said = message(role="assistant", content="Hi")
     found = transformed(chat, {"messages": [said], "model": "gpt-4o"})

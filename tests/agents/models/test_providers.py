@@ -1,4 +1,4 @@
-"""Conversations with providers as aimock plays them: each shape, streamed and not."""
+"""Conversations with providers as simulated by aimock: each shape, streamed and not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CALLS = [
     {"id": "call_b", "name": "math__add", "arguments": {"a": 3, "b": 4}},
 ]
 WRITTEN = written(request(), "math.add", a=1, b=2)
-"""The double cannot read the mark; it is the same for requests of no conversation."""
+"""The double cannot know the mark, which is constant for requests outside of conversations."""
 FIXTURES: list[dict[str, Any]] = [
     {
         "match": {"userMessage": "sums", "hasToolResult": False},
@@ -86,7 +86,7 @@ def ask(double: Double, model: str, text: str, listen: Any = None, **more: Any) 
 
 
 def plain(reply: ModelReply) -> ModelReply:
-    """Without what is of no meaning: blanks in the JSON of arguments."""
+    """Return a reply without insignificant whitespace in the JSON of its arguments."""
     message: Message = dict(reply.message)
     for call in message.get("tool_calls", ()):
         call["function"]["arguments"] = loads(call["function"]["arguments"])
@@ -113,7 +113,7 @@ def test_a_streamed_reply_equals_the_one_that_is_not(model: str, double: Double)
 
 
 @pytest.mark.parametrize("listen", [None, Heard()], ids=["whole", "streamed"])
-@pytest.mark.parametrize("model", MODELS[:2])  # the double knows Gemini's calls only in camelCase
+@pytest.mark.parametrize("model", MODELS[:2])  # the double spells Gemini's calls in camelCase
 def test_a_conversation_with_tools(model: str, listen: Any, double: Double) -> None:
     first = ask(double, model, "sums", listen)
     results = [
@@ -198,7 +198,7 @@ def test_calls_as_text_need_nothing_of_the_provider(model: str, double: Double) 
 
 
 def test_what_was_billed_is_what_was_answered(double: Double) -> None:
-    """Every request that was answered is a reply with its usage, and there are no others."""
+    """Requests and replies correspond, and each reply has its usage."""
     replies = [ask(double, model, "hello") for model in MODELS for _ in range(3)]
 
     assert len(double.journal()) == 9

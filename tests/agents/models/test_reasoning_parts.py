@@ -1,4 +1,4 @@
-"""Reasoning that only its provider can read goes back to it; in the shape of OpenAI's responses."""
+"""Encrypted reasoning is returned to its provider, in the format of OpenAI's Responses API."""
 
 from __future__ import annotations
 

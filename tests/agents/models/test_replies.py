@@ -1,4 +1,4 @@
-"""Odd native calls: each is made, or worded for the model, and has an id of its own."""
+"""Unusual native calls: each is made, or reported to the model, and has a unique ID."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read(*calls: SentCall, text: str = "", ended: Finish = "stop", **more: Any) 
 @pytest.mark.parametrize(
     ("arguments", "kept"),
     [
-        ('{"b": 2,   "a": 1}', '{"b": 2,   "a": 1}'),  # as it was said: the provider has it cached
+        ('{"b": 2,   "a": 1}', '{"b": 2,   "a": 1}'),  # unchanged, as the provider has cached it
         ('"{\\"a\\": 1, \\"b\\": 2}"', '{"a": 1, "b": 2}'),
         ("{'a': 1, 'b': '2',}", '{"a": 1, "b": 2}'),
     ],
@@ -102,7 +102,7 @@ REACT = 'Action: math.add\nAction Input: {"a": 1, "b": 2}'
 def test_no_text_of_a_model_with_function_calling_is_a_call(
     call: str, quote: str, shown: bool
 ) -> None:
-    """It may quote a mail, a page or a tool: whoever wrote that would make calls otherwise."""
+    """The text may quote a mail, a page or a tool, whose author could otherwise make calls."""
     text = quote.replace("{}", call)
 
     reply = read(text=text)
@@ -110,7 +110,7 @@ def test_no_text_of_a_model_with_function_calling_is_a_call(
     assert reply.message["content"] == text
     assert (reply.calls, reply.finish) == ((), "stop")
     if "math.add(" in call and quote != "{}":
-        assert not reply.faults  # a sentence about code says as much
+        assert not reply.faults  # a sentence about code may contain the same text
     else:
         assert [one.name for one in reply.faults] == ["math.add"] * (not shown)
 

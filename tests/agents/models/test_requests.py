@@ -1,4 +1,4 @@
-"""What is sent: byte for byte what a provider gets for a request."""
+"""Requests as a provider receives them, byte for byte."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ask(wire: Wire, model: str = "openai/gpt-4o", **more: Any) -> ModelReply:
 
 
 def body(wire: Wire, model: str = "openai/gpt-4o", **more: Any) -> Any:
-    """What is sent; how the reply is read is another matter."""
+    """Return the request. The reply does not matter here."""
     claude = b'{"id":"1","type":"message","role":"assistant","model":"m","content":[{"type":"text",'
     claude += (
         b'"text":"Hi"}],"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":1}}'
@@ -204,7 +204,7 @@ def test_an_answer_is_held_to_a_schema_by_the_provider(
 
 def test_the_schema_is_told_in_words_where_the_provider_has_no_other_way(wire: Wire) -> None:
     words = "Your final answer must be one JSON value that fits this JSON Schema"
-    model = "openai/gpt-3.5-turbo"  # the table knows it, without a mode for schemas
+    model = "openai/gpt-3.5-turbo"  # listed in the table, but without a mode for schemas
 
     found = body(wire, model, returns=SCHEMA)
     with_system = body(wire, model, returns=SCHEMA, messages=HISTORY)
@@ -221,7 +221,7 @@ def test_a_server_that_nobody_knows_gets_the_schema_in_both_ways(wire: Wire) -> 
     with_tools = body(wire, "openai/of-my-own", returns=SCHEMA)
 
     assert found["response_format"]["json_schema"]["schema"] == SCHEMA
-    assert "response_format" not in with_tools  # it would have to hold calls to the schema, too
+    assert "response_format" not in with_tools  # calls would have to match the schema, too
     for sent in (found, with_tools):
         assert "fits this JSON Schema" in sent["messages"][0]["content"]
 
@@ -326,7 +326,7 @@ def test_two_tools_of_one_name_on_the_wire_are_refused_before_anything_is_sent(w
 
 
 def test_nothing_is_left_of_a_request_that_failed(wire: Wire) -> None:
-    """The messages of the caller are as they were."""
+    """The caller's messages are unchanged."""
     messages = [dict(one) for one in HISTORY]
     wire.answer(failed(400))
 

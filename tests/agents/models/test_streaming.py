@@ -1,4 +1,4 @@
-"""Streamed replies, byte for byte on the wire: put together, cut, left."""
+"""Streamed replies, byte for byte on the wire: assembled, interrupted, abandoned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Usage as each provider says it, on the wire: the same whether streamed or not."""
+"""Usage as each provider reports it on the wire, equal whether streamed or not."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_long_and_strange_names_end_with_a_digest() -> None:
 def test_every_name_fits_the_wire_and_comes_back(names: set[str]) -> None:
     try:
         known = WireNames(names)
-    except ModelError:  # two clash, which is told
+    except ModelError:  # two clash, which is an error
         assert len({wire_name(name) for name in names}) < len(names)
         return
 

@@ -1,4 +1,4 @@
-"""A server that answers byte for byte as it is told, and keeps what it was sent."""
+"""A server that answers with given bytes, and records the requests."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from flowengine.agents.text_calls.marked_form import marked
 
 @dataclass
 class Answer:
-    """What the server does with a request."""
+    """The server's response to a request."""
 
     pieces: Iterable[bytes]
-    """As many as there are, until the client closes the connection."""
+    """Pieces of the body, sent until they end or the client disconnects."""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     then: Literal["end", "drop", "hold"] = "end"
-    """`drop`: the connection closes in the middle; `hold`: until the client closes it."""
+    """`drop`: the connection breaks in between. `hold`: it stays open until the client closes it.
+    """
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Sent:
 
 
 Answering = Callable[[Any], Answer]
-"""Answers by the body of the request."""
+"""Answers according to the body of the request."""
 
 
 class Wire:
@@ -70,7 +71,7 @@ def serving() -> Iterator[Wire]:
             for name, value in answer.headers.items():
                 self.send_header(name, value)
             self.send_header("Transfer-Encoding", "chunked")
-            self.send_header("Connection", "close")  # a client must not send another one here
+            self.send_header("Connection", "close")  # the client must not send another one here
             self.end_headers()
             try:
                 for piece in answer.pieces:
@@ -99,14 +100,14 @@ def serving() -> Iterator[Wire]:
 
 
 def written(body: Any, tool: str, **arguments: Any) -> str:
-    """A call as text, as a model writes it that was shown how."""
+    """Return a call as text, as written by a model that received the instructions."""
     found = re.search(r"The mark (\w+) makes", body["messages"][0]["content"])
     assert found, "no call was shown"
     return marked(found[1]).write([(tool, arguments)])
 
 
 def failed(status: int, message: str = "no", **more: Any) -> Answer:
-    """An error as OpenAI words it."""
+    """Return an error in OpenAI's format."""
     headers = more.pop("headers", {})
     body = {"error": {"message": message, "type": "some_error", "code": None} | more}
     return Answer(
@@ -115,7 +116,7 @@ def failed(status: int, message: str = "no", **more: Any) -> Answer:
 
 
 def replied(text: Any = "Hello.", **more: Any) -> Answer:
-    """A reply as OpenAI gives it."""
+    """Return a reply in OpenAI's format."""
     usage = more.pop("usage", {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12})
     message = {"role": "assistant", "content": text, **more.pop("message", {})}
     choice = {"index": 0, "message": message, "finish_reason": more.pop("finish", "stop")}
@@ -131,7 +132,7 @@ def streamed(
     usage: Mapping[str, Any] | None = None,
     then: Literal["end", "drop", "hold"] = "end",
 ) -> Answer:
-    """A streamed reply as OpenAI gives it."""
+    """Return a streamed reply in OpenAI's format."""
     events: list[dict[str, Any]] = [chunk([choice(delta)]) for delta in deltas]
     if finish:
         events.append(chunk([choice({}, finish)]))
@@ -158,6 +159,6 @@ def chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def call(index: int, arguments: str = "", *, id: str | None = None, name: str | None = None) -> Any:
-    """A piece of a streamed call."""
+    """Return a piece of a streamed call."""
     function = {"arguments": arguments} | ({"name": name} if name else {})
     return {"index": index, "function": function} | ({"id": id, "type": "function"} if id else {})

@@ -1,4 +1,4 @@
-"""Serves a small model with llama.cpp until standard input ends; prints where."""
+"""Serves a small model with llama.cpp until standard input ends, and prints its address."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Agents on a real small model, by the command line; only `make small-model` runs this.
+"""Agents on a real small model, by the command line. Only `make small-model` runs this.
 
-What such a model says is anybody's guess, so nothing here depends on it: an answer is there and
-counted, a schema holds, calls that are run have the arguments that their tool declares, and a run
-that is killed in the middle of a reply ends as any other.
+The output of such a model is unpredictable, so nothing here depends on it: there is a counted
+answer, a schema holds, calls have the arguments that their tool declares, and a run that is killed
+during a reply can be resumed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def server() -> Iterator[str]:
 
 
 class User(Shell):
-    """A user in a folder with the flow, whose models are answered for by the server."""
+    """A user in a folder with the flow, whose model requests go to the server."""
 
     def __init__(self, folder: Path, server: str) -> None:
         super().__init__(folder)
