@@ -15,7 +15,7 @@ from tests.forked_program import end_shared_forks
 
 
 class CommandLine:
-    """A user in a folder who types one command after the other."""
+    """A user in a folder who runs one command after the other."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -27,7 +27,7 @@ class CommandLine:
         typed: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Done:
-        """Run a command in this process; it must end with this exit code."""
+        """Run a command in this process, and check its exit code."""
         done = command_line.flowengine(*words, typed=typed, env=env)
         assert done.code == code, f"flowengine {words} ended with {done}"
         return done
@@ -39,12 +39,12 @@ class CommandLine:
         return path
 
     def newest(self) -> str:
-        """The id of the newest execution."""
+        """The ID of the newest execution."""
         found: str = self("--json", "list", "-n", "1").json()[0]["execution"]
         return found
 
     def spawn(self, *words: str, **options: Any) -> subprocess.Popen[str]:
-        """Start a command in a process of its own."""
+        """Start a command in a separate process."""
         return subprocess.Popen(
             [PROGRAM, *words],
             cwd=self.folder,
@@ -56,14 +56,14 @@ class CommandLine:
         )
 
     def wait_until_running(self, process: subprocess.Popen[str]) -> None:
-        """Wait until a step runs in a process that was started."""
+        """Wait until a step runs in a started process."""
         while not self("--json", "list", "--status", "running").json():
             assert process.poll() is None
             time.sleep(0.05)
 
 
 def steady(text: str) -> str:
-    """Replace what differs from run to run: ids, times, spans."""
+    """Replace values that vary between runs: IDs, times, durations."""
     text = re.sub(r"\b01[0-9a-hjkmnp-tv-z]{6,24}\b", "EXECUTION", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
     text = re.sub(r"\b\d+\.\d+s\b", "0.0s", text)
@@ -82,7 +82,7 @@ def _forks() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Ana in a fresh folder, without settings of her own."""
+    """User Ana in an empty folder, without settings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("flowengine.engines.engine.current_user", lambda: "user:ana")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

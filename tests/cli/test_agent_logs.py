@@ -1,4 +1,4 @@
-"""`--log-level` and `FLOWENGINE_LOG_LEVEL`: what agents do, on standard error."""
+"""`--log-level` and `FLOWENGINE_LOG_LEVEL`: agent logs on standard error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(flowengine: CommandLine, *options: str) -> list[str]:
-    """The log lines of a run, without their times."""
+    """Return the log lines of a run, without their times."""
     err = flowengine("--quiet", *options, "run", "f.yaml").err
     assert "\x1b" not in err
     return [line[9:] for line in err.splitlines() if line[2:3] == ":"]

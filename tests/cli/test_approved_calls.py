@@ -1,4 +1,4 @@
-"""Calls that people are asked about, on the command line: what they see, how they answer."""
+"""Approval of calls on the command line: their display, and all ways to decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that mean nothing are errors, in Python as on the command line."""
+"""Meaningless arguments are errors, in Python as on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments that people are asked about, on the command line: hints, terminals, hostile text."""
+"""Approval of environments on the command line: hints, terminals, hostile text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments that are declared wrongly: all of it is told, and nothing opens (S89)."""
+"""Invalid declarations of environments: all errors are reported, and nothing is opened (S89)."""
 
 from __future__ import annotations
 

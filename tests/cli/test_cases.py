@@ -1,4 +1,4 @@
-"""`flowengine test`: cases beside a flow, played offline on virtual time (F71)."""
+"""`flowengine test`: test cases of a flow, run offline on virtual time (F71)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_cases_pass_in_milliseconds_of_real_time_without_network_or_secret(
 
     done = order("test", "order.yaml")
 
-    assert time.monotonic() - begun < 600  # of 20 days
+    assert time.monotonic() - begun < 600  # real time for 20 virtual days
     assert done.out == (
         "ok     order.test.yaml: approved by two, paid after weeks\n"
         "ok     order.test.yaml: small\n"
@@ -343,7 +343,7 @@ def test_a_hundred_cases_take_about_a_second(order: CommandLine) -> None:
     signals: [{{at: 20d, name: paid, data: 3}}]"""
     order.write("order.test.yaml", cases(*[f"name: c{n}\n    {one}" for n in range(100)]))
     taken = []
-    for _ in range(3):  # processors that are shared are slower
+    for _ in range(3):  # slower on a shared CPU
         begun = time.process_time()
         done = order("test", "-q")
         taken.append(time.process_time() - begun)
@@ -412,7 +412,7 @@ steps:
 
 
 def test_items_may_be_named_by_any_text(flowengine: CommandLine) -> None:
-    """Of a recorded case too: slashes, brackets and signs in a key are no parts of an address."""
+    """This includes recorded cases: slashes, brackets and quotes in a key are part of its name."""
     people = ["ana@example.com", "ana@other.org", "a/b#2", "a/b#3", "c]d", "[e", "x\ny"]
     flowengine.write(
         "each.yaml",

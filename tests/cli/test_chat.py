@@ -1,4 +1,4 @@
-"""`flowengine chat`: messages, answers as they arrive, approvals in between, resume."""
+"""`flowengine chat`: messages, streamed replies, approvals in between, resumption."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def chat(folder: Path, said: str, *words: str, env: Mapping[str, str] | None = None) -> Done:
-    """Talk through a pipe: each line of `said` is read when it is asked for."""
+    """Chat through a pipe: each line of `said` is read at a prompt."""
     return command_line.flowengine(
         "chat", *words, typed=said, env={"HOME": str(folder), **(env or {})}
     )
 
 
 def chat_in_process(folder: Path, said: str, *words: str) -> Done:
-    """Talk to a process of its own through pipes."""
+    """Chat with a separate process through pipes."""
     kept = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME") if name in os.environ}
     done = subprocess.run(
         [PROGRAM, "chat", *words],
@@ -141,7 +141,7 @@ def test_a_file_with_nothing_but_agents_can_be_chatted_with(folder: Path) -> Non
 
 
 def test_a_message_can_be_answered_from_the_inbox(folder: Path, flowengine: CommandLine) -> None:
-    """A conversation is an execution: whoever may answer can, with the commands for approvals."""
+    """A conversation is an execution: approvers can answer it with the usual commands."""
     chat(folder, "", "talk.yaml")
     [wait] = flowengine("--json", "approvals", "list").json()
 
@@ -199,7 +199,7 @@ def test_an_error_of_a_model_is_shown_and_the_conversation_goes_on(folder: Path)
 def test_a_reply_is_shown_once_though_its_question_is_stored_before(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The display of pieces lags behind the store, in which questions are looked for."""
+    """The display of pieces lags behind the store, which is polled for questions."""
     is_stored, may_show = threading.Event(), threading.Event()
     looks: list[str] = []
     resume, look, show, part = Engine.resume, Chat._next, Chat._show, Talk._part
@@ -256,7 +256,7 @@ def test_somebody_else_may_be_first(folder: Path, flowengine: CommandLine) -> No
 
 
 def first_message(flowengine: CommandLine) -> Any:
-    """What the person said first in the newest conversation."""
+    """Return the user's first message in the newest conversation."""
     steps = flowengine("--json", "show", flowengine.newest()).json()["steps"]
     return next(one["output"] for one in steps if one["kind"] == "ask")
 
@@ -332,7 +332,7 @@ def test_a_reply_that_poses_as_a_question_approves_nothing(folder: Path) -> None
     assert "Call 'echo'?" in asked.out + asked.err
     assert not (folder / "acted").exists()
 
-    # What the program printed when it asked, said by a model: the answer to it is a message.
+    # A model imitates the program's own prompt. An answer to it is just a message.
     posing = {"text": f"{controls}\x1b[2J{asked.out}{asked.err}{'y' * 100_000}"}
     talked("go\napprove\nreject\nno\n/end\n", posing, acts, {"text": "Not then."})
     assert not (folder / "acted").exists()
@@ -410,7 +410,7 @@ def test_without_a_file_the_assistant_answers(crew: Path, flowengine: CommandLin
 
     assert done.code == 0
     assert done.out == "What can I do for you?\nIt is 42.\nIt is 43.\n"
-    assert "[value] 43" in done.err  # names last from message to message
+    assert "[value] 43" in done.err  # variables survive between messages
     assert (crew / "n.txt").read_text() == "43"
     record = flowengine("--json", "show", flowengine.newest()).json()
     labels = {"chat": "triage", "model": "scripted/crew.yaml"}
@@ -418,7 +418,7 @@ def test_without_a_file_the_assistant_answers(crew: Path, flowengine: CommandLin
 
 
 def states(done: Done) -> set[tuple[str, str]]:
-    """Return what was printed of environments that are opened at the start."""
+    """Return the printed states of environments that are opened at the start."""
     lines = [line.strip().split("  ", 1) for line in done.err.splitlines()]
     told = ("ready", "opens in the background")
     return {(line[0], line[1]) for line in lines if line[-1] in told}
@@ -467,7 +467,7 @@ def test_lazily_nothing_is_opened_before_it_is_used(crew: Path, flowengine: Comm
 def test_the_person_is_asked_while_a_browser_is_on_its_way(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A program that never becomes a browser keeps nobody from talking, nor from leaving."""
+    """A browser that never starts blocks no message, and does not delay the end."""
     never = tmp_path_factory.mktemp("programs") / "never"
     never.write_text("#!/bin/sh\nexec sleep infinity\n")
     never.chmod(0o755)
@@ -484,7 +484,7 @@ def test_the_person_is_asked_while_a_browser_is_on_its_way(
 
 
 def on_the_web(folder: Path, web: Web, config: str = "{}") -> None:
-    """Make a copy of the assistant that reaches a server of this machine."""
+    """Copy the assistant, with access to a local server."""
     text = Path(assistant.ASSISTANT).read_text()
     assert text.count("{network: public}") == 2
     text = text.replace("{network: public}", f"{{network: ['{web.place}']}}")
@@ -503,7 +503,7 @@ def on_the_web(folder: Path, web: Web, config: str = "{}") -> None:
 
 
 def told_of_calls(flowengine: CommandLine) -> list[str]:
-    """What the calls of the newest execution gave, as the model was told of it."""
+    """Return the results of the newest execution's calls, as sent to the model."""
     record = flowengine("--json", "show", flowengine.newest()).json()
     steps = [one for one in record["steps"] if ".calls" in one["address"]]
     return [f"{one['status']} {json.dumps(one.get('output') or one.get('error'))}" for one in steps]
@@ -527,7 +527,7 @@ def test_the_assistant_asks_and_goes_on_the_web(tmp_path: Path, flowengine: Comm
 
 
 def test_the_assistant_asks_before_anything_that_could_carry_text_out(tmp_path: Path) -> None:
-    """Before a browser is opened for it. A page with a link for each letter is a keyboard."""
+    """The question precedes the browser. Links for each letter could serve as a keyboard."""
     acts = {
         "visit_page": {"address": "https://example.com/secret"},
         "browser_open": {"url": "https://example.com/secret"},

@@ -1,4 +1,4 @@
-"""Replies in `flowengine chat` and `run -v` appear while they arrive."""
+"""Replies in `flowengine chat` and `run -v` appear as they arrive."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def wire(tmp_path: Path) -> Iterator[Wire]:
 
 
 def test_replies_appear_piece_by_piece_masked_and_harmless(tmp_path: Path, wire: Wire) -> None:
-    """One that breaks off is told, and begins again. Both at one terminal: the library of models
-    takes seconds to load."""
+    """Interrupted replies are reported and repeated. One terminal serves both, to save time."""
     pieces = ("The key is hun", "ter2-hun", "ter2, \x1b[31", "m it\r", "\nis ")
     begun = streamed(*({"content": piece} for piece in pieces), finish=None).pieces
     wire.answer(
@@ -59,7 +58,7 @@ def test_replies_appear_piece_by_piece_masked_and_harmless(tmp_path: Path, wire:
     terminal.answer("> ", "and the key?\n")
     assert terminal.seen.count("It is 3.") == 1
 
-    terminal.expect("The key is ***, \ufffd[31m it\r\nis")  # while the model is still speaking
+    terminal.expect("The key is ***, \ufffd[31m it\r\nis")  # while the reply is still streaming
     os.write(terminal.master, b"\x03")
     assert wire.closed.wait(60)
     terminal.expect("saved as")
@@ -137,7 +136,7 @@ def test_line_ends_may_be_split_over_pieces() -> None:
 def test_what_a_slow_terminal_missed_of_a_reply_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A reply of 10 MB has hundreds of gaps where the terminal is slow."""
+    """A 10 MB reply has hundreds of gaps on a slow terminal."""
     session: Any = SimpleNamespace(
         arguments=SimpleNamespace(quiet=False, verbose=False), named={"x"}
     )

@@ -1,4 +1,4 @@
-"""Approvals from the command line: answering, the first answer stands, hints that work."""
+"""Approvals on the command line: deciding, conflicts, and hints that work."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ APPROVE = ["--form", "cost_center=4711"]
 
 @pytest.fixture
 def wait(flowengine: CommandLine, refund: Path) -> str:
-    """The short id of a waiting approval."""
+    """The short ID of a waiting approval."""
     [found] = flowengine("run", refund, "-i", "amount=80", code=4).ids
     return found
 
 
 @pytest.fixture
 def groups(flowengine: CommandLine) -> Callable[..., None]:
-    """Name the members of groups in the settings of the user."""
+    """Set the members of groups in the user's settings."""
 
     def write(**members: list[str]) -> None:
         folder = flowengine.folder / "config" / "flowengine"
@@ -37,7 +37,7 @@ def groups(flowengine: CommandLine) -> Callable[..., None]:
 
 
 def hint(done: Done, name: str) -> list[str]:
-    """The words behind `flowengine` of a hint."""
+    """Return the arguments of the `flowengine` command in a hint."""
     [line] = re.findall(rf"^ +{name} +flowengine (.*)$", done.err, re.MULTILINE)
     return shlex.split(line)
 
@@ -156,7 +156,7 @@ def test_only_assignees_decide_and_those_of_a_group_are_named_by_the_settings(
 def test_a_project_puts_nobody_into_a_group(
     flowengine: CommandLine, refund: Path, groups: Callable[..., None]
 ) -> None:
-    """Whoever writes in the project's folder would decide who approves."""
+    """Otherwise write access to the project would include the choice of approvers."""
     ran = flowengine("run", refund, "-i", "amount=80", "-i", 'assignees=["group:it"]', code=4)
     [wait] = ran.ids
     file = flowengine.folder / "config" / "flowengine" / "settings.yaml"

@@ -1,4 +1,4 @@
-"""`flowengine diff`: two executions as a person reads them."""
+"""`flowengine diff`: two executions, compared for a human reader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def story(flowengine: CommandLine) -> Path:
 
 
 def run(flowengine: CommandLine, story: Path, command: str, *inputs: str) -> str:
-    """Run the story, decide, and return the id of the execution."""
+    """Run the story, decide, and return the execution's ID."""
     given = [word for one in ("words=1", *inputs) for word in ("-i", one)]
     wait = flowengine("run", story, *given, code=4).ids[-1]
     flowengine(command, wait)

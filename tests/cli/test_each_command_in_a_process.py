@@ -1,4 +1,4 @@
-"""Each command once in a process of its own; most other tests call them in theirs."""
+"""Each command once in a separate process, while most other tests call them in their own."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ ENDS = {
     "prune": ("--older 1d", 0),
     "completion": ("bash", 0),
 }
-"""How each is called here, and the exit code."""
+"""Arguments and exit code for each command."""
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a store in which something has ended."""
+    """A folder with a store that contains an ended execution."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "hello.yaml").write_text(HELLO)
     (folder / "refund.yaml").write_text(REFUND)

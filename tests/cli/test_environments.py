@@ -1,4 +1,4 @@
-"""`flowengine envs`: what is open, what was left open, and what this machine can give (E104)."""
+"""`flowengine envs`: open and leftover environments, and the abilities of this machine (E104)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ sys.stdin.readline()
 
 
 class Stubborn(Files):
-    """A folder that does not let itself be closed."""
+    """A folder that fails to close."""
 
     kind = "stubborn"
 
@@ -80,7 +80,7 @@ def mine(folder: Path) -> Iterator[EnvironmentManager]:
 
 @pytest.fixture
 def left(folder: Path) -> Iterator[str]:
-    """The id of an environment whose process was killed."""
+    """The ID of an environment whose process was killed."""
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(folder)],
         stdin=subprocess.PIPE,
@@ -98,20 +98,20 @@ def left(folder: Path) -> Iterator[str]:
 
 
 def golden(text: str, left: str) -> str:
-    """Replace what differs from run to run."""
+    """Replace values that vary between runs."""
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
     text = text.replace(left, "LEFT").replace(os.uname().nodename, "NODE")
     text = re.sub(r"\b[0-9a-f]{12}-\d+", "MINE", text)
     text = re.sub(r"(?m)^(  pids +)[\d, ]+$", r"\1PIDS", text)
     text = re.sub(r"(workspace   ).*", r"\1FOLDER", text)
-    text = re.sub(r"  groups  .*\n", "", text)  # where the machine has control groups
+    text = re.sub(r"  groups  .*\n", "", text)  # present if the machine has control groups
     text = re.sub(rf"\b{os.getpid()}\b", "HERE", text)
     text = re.sub(r"(left +|process +)\d+", r"\1THERE", text)
     return re.sub(r"(?m) +$", "", text)
 
 
 def words(text: str) -> list[list[str]]:
-    """Return the words of each line: columns are as wide as ids, which differ."""
+    """Return the words of each line, because column widths depend on the IDs."""
     return [line.split() for line in text.splitlines()]
 
 
@@ -178,7 +178,7 @@ def test_reaping_ends_all_that_is_dead_and_nothing_that_lives(
 def test_where_nothing_can_be_written_that_is_told(
     left: str, folder: Path, flowengine: CommandLine
 ) -> None:
-    """Nobody may write a lock that is a folder, whoever runs the test."""
+    """A lock that is a folder is unwritable for all users, including root."""
     (folder / "lock").unlink(missing_ok=True)
     (folder / "lock").mkdir()
 

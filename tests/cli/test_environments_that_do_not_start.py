@@ -1,4 +1,4 @@
-"""`flowengine run` where an environment cannot be had, or somebody stops it before it is (S84)."""
+"""`flowengine run` with an unavailable environment, or one whose start is interrupted (S84)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def silent() -> Iterator[str]:
 
 
 def left(folder: Path) -> list[object]:
-    """What is there of environments: entries, workspaces, processes."""
+    """Return everything left of environments: entries, workspaces, processes."""
     kept = environments_in(folder / ".flowengine")
     return [*kept.glob("entries/*"), *kept.glob("workspaces/*/*/*")]
 

@@ -52,7 +52,7 @@ BOX = ("envs", "shell", "build.yaml", "box", "--arg", "level=3")
 
 @pytest.fixture(autouse=True)
 def folder(flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with the file; whatever a test did, nothing of an environment is left."""
+    """A folder with the flow. After each test, no part of an environment may be left."""
     monkeypatch.setenv("TOKEN", "SEKRET-token")
     flowengine.write("build.yaml", BUILD)
     yield flowengine.folder
@@ -71,20 +71,19 @@ def _ours(folder: Path) -> list[int]:
 
 
 def piped(flowengine: CommandLine, text: str, *words: str) -> Done:
-    """Run commands that come from a pipe."""
+    """Run commands from a pipe."""
     return command_line.flowengine(*(words or BOX), typed=text)
 
 
 def piped_to_process(flowengine: CommandLine, text: str, *words: str) -> tuple[int, str, str]:
-    """Run commands that come from a pipe to a process of its own."""
+    """Run commands from a pipe in a separate process."""
     process = flowengine.spawn(*(words or BOX), stdin=-1)
     out, err = process.communicate(text, timeout=60)
     return process.returncode, out, err
 
 
 def test_lines_of_a_pipe_are_commands_of_one_shell(flowengine: CommandLine) -> None:
-    """Several that belong together are one, a command that reads gets the next line, and the last
-    exit code is ours."""
+    """Continued lines form one command, `read` consumes a line, and the exit code is the last."""
     text = (
         'cd /tmp\nN=1\necho "$GREETING $LEVEL $PWD $N"\n\nfor i in a b\ndo echo $i\ndone\n'
         "cat <<END\nquoted 'text'\nEND\nread name\nBob\necho got $name\nsh -c 'exit 3'"
@@ -110,7 +109,7 @@ def test_it_is_the_same_in_every_sandbox(flowengine: CommandLine, provider: str)
         "steps: [{id: a, run: make, in: box}]\n",
     )
 
-    # What a process logs and nobody has asked for stands on its own standard error.
+    # Log output of the host provider appears on the standard error of a separate process.
     run = piped_to_process if provider == "host" else piped
     code, out, err = run(flowengine, text, "envs", "shell", "other.yaml")
 
@@ -189,7 +188,7 @@ def test_a_process_that_is_told_to_end_leaves_nothing(flowengine: CommandLine) -
 
 
 def test_a_conversation_at_a_terminal(flowengine: CommandLine) -> None:
-    """Keys go to the command that runs, Ctrl-C too, and Ctrl-D ends it."""
+    """Keys go to the running command, including Ctrl-C. Ctrl-D ends it."""
     terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")
     try:
         terminal.answer("box$ ", "cd /tmp; echo $TOKEN; false\n")
@@ -232,8 +231,8 @@ def test_what_a_command_writes_draws_and_does_no_more(flowengine: CommandLine) -
     terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")
     try:
         hostile = r"printf '\033]52;c;aGFja2Vk\a\033[6n\033[31mr''ed\033[0m\033P+q\033\\\033[5i'"
-        # The place of the cursor is told by the sandbox's own terminal, and read here: what came
-        # after the next prompt would be typed there.
+        # The sandbox's own terminal reports the cursor, and the report is read here. Otherwise it
+        # would be typed at the next prompt.
         terminal.answer("box$ ", f"{hostile}; read -rs -t 30 -d R; echo; echo en''ded\n")
         terminal.expect("ended")
         seen = terminal.seen
@@ -247,7 +246,7 @@ def test_what_a_command_writes_draws_and_does_no_more(flowengine: CommandLine) -
 
 
 def test_ctrl_c_at_the_prompt_withdraws_the_line(flowengine: CommandLine) -> None:
-    """At once, whatever the program does when it comes, and whichever of its threads gets it."""
+    """At once, in any state of the program, and whichever thread receives the signal."""
     terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")
     try:
         terminal.answer("box$ ", "echo typ")

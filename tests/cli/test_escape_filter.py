@@ -1,4 +1,4 @@
-"""What programs in a sandbox may do to the terminal of who uses `envs shell`."""
+"""Terminal escapes that programs in a sandbox may send to users of `envs shell`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a step failed: `run`, `-v` and `show --step` show where it was raised and what it printed."""
+"""Causes of failures: `run`, `-v` and `show --step` show the location and the printed output."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_verbose_shows_why_each_attempt_failed(flowengine: CommandLine) -> None:
 
     told = flowengine("run", "-v", flow, code=1).err
 
-    assert told.count("in price: return") == 3  # after each attempt, and in the end
+    assert told.count("in price: return") == 3  # after each attempt, and at the end
     [step] = flowengine("--json", "show", flowengine.newest(), "--step", "sum").json()["steps"]
     assert [len(attempt["evidence"]["traceback"]) for attempt in step["tries"]] == [3, 3]
 
@@ -129,10 +129,10 @@ def test_no_secret_is_in_what_is_kept_or_shown(
 
 
 def streamed_after_the_first_line(flowengine: CommandLine, flow: Path) -> str:
-    """Run a flow whose step prints `one`, and then waits for the file `seen`.
+    """Run a flow whose step prints `one`, then waits for the file `seen`.
 
     Returns:
-        What `run -v` shows after that line, which it shows while the step runs.
+        The output of `run -v` after that line, which appears while the step runs.
     """
     running = flowengine.spawn("run", "-v", str(flow))
     assert running.stderr is not None
@@ -197,7 +197,7 @@ def test_verbose_streams_what_a_shell_shows(
 
 
 def test_a_step_that_timed_out_shows_what_it_had_printed(flowengine: CommandLine) -> None:
-    for seconds in (2, 10, 50):  # on a busy machine it may not have printed it before
+    for seconds in (2, 10, 50):  # on a busy machine, the line may come later
         flow = flowengine.write(
             "slow.yaml",
             "flowengine: 1\nid: slow\nsteps:\n"
@@ -271,7 +271,7 @@ def test_what_functions_print_is_part_of_the_evidence(flowengine: CommandLine) -
     done = flowengine("run", flow, code=1)
 
     assert done.out == ""
-    assert "async\nloud\n" in done.err  # as ever, where nobody follows
+    assert "async\nloud\n" in done.err  # unchanged without a follower
     assert "  stdout\n    looking up\n    no end\n  stderr\n    careful\n" in done.err
     shown = flowengine("show", flowengine.newest(), "--step", "second").out
     assert "  stdout\n    looking up\n    no end\n  stderr\n    careful\n" in shown
@@ -317,7 +317,7 @@ def test_what_quick_functions_print_is_streamed_and_evidence_as_well(
     evidence = "  stdout\n    gone\n  stderr\n    quick and\n"
     assert evidence in plain.err
     assert evidence in flowengine("show", flowengine.newest(), "--step", "second").out
-    assert "quickly\nfine\n" in plain.err  # as ever, where nobody follows
+    assert "quickly\nfine\n" in plain.err  # unchanged without a follower
     assert plain.out == told.out == ""
 
 

@@ -1,4 +1,4 @@
-"""The store of a command: the nearest `.flowengine`, here or above, if it is the user's own."""
+"""The store of a command: the closest `.flowengine` upwards, if it belongs to the user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASK = "flowengine: 1\nid: ask\nsteps: [{id: ask, approval: 'Go on?'}]\n"
 
 @pytest.fixture
 def below(flowengine: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Be in a folder two below that of the project, which has no store yet."""
+    """Change to a folder two levels below a project that has no store yet."""
     folder = tmp_path / "project" / "flows" / "inner"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
@@ -32,7 +32,7 @@ def below(flowengine: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def at(folder: Path, flowengine: CommandLine, *words: str | Path, code: int = 0) -> str:
-    """Run a command in another folder, and return what it prints."""
+    """Run a command in another folder, and return its output."""
     here = Path.cwd()
     os.chdir(folder)
     try:
@@ -116,7 +116,7 @@ def test_a_store_above_that_is_not_ours_is_not_used(
 def test_a_damaged_id_is_named_and_made_anew_for_a_store_that_is_named(
     flowengine: CommandLine, below: Path, left: int
 ) -> None:
-    """As an older release left it where the power failed, or the disk was full."""
+    """As left by an older release after a power cut or on a full disk."""
     flowengine("run", "hello.yaml")
     os.truncate(".flowengine/id", left)
 
@@ -130,7 +130,7 @@ def test_a_damaged_id_is_named_and_made_anew_for_a_store_that_is_named(
 
 
 def test_a_damaged_list_of_places_is_written_anew(flowengine: CommandLine, below: Path) -> None:
-    """A line that was cut off is no part of the next one."""
+    """A truncated line is not merged with the next one."""
     flowengine("run", "hello.yaml")
     private = known(str(below / ".flowengine"))
     assert private is not None
@@ -145,7 +145,7 @@ def test_a_damaged_list_of_places_is_written_anew(flowengine: CommandLine, below
 def test_a_store_that_is_gone_for_months_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The state folder does not grow by each store that was ever made."""
+    """The state folder does not grow with each store that was ever created."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     months_ago = time.time() - 100 * 24 * 3600
     kept = {}
@@ -163,7 +163,7 @@ def test_a_store_that_is_gone_for_months_is_forgotten(
 
     with Engine(tmp_path / "new"):
         pass
-    assert kept["gone"].exists()  # all were looked at today
+    assert kept["gone"].exists()  # all were checked today
     last = tmp_path / "state" / "flowengine" / "last_cleanup"
     os.utime(last, (months_ago, months_ago))
     with Engine(tmp_path / "newer"):
@@ -171,7 +171,7 @@ def test_a_store_that_is_gone_for_months_is_forgotten(
 
     assert time.time() - last.stat().st_mtime < 24 * 3600
     assert [name for name, folder in kept.items() if not folder.exists()] == ["gone"]
-    with Engine(tmp_path / "gone"):  # it may be made again
+    with Engine(tmp_path / "gone"):  # it may be created again
         assert known(str(tmp_path / "gone")) not in {None, str(kept["gone"])}
 
 
@@ -207,7 +207,7 @@ def test_a_store_above_that_others_can_write_is_not_used(
 def test_nothing_is_looked_for_above_what_all_can_write(
     flowengine: CommandLine, below: Path, tmp_path: Path
 ) -> None:
-    """As in /tmp: whoever may write there could give others a store."""
+    """As in /tmp: other users could plant a store there."""
     at(tmp_path, flowengine, "init")
     (tmp_path / "project").chmod(0o777)
 

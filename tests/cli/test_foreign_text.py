@@ -1,7 +1,7 @@
-"""Texts of flows, inputs, steps and people reach a terminal only harmless, in every view.
+"""Untrusted texts of flows, inputs, steps and users are harmless on a terminal, in every view.
 
-Each view gets everything it can show, made from the types of the public API, with a hostile text in
-every field: it must look the same, line by line, as with a harmless one.
+Each view receives all of its possible data, generated from the types of the public API, with a
+hostile text in every field. Its layout must equal the layout with a harmless text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from flowengine.kernel.events import ErrorData
 from tests.cli.conftest import CommandLine
 
 NAMES = vars(events) | vars(records)
-"""What hints of views name; their modules import it for type checking only."""
+"""Names in type hints of views that their modules import for type checking only."""
 HOSTILE = (
     "a\x1b[31mb\x1b]0;title\x07c\u202ed\u2066e\x9b2Jf\r\nforged  succeeded\x00g\u2028h\u200fi"
     "\x7fj\x08k\ufeffl\U000e0041m"
@@ -74,7 +74,7 @@ SHAPES: dict[str, Any] = {
     **dict.fromkeys(("since", "due", "at", "started_at", "ended_at"), lambda text: TIME),
     **dict.fromkeys(("wakes", "about"), lambda text: text),
     "execution": lambda text: ID,
-    # These keep their lines.
+    # These keep their line breaks.
     **dict.fromkeys(("body", "stdout", "stderr"), lambda text: text.replace("\n", " ")),
     "kind": lambda text: "approval",
     "error": error,
@@ -136,7 +136,7 @@ def environment(text: str) -> dict[str, Any]:
 
 
 class Fake:
-    """What the engine answers when every text in it is the same."""
+    """An engine whose results contain the same text in every field."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str, kind: str) -> None:
         about = {"user": text, "model": text}
@@ -177,7 +177,7 @@ VIEWS = [
 
 
 def harmless(text: str) -> None:
-    """Check that nothing in an output controls a terminal but our own colours."""
+    """Check that an output contains no terminal controls but our own colors."""
     assert "a\x1b" not in text
     for character in OURS.sub("", text):
         assert character in "\n\t" or unicodedata.category(character) not in {"Cc", "Zl", "Zp"}
@@ -206,12 +206,12 @@ def test_no_field_of_a_view_controls_the_terminal(
 
     harmless(told[HOSTILE])
     assert "forged" in told[HOSTILE]
-    if not view.startswith("diff"):  # which lays wide values out otherwise
+    if not view.startswith("diff"):  # where wide values change the layout
         assert outside(told[HOSTILE]) == outside(told[HARMLESS])
 
 
 def outside(shown: str) -> int:
-    """How many lines are not part of a framed text, which may have several, nor empty around it."""
+    """Return the number of lines outside of framed texts, without empty lines around those."""
     return sum(bool(line) and not line.startswith("  | ") for line in shown.split("\n"))
 
 
@@ -223,7 +223,7 @@ def test_no_update_of_an_execution_controls_the_terminal(
     capsys: pytest.CaptureFixture[str],
     verbose: bool,
 ) -> None:
-    """What `run` shows while it drives, and how it ends."""
+    """This covers progress and the final report of `run`."""
     told = {}
     for text in (HARMLESS, HOSTILE):
         Fake(monkeypatch, text, "signal")
@@ -255,7 +255,7 @@ def test_no_update_of_an_execution_controls_the_terminal(
         told[text] = done.out + done.err
 
     harmless(told[HOSTILE])
-    # what steps print keeps its lines: one of `text`, and one of `output` where it is followed
+    # printed output keeps its lines: one for `text`, and one for a followed `output`
     assert told[HOSTILE].count("\n") - told[HARMLESS].count("\n") <= 2
 
 

@@ -1,4 +1,4 @@
-"""Pictures of compiled graphs: nothing is missing, nothing overlaps."""
+"""Pictures of compiled graphs are complete and without overlaps."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def check(laid: Laid) -> None:
 
 
 def check_ways(laid: Laid) -> None:
-    """No arrow runs through a box: it goes beside those of its frame that it does not touch."""
+    """Check that no arrow runs through a box other than its source and target."""
     for route in laid.routes:
         others = [
             place for id, place in laid.places.items()
@@ -290,7 +290,7 @@ def check_ways(laid: Laid) -> None:
         for curve in curves_of(route):
             west, east = min(x for x, _ in curve), max(x for x, _ in curve)
             north, south = min(y for _, y in curve), max(y for _, y in curve)
-            near = [  # nearly all are far from a piece of an arrow, which stays among its points
+            near = [  # nearly all are far from the piece, which stays between its control points
                 (left, top, left + width, top + height)
                 for left, top, width, height in others
                 if left < east and west < left + width and top < south and north < top + height
@@ -303,7 +303,7 @@ def check_ways(laid: Laid) -> None:
 
 
 def curves_of(route: Route) -> Iterator[list[tuple[float, float]]]:
-    """Yield the pieces of a drawn arrow: of each its four control points."""
+    """Yield the pieces of a drawn arrow, each as four control points."""
     numbers = [float(n) for n in re.findall(r"-?[\d.]+", _curve(route, 0, 0))]
     if route.arrow.source == route.arrow.target:
         return
@@ -313,7 +313,7 @@ def curves_of(route: Route) -> Iterator[list[tuple[float, float]]]:
 
 
 def points_of(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return points of a piece, dense enough to meet every box on their way."""
+    """Return points on a piece, dense enough to hit every box on their way."""
     points = []
     for step in range(21):
         u = step / 20
@@ -324,7 +324,7 @@ def points_of(curve: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def large(seed: int, steps: int) -> str:
-    """Return a flow of many steps with branches, ways back and long edges."""
+    """Return a flow of many steps with branches, back edges and long edges."""
     draw = random.Random(seed)
     lines = ["flowengine: 1", "id: large", "limits: {activations: 5}", "steps:"]
     for n in range(steps):
@@ -457,7 +457,7 @@ def test_json_and_graphml_are_read_by_networkx(flowengine: CommandLine, every: P
     assert dict(of_json.nodes.items()) == dict(compiled.nodes.items())
     assert dict(of_json.edges.items()) == dict(compiled.edges.items())
     assert of_json.graph == compiled.graph
-    # GraphML cannot hold an empty text
+    # GraphML cannot represent an empty text
     told = [
         {node: {key: value for key, value in data.items() if value} for node, data in graph.items()}
         for graph in (compiled.nodes, of_xml.nodes)

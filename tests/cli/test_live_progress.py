@@ -1,4 +1,4 @@
-"""Progress on a terminal, and the thread that draws it again and again."""
+"""Progress on a terminal, and the thread that redraws it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowengine.cli.driving.live_progress import LiveProgress
 
 
 class Drawing(RenderHook):
-    """Draws once more, on another thread, while a line is being written."""
+    """Redraws on another thread while a line is being written."""
 
     def __init__(self, progress: LiveProgress) -> None:
         live = progress._live
@@ -33,7 +33,7 @@ class Drawing(RenderHook):
 
 
 def test_what_runs_is_drawn_while_a_line_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both waited for each other, and the command did nothing more."""
+    """Both threads waited for each other, and the command hung."""
     monkeypatch.setattr(live_progress, "PATIENCE", 0.01)
     session: Any = SimpleNamespace(arguments=Namespace(quiet=False, verbose=False))
     with LiveProgress(session) as progress:

@@ -1,4 +1,4 @@
-"""A daemon or a server that is gone when an execution goes on: it stalls, and goes on later."""
+"""A daemon or server that disappears before a resume: the execution stalls, and continues later."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def count(server):
 
 
 class Relay:
-    """A socket through which a Docker daemon is reached, and which can be taken away."""
+    """A proxy socket for a Docker daemon, which can be removed."""
 
     def __init__(self, path: Path, to: str = "/var/run/docker.sock") -> None:
         self._path = path
@@ -54,7 +54,7 @@ class Relay:
 
     @contextmanager
     def there(self) -> Iterator[None]:
-        """Let the daemon be there for a while."""
+        """Make the daemon available within the block."""
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(str(self._path))
         listening.listen()
@@ -90,7 +90,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def stall(flowengine: CommandLine, wait: str) -> str:
-    """Approve while it cannot be had: it stalls, and says so wherever one looks."""
+    """Approve while the environment is unavailable: the execution stalls, as all views report."""
     stalled = flowengine("approve", wait, code=5)
     assert "then           waiting" in stalled.err
     assert "stalled: needs 1 environment" in stalled.err
@@ -170,7 +170,7 @@ steps:
 
 
 def test_another_worker_takes_over_from_one_that_was_killed(flowengine: CommandLine) -> None:
-    """E97: what it had is opened again, with its workspace, and says that it is new."""
+    """E97: the environment is reopened with its workspace, and reports that it is new."""
     flow = flowengine.write("it.yaml", KILLED)
     worker = flowengine.spawn("run", str(flow))
     while not list(environments_in(flowengine.folder / ".flowengine").rglob("begun")):

@@ -1,4 +1,4 @@
-"""Looking at executions and moving them: list, show, why, events, signal, cancel, retry, fork."""
+"""Inspecting and operating executions: list, show, why, events, signal, cancel, retry, fork."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ outputs:
 
 @pytest.fixture
 def failed(flowengine: CommandLine, tmp_path: Path) -> str:
-    """The id of an execution that fails until a file is there."""
+    """The ID of an execution that fails until a file exists."""
     flow = flowengine.write("ready.yaml", READY)
     flowengine("run", flow, "-i", f"flag={tmp_path / 'flag'}", "--label", "team=it", code=1)
     return flowengine.newest()
@@ -55,7 +55,7 @@ def failed(flowengine: CommandLine, tmp_path: Path) -> str:
 
 @pytest.fixture
 def order(flowengine: CommandLine) -> str:
-    """The id of an execution that waits for a signal."""
+    """The ID of an execution that waits for a signal."""
     flowengine("run", flowengine.write("order.yaml", ORDER), "-i", "order=B7", code=4)
     return flowengine.newest()
 
@@ -298,7 +298,7 @@ def test_executions_are_cancelled_and_those_that_have_ended_are_not(
 def test_a_cancel_that_came_too_late_says_how_the_execution_ended(
     flowengine: CommandLine, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process brought it to its end while it was asked for."""
+    """Another process ended it between the check and the cancellation."""
 
     def too_late(*_: object, **__: object) -> str:
         flowengine("signal", order, "paid", "--data", '{"amount": 50}')

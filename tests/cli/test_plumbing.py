@@ -1,4 +1,4 @@
-"""Plumbing on the terminal: steps that only hold a generated flow together are left out."""
+"""Steps that only connect a generated flow are hidden on the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ steps:
 
 @pytest.fixture
 def path(flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The flow, two of whose steps are marked as those of a generated flow are."""
+    """A flow with two steps marked as in a generated flow."""
     compile = Compiler.compile
 
     def marking(compiler: Compiler) -> None:

@@ -1,4 +1,4 @@
-"""The program around the commands: help, completions, wrong words, and what starting costs."""
+"""The program around the commands: help, completion, wrong arguments, and start-up cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOT_AT_START = {
     "flowengine.engines.infos", "flowengine.kernel.events", "flowengine.kernel.graph.specs",
     "flowengine.kernel.state.records", "flowengine.registry", "flowengine.sdk.step_kind",
 }  # fmt: skip
-"""Modules of types that only the type checker needs, and of plug-ins where no step needs one."""
+"""Type modules needed only by the type checker, and plug-in modules that no step needs."""
 
 
 @pytest.mark.parametrize("words", COMMANDS)
@@ -125,7 +125,7 @@ def test_completions_are_printed_for_each_shell(flowengine: CommandLine, shell: 
 
 
 def complete(folder: Path, line: str) -> set[str]:
-    """What a shell offers at the end of a line."""
+    """Return a shell's completions for a line."""
     read, write = os.pipe()
     env = {
         "PATH": os.environ["PATH"],
@@ -167,7 +167,7 @@ def test_the_parser_for_completions_knows_every_command() -> None:
 
 
 def modules(folder: Path, *words: str) -> set[str]:
-    """The modules that a command line has loaded at its end."""
+    """Return the modules that a command has loaded by its end."""
     program = (
         "import sys; before = set(sys.modules); from flowengine.cli import main;"
         f"code = main({list(words)!r});"
@@ -202,7 +202,7 @@ def test_a_second_run_an_approval_and_a_resume_load_nothing_heavy(
     assert resume & (HEAVY | NOT_AT_START) == set()
     assert (
         approve & (HEAVY | NOT_AT_START) - {"jsonschema_rs"} == set()
-    )  # which checks the pattern of the form
+    )  # which validates the pattern of the form
 
 
 def test_the_version_loads_no_engine(flowengine: CommandLine, tmp_path: Path) -> None:

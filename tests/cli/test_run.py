@@ -1,4 +1,4 @@
-"""`flowengine run` as its user sees it: what is on which stream, and the exit codes."""
+"""`flowengine run` for its user: output streams and exit codes."""
 
 from __future__ import annotations
 
@@ -408,7 +408,7 @@ def test_warnings_of_the_check_are_said_before_it_runs(flowengine: CommandLine) 
 
     first, again = flowengine("run", flow.name), flowengine("run", flow.name)
 
-    for done in (first, again):  # the second comes from the store's cache
+    for done in (first, again):  # the second one comes from the store's cache
         assert done.err.startswith("spare.yaml:3:11: warning[W105]: ")
 
 
@@ -457,7 +457,7 @@ steps: [{id: sure, approval: Sure?}]
 def test_it_does_not_stay_for_ever_for_executions_that_nobody_drives(
     flowengine: CommandLine, then: str
 ) -> None:
-    """What waits is left to others after `--stay`; what is to be cancelled is cancelled here."""
+    """After `--stay`, waits are left to others, but requested cancellations are carried out."""
     file = str(flowengine.write("held.yaml", HELD.replace("THEN", then)))
     flowengine("run", file, "--id", "e1", code=4)
     stay = {"queue": "100ms", "cancel": "1h"}[then]
@@ -518,12 +518,12 @@ def test_short_ids_tell_executions_of_one_moment_apart(
     shown = [flowengine("run", hello).err.split()[1] for _ in range(3)]
 
     assert all(len(short) >= 12 for short in shown)
-    for short in shown:  # also those that were shown before the others were there
+    for short in shown:  # including those shown before the others existed
         assert flowengine("--json", "show", short).json()["execution"].startswith(short)
 
 
 def test_columns_stand_still(flowengine: CommandLine) -> None:
-    """They are as wide as the flow's longest address from the first line on."""
+    """From the first line on, they are as wide as the flow's longest address."""
     flowengine.write(
         "wide.yaml",
         "flowengine: 1\nid: wide\nsteps:\n"

@@ -1,4 +1,4 @@
-"""What is shown as waiting waits: not what was answered, or begun anew, in the same moment."""
+"""Steps shown as waiting do wait: those answered or restarted at the same moment do not appear."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pay() -> None:
 
 
 def shown(text: str) -> list[tuple[str, str]]:
-    """Return the steps of which it is shown that they wait, ask or have succeeded."""
+    """Return the steps shown as waiting, asking or succeeded."""
     return re.findall(r"^  (\S+) +(waiting|uncertain|succeeded)", text, re.MULTILINE)
 
 

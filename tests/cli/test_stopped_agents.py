@@ -1,4 +1,4 @@
-"""An agent is stopped in the middle of a tool: what was done stays, and it can go on."""
+"""An agent is stopped during a tool call: previous work is kept, and it can be resumed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def began(folder: Path) -> list[int]:
-    """The processes of the tool, once there is one."""
+    """Wait for the tool's processes, and return them."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         file = folder / "began"
@@ -62,7 +62,7 @@ def began(folder: Path) -> list[int]:
 
 
 def working(folder: Path, flowengine: CommandLine) -> subprocess.Popen[str]:
-    """A run whose tool is at work."""
+    """A run with a running tool."""
     process = flowengine.spawn("run", "stopped.yaml", start_new_session=True)
     began(folder)
     return process

@@ -1,4 +1,4 @@
-"""Closed and full streams, folders that are gone, arguments that are no text: no tracebacks."""
+"""Closed and full streams, missing folders, binary arguments: no tracebacks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_what_a_function_prints_to_a_full_stream_does_not_fail_it(flowengine: Co
 )  # fmt: skip
 @pytest.mark.usefixtures("hello")
 def test_an_argument_that_is_not_utf_8_is_refused(flowengine: CommandLine, command: str) -> None:
-    """Python hands over such bytes as halves of surrogate pairs."""
+    """Python decodes such bytes as lone surrogates."""
     done = flowengine(*command.split(), code=2)
 
     assert "\\xff" in done.err

@@ -1,4 +1,4 @@
-"""On a terminal - a real one, by a pseudo-terminal - progress is live and questions are asked."""
+"""Live progress and questions on a terminal, tested with a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Terminal:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     def expect(self, text: str) -> None:
-        """Wait until a text comes after what was expected before."""
+        """Wait until a text appears after the previously expected one."""
         end = time.monotonic() + 300
         while text not in self.seen[self._read :]:
             assert time.monotonic() < end, self.seen
@@ -62,18 +62,18 @@ class Terminal:
         self._read = self.seen.index(text, self._read) + len(text)
 
     def answer(self, prompt: str, text: str) -> None:
-        """Wait for a prompt and type something."""
+        """Wait for a prompt and type an answer."""
         self.expect(prompt)
         self.type(text)
 
     def type(self, text: str) -> None:
-        """Type something; a terminal takes it in as fast as the program reads it."""
+        """Type a text. A terminal accepts it as fast as the program reads it."""
         data = text.encode()
         while data:
             data = data[os.write(self.master, data) :]
 
     def end(self, code: int) -> str:
-        """Wait for the program's end, and return all that was shown, without colours."""
+        """Wait for the program's end, and return its output without colors."""
         while self._more():
             pass
         assert self.process.wait(60) == code, self.seen
@@ -157,7 +157,7 @@ def test_a_question_can_be_left_open(refund_at_terminal: Terminal, key: str) -> 
 
 
 PASTE = "\x1b[200~{}\x1b[201~"
-"""A text as a terminal sends it that is pasted into it."""
+"""A text as a terminal sends it on bracketed paste."""
 GATED = """\
 flowengine: 1
 id: gated
@@ -174,7 +174,7 @@ steps:
 def test_what_was_typed_before_a_question_is_no_answer_to_it(
     tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal], early: str
 ) -> None:
-    """Also if more is typed than a terminal holds back: the rest comes when that was read."""
+    """This includes input beyond the terminal's buffer, which arrives once that was read."""
     flowengine.write("gated.yaml", GATED)
     terminal = Terminal(tmp_path, "run", "gated.yaml")
     terminals.append(terminal)
@@ -196,7 +196,7 @@ def test_what_was_typed_before_a_question_is_no_answer_to_it(
 def test_a_paste_at_a_question_is_one_text_and_decides_nothing(
     refund_at_terminal: Terminal, pasted: str
 ) -> None:
-    """Whether the terminal marks pastes or not."""
+    """Whether or not the terminal marks pastes."""
     mail = pasted.replace("approve", "Dear Ana,\rapprove\rall of it")
     refund_at_terminal.answer("leaves it open) ", mail)
     refund_at_terminal.answer("" if mail.endswith("\n") else "all of it", "\n")
@@ -263,7 +263,7 @@ def test_a_question_of_a_step_is_asked(
 
 
 def rounds(flowengine: CommandLine) -> int:
-    """How many rounds of `both/poll` have ended."""
+    """Return the number of completed rounds of `both/poll`."""
     steps = flowengine("--json", "show", flowengine.newest()).json()["steps"]
     return sum(1 for one in steps if one["address"].startswith("both/poll@"))
 
@@ -343,7 +343,7 @@ def test_a_question_goes_away_when_it_expires(
         terminals.append(Terminal(tmp_path, "run", "short.yaml"))
         shown = terminals[-1].end(0)
         if "leaves it open) " in shown:
-            break  # otherwise this machine is so busy that it expired before it could be asked
+            break  # otherwise it expired before the question, on a busy machine
 
     assert "leaves it open) " in shown
     [step] = flowengine("--json", "show", flowengine.newest()).json()["steps"]

@@ -1,4 +1,4 @@
-"""When steps cannot be undone: which, and a fork that undoes just these."""
+"""Failed compensations: which steps remain, and a fork that compensates just these."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_fork_warns_of_what_would_be_undone_twice(flowengine: CommandLine) -> 
 
 
 def test_what_was_undone_is_tried_again_in_a_fork(flowengine: CommandLine) -> None:
-    """It cannot be retried; the command that is proposed starts at the first that was undone."""
+    """A retry is impossible. The proposed command starts at the first compensated step."""
     flowengine.write("bank.py", BANK.replace("raise", "if not Path('open').exists(): raise"))
     saga = [
         line for line in SAGA.splitlines(True) if "id: two" not in line and "id: th" not in line
@@ -167,7 +167,7 @@ steps:
 def test_a_fork_at_a_group_has_no_attempt_of_what_was_in_it(
     flowengine: CommandLine, tmp_path: Path, effect: str
 ) -> None:
-    """What began in the same moment as the group never ran in the fork: nothing was cut off."""
+    """Steps that started together with the group never ran in the fork: none was interrupted."""
     note = "with open('paid', 'a') as file:\n        file.write(f'{name} ')\n    return name"
     flowengine.write("bank.py", BANK.replace("return name", note))
     group = flowengine.write("group.yaml", GROUP.replace("EFFECT", effect))

@@ -1,4 +1,4 @@
-"""Arguments that hung a command, or ended it with an unexpected error."""
+"""Arguments that once hung a command, or crashed it."""
 
 from __future__ import annotations
 

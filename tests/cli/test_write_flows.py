@@ -1,4 +1,4 @@
-"""`init`, `check` and `schema`: what helps to write flows."""
+"""Commands for writing flows: `init`, `check` and `schema`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.conftest import CommandLine
 
 SCHEMA = json.loads(json.dumps(flow_schema()))
 WAITING = ("approval", "agent")
-"""Examples that ask somebody."""
+"""Examples with questions."""
 SPARE = "flowengine: 1\nid: spare\nsecrets: {KEY: {env: KEY}}\nsteps: [{id: a}]\n"
 
 
@@ -73,7 +73,7 @@ def test_a_valid_file_is_ok_and_its_host_steps_are_named(flowengine: CommandLine
 
 
 def test_what_a_model_writes_without_a_sandbox_is_named(flowengine: CommandLine) -> None:
-    """`provider: host` is as good as `in: host`, whether a step or an agent says it."""
+    """`provider: host` is as valid as `in: host`, for steps and for agents."""
     text = """
 flowengine: 1
 id: a

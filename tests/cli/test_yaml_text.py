@@ -1,4 +1,4 @@
-"""Outputs on one line are YAML that every reader takes for the same value."""
+"""Outputs on one line are YAML that all parsers read as the same value."""
 
 from __future__ import annotations
 
