@@ -1,4 +1,4 @@
-"""Graphs played in every order in which things can happen."""
+"""Runs graphs in every possible order of events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowengine.testing.simulator import Simulator
 
 
 def in_every_order(flow: Graph, script: Any = None, **inputs: Any) -> list[Simulator]:
-    """Return a run for each order; what must always hold is checked on the way."""
+    """Return a run for each order, after checking the invariants in all of them."""
     found = explore(flow, script, inputs)
     assert found.complete, found
     return found.runs

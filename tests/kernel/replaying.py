@@ -1,10 +1,10 @@
-"""Replays recorded executions; with what the kernel alone needs, so under any version of Python.
+"""Replays recorded executions. Imports only what the kernel needs, for any version of Python.
 
-    python -m tests.kernel.replaying record FOLDER    # play the patterns, and keep what happened
-    python -m tests.kernel.replaying FOLDER...        # the same bytes again?
+    python -m tests.kernel.replaying record FOLDER    # run the patterns, and record them
+    python -m tests.kernel.replaying FOLDER...        # compare the replayed states
 
-A record is `{flow, events, states}`: a compiled flow, the events of one execution of it, and the
-digest of the state after each tenth event and the last. `scripts/replay.sh` runs both.
+A record is `{flow, events, states}`: a compiled flow, the events of one execution, and the digest
+of the state after every tenth event and the last. `scripts/replay.sh` runs both commands.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from flowengine.kernel import Graph, advance, new_state
 
 PATTERNS = Path(__file__).parents[2] / "examples" / "patterns"
 SCHEDULES = 4
-"""Of each pattern."""
+"""Orders per pattern."""
 
 
 def digests(recorded: dict[str, Any]) -> list[str]:
-    """Return the digests of the states that the events of a record give."""
+    """Return the digests of the states after the events of a record."""
     flow = recorded["flow"]
     graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
     state = new_state()
@@ -38,13 +38,13 @@ def digests(recorded: dict[str, Any]) -> list[str]:
 
 
 def differing(folder: Path) -> tuple[list[str], int]:
-    """Return the names of the records that give other states, and how many there are."""
+    """Return the names of records with other states, and the number of all records."""
     records = [(path.stem, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
     return [name for name, one in records if digests(one) != one["states"]], len(records)
 
 
 def record_patterns(folder: Path) -> None:
-    """Play each pattern in some orders, with all that may come from outside, and keep it."""
+    """Run each pattern in some orders with all possible external events, and record it."""
     for path in sorted(PATTERNS.glob("[0-9][0-9]-*.yaml")):
         for seed in range(SCHEDULES):
             recorded = _record(path, seed)

@@ -1,4 +1,4 @@
-"""The agenda: whatever an entry is made of, its handler takes it; mypy checks the types of it."""
+"""The agenda: handlers accept the arguments of their entries. mypy checks the types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking before an attempt: who asks, who waits for the same answer, what follows from it."""
+"""Approval before an attempt: which steps ask, which share a decision, and its effects."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_expiry_may_take_a_choice() -> None:
     ("scope", "questions"), [("step", 5), ("region", 3), ("execution", 1), ("session", 1)]
 )
 def test_what_is_shared_less_far_is_asked_about_more_often(scope: str, questions: int) -> None:
-    """A map of two items, a step in each, and one behind it twice at work."""
+    """A map of two items with one step each, and a later step that runs twice."""
     again = {"until": x(lambda names: names["round"]["number"] == 2), "max": v(3)}
     flow = graph(
         step("m", map={"over": v(2), "names": ["item", "index", "key"], "concurrency": v(8)},

@@ -1,4 +1,4 @@
-"""Asking before a call is made: what is approved is what runs, once."""
+"""Approval before a call is made: exactly the approved call runs, once."""
 
 from __future__ import annotations
 

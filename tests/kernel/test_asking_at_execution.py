@@ -1,5 +1,4 @@
-"""Asking at the point of execution: the engine was about to make a call, and somebody has to be
-asked first."""
+"""Approval at the point of execution: the engine was about to make a call that needs a decision."""
 
 from __future__ import annotations
 
@@ -205,7 +204,7 @@ def test_an_approval_from_before_a_move_does_not_count_for_what_the_step_is_now(
     )  # fmt: skip
     played.upgrade(other)
     if phase == "running":
-        played.crash()  # the attempt is over; another begins
+        played.crash()  # the attempt is over, and another one starts
     played.step()
     assert [run.approved for run in played.running.values()] in ([], [None])
 

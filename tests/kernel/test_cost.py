@@ -1,6 +1,6 @@
-"""What an event costs follows what it moves: not how many wait, not how large the flow is.
+"""The cost of an event is independent of the number of waits and the size of the flow.
 
-Work is counted, not timed: the lines of Python that one `advance` goes through.
+Cost is counted, not timed: the lines of Python executed by one `advance`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def graph_of(text: str) -> Graph:
 
 
 def work(call: Callable[[], object]) -> int:
-    """Return how many lines of Python a call goes through."""
+    """Return the number of Python lines that a call executes."""
     lines = 0
 
     def trace(frame: Any, event: str, _argument: Any) -> Any:
@@ -76,7 +76,7 @@ def work(call: Callable[[], object]) -> int:
 
 
 def one_more(played: Simulator) -> Event:
-    """Return an event that concerns the wait in the middle of those that are open."""
+    """Return an event for the middle one of the open waits."""
     wait = played.waits()[len(played.waits()) // 2]
     event: dict[str, Any] = {"at": played.now, "by": "user:ana"}
     if wait["kind"] == "approval":
@@ -93,7 +93,7 @@ def one_more(played: Simulator) -> Event:
 
 
 def cost_among(text: str, waiting: int) -> int:
-    """Return the work of one event, after others like it, among so many open waits."""
+    """Return the cost of one event among that many open waits, after a warm-up."""
     graph = graph_of(text)
     played = Simulator(graph).start({"n": waiting + 2})
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_one_answer_costs_the_same_however_many_wait(text: str) -> None:
 
 
 def test_the_measure_sees_a_scan() -> None:
-    """Whom a message fits is asked of each that listens for it, until one takes it."""
+    """Each matching condition must be evaluated until one accepts the message."""
     assert cost_among(MATCHING, MANY) > cost_among(MATCHING, FEW) * 5
 
 
@@ -127,7 +127,7 @@ def chain(size: int, join: str) -> str:
 
 
 def cost_within(text: str) -> int:
-    """Return the work of the ends of the sixth and seventh task of a flow."""
+    """Return the cost of ending the sixth and seventh task of a flow."""
     graph = graph_of(text)
     played = Simulator(graph, order="first").start()
     for _ in range(5):
@@ -141,7 +141,7 @@ def cost_within(text: str) -> int:
             del played.running[run.unit, run.attempt]
             played.running |= {(c.unit, c.attempt): c for c in commands if isinstance(c, Run)}
 
-    two()  # what is reached for the first time is linked
+    two()  # links everything that is reached for the first time
     return work(two)
 
 

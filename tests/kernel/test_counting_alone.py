@@ -1,4 +1,4 @@
-"""Limits of a flow that counts alone: what happens in it is one step of the flows around it."""
+"""Isolated limits of a flow: its activity counts as one step of the surrounding flows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What random plays of the kernel are: they live, and hold everything that there is.
+"""Coverage of random kernel runs: they make progress, and use every feature.
 
-The properties that they hold are checked in `tests/kernel/test_random_flows.py`.
+`tests/kernel/test_random_flows.py` checks their properties.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ PARTS = {
     "cancel": specs.CancelSpec,
     "budget": specs.BudgetSpec,
 }
-"""Key of the compiled form → what stands there."""
+"""Key in the compiled form → type of its value."""
 NOT_DRAWN = {
     specs.StepSpec: {
-        *("title", "plumbing", "teller", "ahead", "says", "ways", "at", "about"),  # for people
-        *("task", "tool", "caller", "preview", "limits", "adapter"),  # for what runs a task
+        *("title", "plumbing", "teller", "ahead", "says", "ways", "at", "about"),  # for users
+        *("task", "tool", "caller", "preview", "limits", "adapter"),  # for the runner of a task
         *("policies", "within", "declared", "chat"),
     },
     specs.FlowSpec: {"version", "defaults", "triggered"},
     specs.BudgetSpec: {"assignees", "cost_usd"},
 }
-"""What is about people, runners and agents, and tested with them."""
+"""For users, runners and agents, and tested with them."""
 
 
 class Play(NamedTuple):
-    """What is asked about one play; the play itself would be too large to keep."""
+    """Facts about one run. The run itself would be too large to keep."""
 
     events: int
     results: int
@@ -60,16 +60,16 @@ class Play(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What was drawn."""
+    """The coverage of random runs."""
 
     plays: list[Play]
     keys: dict[Any, dict[str, set[str]]]
-    """Type of a part of the form → its keys, of steps that were reached, with their words."""
+    """Type of a part of the compiled form → its keys in reached steps → their values."""
     moves: Seen
 
 
 def measured(number: int) -> Draw:
-    """Play as many flows, each once and with crashes; return what was drawn."""
+    """Run that many flows, each once with crashes, and return their coverage."""
     with watched_moves() as seen:
         draw = Draw([], defaultdict(lambda: defaultdict(set)), seen)
         for seed in range(number):
@@ -88,7 +88,7 @@ def _about(played: Simulator) -> Play:
 
 
 def _facts(played: Simulator) -> Iterator[str]:
-    """Yield what has come about in a play."""
+    """Yield the features observed in a run."""
     yield played.status
     for seen in played.observations:
         yield seen.status
@@ -104,7 +104,7 @@ def _facts(played: Simulator) -> Iterator[str]:
 
 
 def _parts(played: Simulator) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Yield the parts of the form of all steps that were reached, with their types."""
+    """Yield the parts of the compiled form of all steps that were reached, with their types."""
     flow: Any = played.graph.flow
     pending: list[tuple[Any, Any]] = [(specs.FlowSpec, one) for one in [*flow.get("flows", ())]]
     pending += [(specs.FlowSpec, {key: flow[key] for key in ("on_error", "budget") if key in flow})]
@@ -119,14 +119,14 @@ def _parts(played: Simulator) -> Iterator[tuple[Any, Mapping[str, Any]]]:
 
 
 def drawn(number: int) -> Draw:
-    """Return what is drawn; `test_random_flows` checks the properties of such plays."""
+    """Return the coverage. `test_random_flows` checks the properties of such runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flowengine.testing.simulator.check_now", lambda _simulator: None)
         return measured(number)
 
 
 def test_plays_live_and_hold_everything() -> None:
-    """Else the properties of random plays hold because nothing happens in them."""
+    """Otherwise the properties could hold merely because little happens in random runs."""
     draw = drawn(PLAYS)
     _check_that_they_live(draw.plays)
     _check_what_came_about(draw.plays)
@@ -136,7 +136,7 @@ def test_plays_live_and_hold_everything() -> None:
 
 @pytest.mark.endurance
 def test_every_move_is_made() -> None:
-    """Some come about once in hundreds of plays."""
+    """Some occur only once in hundreds of runs."""
     draw = drawn(PLAYS_FOR_EVERY_MOVE)
     _check_that_they_live(draw.plays)
     assert ALLOWED - HELD <= draw.moves <= ALLOWED

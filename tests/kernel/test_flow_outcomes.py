@@ -1,4 +1,4 @@
-"""A flow that says how it has ended: the step that runs it has that outcome."""
+"""Flows that declare their outcome, which becomes that of the step that runs them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RAISES = {"refused": "Refused", "stuck": "NotResolved"}
 
 
 def play(said: Any, keys: Described, *more: Described, outcome: bool = True) -> Simulator:
-    """Play a flow whose step `run` runs one that ends in what `said` gives."""
+    """Run a flow whose step `run` runs a subflow with the outcome `said`."""
     child: Described = {"steps": [step("inside", action="none")]}
     child["outputs"] = {"text": v("done")}
     if outcome:
@@ -133,7 +133,7 @@ outputs: {outcome: "${{ steps.run.outcome }}"}
 
 
 def compiled(outcome: str) -> tuple[CompiledFlow, list[str]]:
-    """Compile a flow whose `child` says an outcome, as one that was generated does."""
+    """Compile a flow whose `child` declares an outcome, as generated flows do."""
     files = Files(Diagnostics())
     first = files.first(read_text(TEXT, "flow.yaml"), ".", None)
     assert first is not None

@@ -1,4 +1,4 @@
-"""What nobody ahead names is forgotten, and nobody notices: not an expression, not an upgrade."""
+"""Records no longer referenced are dropped, without effect on expressions or upgrades."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def graph_of(flow: Any) -> Graph:
 
 
 def without(graph: Graph) -> Graph:
-    """Return the graph that an earlier release would have made: it forgets nothing."""
+    """Return the graph as compiled by an earlier release, which drops nothing."""
     other = copy(graph)
     other.nodes = _Linked(lambda index: forgetful_of_nothing(graph.nodes[index]))
     return other
@@ -62,7 +62,7 @@ def records(state: Any) -> dict[tuple[int, int], dict[str, Any]]:
     }
 
 
-# Nobody notices
+# Absence of effects
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -87,7 +87,7 @@ def test_random_flows_do_the_same_whether_or_not_they_forget(block: int) -> None
     assert forgotten > 5
 
 
-# Who is the last
+# The last reader
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_subflow_forgets_its_own_steps() -> None:
 
 
 def test_the_state_of_a_chain_stays_small() -> None:
-    """kernel-semantics 4.4: what is dead is not in a snapshot."""
+    """kernel-semantics 4.4: snapshots contain no dead records."""
     steps = ", ".join(
         f"{{id: s{n}, call: std.print, with: {{text: '${{{{ string(steps.s{n - 1}.output) }}}}'}}}}"
         for n in range(1, 60)

@@ -1,4 +1,4 @@
-"""Locks under random schedules: two holders never meet, and nobody waits for ever."""
+"""Locks under random schedules: holders never overlap, and no unit waits forever."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEYS = ["a", "b", "c"]
 
 
 def nested(draws: random.Random, names: list[str], depth: int) -> Described:
-    """Return a step with a lock of a drawn key; a group has others inside."""
+    """Return a step with a random lock. A group contains further such steps."""
     name = f"s{len(names)}"
     names.append(name)
     key = draws.choice(KEYS)
@@ -39,7 +39,7 @@ def key_of(played: Simulator, number: int) -> str:
 
 
 def chain(played: Simulator, number: int) -> list[int]:
-    """Return a unit and those around it; a `finally` is inside the unit that waits for it."""
+    """Return a unit and those around it. A `finally` is inside the unit that waits for it."""
     found = []
     while number:
         found.append(number)
@@ -52,7 +52,7 @@ def chain(played: Simulator, number: int) -> list[int]:
 
 
 def assert_apart(played: Simulator) -> None:
-    """Of two units that run, neither holds a lock whose key the other holds - but around both."""
+    """Check that no running unit holds the lock of another one, except of those around both."""
     chains = [chain(played, number) for number, _ in played.running]
     for index, one in enumerate(chains):
         for other in chains[:index]:
@@ -68,7 +68,7 @@ def holds(played: Simulator, number: int) -> bool:
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_random_locks_exclude_and_never_stall(block: int) -> None:
-    """Whatever order keys are taken in: who would close a circle gets `LockCycle` instead."""
+    """For any order of acquisition: a unit that would close a cycle receives `LockCycle`."""
     circles = 0
     for seed in range(block, 400, 10):
         draws = random.Random(seed)

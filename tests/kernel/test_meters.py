@@ -1,4 +1,4 @@
-"""Budgets of tokens and money: reserved before a call, settled after it, over crashes too (F74)."""
+"""Budgets of tokens and money: reserved before a call, settled after it, despite crashes (F74)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model(name: str = "ask", **more: Any) -> Described:
 
 
 def turns(budget: Described, times: int = 100, **more: Any) -> Simulator:
-    """Return an execution that asks again and again."""
+    """Return an execution that makes calls in a loop."""
     again = {"before": x(lambda _names: True), "max": v(times)}
     flow = graph(model(loop=again, **more), budget={"then": "stop", **budget})
     return Simulator(flow, {"ask": {"usage": USAGE}}, order="first").start()
@@ -85,7 +85,7 @@ def test_calls_at_the_same_time_see_what_others_have_reserved() -> None:
     flow = graph(model(map=over), budget={"tokens": 150, "then": "stop"})
     played = Simulator(flow, {"ask": {"usage": USAGE}}, order="first").start()
 
-    assert len(played.running) == 2  # the first reserves 100, the second goes over by one call
+    assert len(played.running) == 2  # the first reserves 100, the second overdraws once
     played.run()
     assert budget_of(played)["amounts"]["tokens"] == 80
 
@@ -190,7 +190,7 @@ def test_a_step_is_told_to_spare_from_a_part_on() -> None:
 
 
 def test_an_attempt_after_a_crash_is_told_the_same() -> None:
-    """It is not told to spare because of what the crash itself has cost."""
+    """The cost of the crash itself must not make the attempt economize."""
     played = turns({"tokens": 150, "fallback_at": 50}, times=5)
     played.crash()
     [run] = played.running.values()
@@ -203,14 +203,14 @@ def test_an_attempt_after_a_crash_is_told_the_same() -> None:
 def test_the_total_is_never_below_the_bill_and_above_it_by_reservations_at_most(
     block: int,
 ) -> None:
-    """100 schedules with crashes, failures and retries; the provider keeps its own books."""
+    """100 schedules with crashes, failures and retries, compared with the provider's records."""
     for seed in range(block * 100, block * 100 + 100):
         bill, cut, total = schedule(random.Random(seed))
         assert bill <= total <= bill + cut, seed
 
 
 def schedule(draws: random.Random) -> tuple[int, int, int]:
-    """Play one; return the provider's bill, what cut-off calls had reserved, and our total."""
+    """Run one schedule. Return the bill, the reservations of interrupted calls, and the total."""
     bill = 0
     billed: dict[tuple[int, int], int] = {}
 
@@ -231,7 +231,7 @@ def schedule(draws: random.Random) -> tuple[int, int, int]:
     played = Simulator(flow, {"ask": ask, "last": ask}, seed=draws.randrange(10**6)).start()
     cut = 0
     while True:
-        for number in played.running:  # the provider bills what it has begun to answer
+        for number in played.running:  # the provider bills calls that it has begun to answer
             if number not in billed:
                 billed[number] = draws.randint(2, 100)
                 bill += billed[number]
@@ -247,7 +247,7 @@ def schedule(draws: random.Random) -> tuple[int, int, int]:
     return bill, cut, budget_of(played)["amounts"].get("tokens", 0)
 
 
-# Needs that are worked out before an attempt
+# Needs that are evaluated before an attempt
 
 WORKED_OUT = {
     "tokens": {"measured": True, "used": [["usage", "in"], ["usage", "out"]]},
@@ -260,7 +260,7 @@ def worked_out(name: str = "ask", **more: Any) -> Described:
 
 
 def needing(least: float, most: float, beyond: float = 0, usage: Any = USAGE) -> Measures:
-    """A task that uses as much as `usage` says, or all that it is granted."""
+    """A task that uses the amount `usage`, or all of its grant."""
 
     def gives(run: Run) -> Any:
         granted = run.granted or {}
@@ -291,7 +291,7 @@ def test_what_an_attempt_needs_is_worked_out_before_it_is_reserved() -> None:
     assert taken(budget_of(played), "tokens") == 100
     played.step()
     assert budget_of(played)["amounts"]["tokens"] == 40
-    assert running(played).measures  # each round anew
+    assert running(played).measures  # evaluated anew in each round
 
 
 def test_nothing_is_worked_out_without_a_budget_for_it() -> None:
@@ -316,7 +316,7 @@ def test_it_may_go_beyond_by_as_much_as_it_says() -> None:
     played = asking({"tokens": 150}, needing(20, 140, 15, usage=None))
     for _ in range(3):
         played.step()
-    assert not played.running  # 10 are left, and 20 are needed
+    assert not played.running  # 10 are left, 20 are needed
     assert budget_of(played)["amounts"]["tokens"] == 140
 
     played = asking({"tokens": 170}, needing(20, 140, 15, usage=None))
@@ -408,7 +408,7 @@ def test_a_crash_settles_what_was_granted_and_works_it_out_anew() -> None:
     played = asking({"tokens": 1000}, needing(20, 100))
     played.crash()
     assert running(played).measures
-    assert taken(budget_of(played), "tokens") == 0  # nothing had begun
+    assert taken(budget_of(played), "tokens") == 0  # no attempt had started
     played.step()
     played.crash()
 
@@ -458,7 +458,7 @@ def test_what_cleans_up_is_counted_and_gets_all_that_it_needs() -> None:
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_random_schedules_with_needs_keep_all_invariants(block: int) -> None:
-    """Crashes, timeouts, retries, people and budgets in one another, after every event."""
+    """The invariants hold after every event, with crashes, timeouts, retries and approvals."""
     counts = {"queue": 0, "lacking": 0, "granted": 0}
     for seed in range(block * 100, block * 100 + 100):
         check_over(with_needs(random.Random(seed), counts))
@@ -466,7 +466,7 @@ def test_random_schedules_with_needs_keep_all_invariants(block: int) -> None:
 
 
 def with_needs(draws: random.Random, counts: dict[str, int]) -> Simulator:
-    """Play one flow whose calls need more or less of two budgets."""
+    """Run one flow whose calls need varying amounts of two budgets."""
 
     def needs(_run: Run) -> dict[str, list[float]]:
         least = draws.randint(1, 40)

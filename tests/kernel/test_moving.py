@@ -1,4 +1,4 @@
-"""States are moved to another graph: every field is known, and what is moved goes on (F75)."""
+"""Migration of states to another graph: all fields are covered, and executions continue (F75)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowengine.kernel.state import records as states
 
 
 def test_every_field_of_a_state_is_known_to_who_moves_it() -> None:
-    """A field that is added to the state has to say whether it refers to the graph."""
+    """A new field of the state must declare whether it refers to the graph."""
     for name, kinds in FIELDS.items():
         declared = getattr(states, name).__annotations__
         assert set(kinds) == set(declared), f"{name}: tell flowengine/kernel/moving/fields.py"

@@ -1,4 +1,4 @@
-"""A token that is passed on at once leaves the state that the agenda would have left."""
+"""A token that is passed on at once leads to the same state as one that uses the agenda."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FLOWS = 120
 
 
 def stepwise(graph: Graph) -> Graph:
-    """Return a graph in which no token is passed on: everything takes its turn on the agenda."""
+    """Return a graph in which all tokens use the agenda."""
     other = copy(graph)
     other.followers = defaultdict(lambda: None)  # type: ignore[assignment]
     other.nodes = _Linked(lambda index: supervised(graph.nodes[index]))
@@ -39,24 +39,23 @@ def stepwise(graph: Graph) -> Graph:
 
 
 def supervised(node: Node) -> Node:
-    """Return a step whose attempts are looked after as if they needed more than their input."""
+    """Return a step whose attempts are supervised as if they needed more than their input."""
     other = copy(node)
     other.bare = False
     return other
 
 
 def events_of(graph: Graph, seed: int) -> list[Any]:
-    """Return the journal of a random play, up to where it was retried, which goes back."""
+    """Return the journal of a random run, up to a retry, which goes back."""
     journal = random_play(graph, seed, crashes=True).journal
     types = [event["type"] for event in journal]
     return journal[: types.index("retry")] if "retry" in types else journal
 
 
 def compared(graph: Graph, events: list[Any]) -> int:
-    """Apply events to three states, and return how many steps pass their token on.
+    """Apply events to three states, and return the number of steps that pass their token on.
 
-    In one everything takes its turn; in the others tokens are passed on, with somebody who
-    observes it and without.
+    One uses the agenda for everything. The others pass tokens on, with and without an observer.
     """
     turns = stepwise(graph)
     states = new_state(), new_state(), new_state()

@@ -1,7 +1,7 @@
-"""Random flows under random schedules: the invariants hold whatever is drawn.
+"""Random flows under random schedules: the invariants hold.
 
-What holds is said in `flowengine.testing.invariants`; what is drawn is measured in
-`tests/kernel/test_draw.py`.
+`flowengine.testing.invariants` defines the invariants. `tests/kernel/test_draw.py` measures the
+coverage of the random flows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from flowengine.testing.random_plays import random_play
 from flowengine.testing.simulator import Simulator
 
 FLOWS = 100
-"""Of each run, the same ones; a slice has six times as many others."""
+"""The same seeds in each run. A slice adds six times as many."""
 MANY = 6_000
 
 
 def play(seed: int, *, crashes: bool) -> Simulator:
-    """Play the flow of a seed once; whether the process dies changes the whole play."""
+    """Run the flow of a seed once. With crashes, the whole run differs."""
     return random_play(random_graph(random.Random(seed)), f"{seed}/{crashes}", crashes=crashes)
 
 
@@ -34,7 +34,7 @@ def check(seed: int, *, crashes: bool) -> None:
 
 @pytest.mark.parametrize("crashes", [False, True], ids=["calm", "crashes"])
 def test_all_properties_hold(crashes: bool) -> None:
-    """After every event and in the end; also if the state comes back from bytes at any moment."""
+    """After every event and at the end, even if the state is restored from bytes at any moment."""
     for seed in range(FLOWS):
         check(seed, crashes=crashes)
 

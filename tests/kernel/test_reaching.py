@@ -1,4 +1,4 @@
-"""Components and what can be reached, as networkx finds them, too."""
+"""Components and reachability, compared with networkx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State handed to attempts by reference: what they see, and that it costs no copies."""
+"""State passed to attempts by reference: its visible content, and the absence of copies."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_attempt_of_a_retry_sees_the_state_of_now() -> None:
 
 
 def grown(length: int) -> Simulator:
-    """An execution that goes round and round, and has written that many entries."""
+    """An execution in a loop that has written that many entries."""
     entry = v(x(lambda names: {"role": "user", "content": "x" * 20}))
     looped = graph(
         step("turn", reads=["log"], set=[["log", entry]], next="turn"),

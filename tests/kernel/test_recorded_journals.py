@@ -1,8 +1,8 @@
-"""Journals recorded once give the same state for ever, in every process.
+"""Journals recorded once lead to the same state forever, in every process.
 
-`journals/NAME.json` holds a compiled flow, the events of one execution of it, and the digest of the
-state after each tenth event and the last. With `UPDATE_GOLDEN=1` those that are missing are
-recorded; one that no longer replays means that open executions of users would not either.
+`journals/NAME.json` contains a compiled flow, the events of one execution, and the digest of the
+state after every tenth event and the last. With `UPDATE_GOLDEN=1`, missing ones are recorded. If
+one no longer replays, open executions of users would fail too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEEDS = range(6)
 
 
 def record(path: Path, seed: int) -> dict[str, Any]:
-    """Play a flow once, in an order drawn from a seed, and return what happened."""
+    """Run a flow once in the order of a seed, and return the record."""
     flow = compile_file(path).flow
     graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
 
@@ -54,7 +54,7 @@ def record(path: Path, seed: int) -> dict[str, Any]:
             break
     kept = json.loads(json.dumps({"flow": flow, "events": played.journal}))
     for step in kept["flow"]["steps"]:
-        step.pop("task", None)  # the kernel does not look at it, and it names folders of a machine
+        step.pop("task", None)  # not read by the kernel, and contains paths of a machine
     return kept  # type: ignore[no-any-return]
 
 
@@ -75,7 +75,7 @@ def test_recorded_journal_gives_the_recorded_states(path: Path) -> None:
 
 
 def test_events_name_nothing_by_an_inner_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many layers a past has, or which undo is the third, is nobody's business outside."""
+    """Events must not reveal internals such as the number of layers or of a compensation."""
     before = [told(json.loads(path.read_text())) for path in journals()]
 
     def every_seventh(state: State) -> int:
@@ -87,7 +87,7 @@ def test_events_name_nothing_by_an_inner_number(monkeypatch: pytest.MonkeyPatch)
 
 
 def told(recorded: dict[str, Any]) -> list[Any]:
-    """Return all that the kernel says outside of the events of a record, and how it ends."""
+    """Return the outputs of the kernel for the events of a record, and its final state."""
     flow, state, seen = recorded["flow"], new_state(), list[Observation]()
     graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
     commands = [advance(graph, state, event, seen) for event in recorded["events"]]
@@ -109,7 +109,7 @@ def test_journals_are_long_enough_to_mean_something() -> None:
 
 
 def test_patterns_are_recorded_and_replay(tmp_path: Path) -> None:
-    """What `scripts/replay.sh` holds against other versions of Python."""
+    """`scripts/replay.sh` compares these with other versions of Python."""
     record_patterns(tmp_path)
 
     assert differing(tmp_path) == ([], 43 * SCHEDULES)
@@ -121,7 +121,7 @@ def test_patterns_are_recorded_and_replay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4711"])
 def test_replay_does_not_depend_on_the_hash_seed(hash_seed: str) -> None:
-    """A process with another order of hashing gives the same bytes."""
+    """A process with another hash seed produces the same bytes."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernel.replaying", str(HERE)],
         env={**os.environ, "PYTHONHASHSEED": hash_seed}, cwd=HERE.parents[2],

@@ -1,4 +1,4 @@
-"""What a retry of a failed execution must not leave behind (cases that were drawn once)."""
+"""Leftovers that a retry of a failed execution must avoid (found by random runs)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASKED = {"box": {"scope": "execution", "approval": {"choices": CHOICES}}}
 
 
 def test_an_attempt_that_begins_anew_has_one_timeout() -> None:
-    """It was over when the execution failed, but had not fired: the attempt has all of it again."""
+    """It had expired but not fired when the execution failed. The attempt gets a full one again."""
     flow = graph(
         step("s", action="none", next={"all": ["a", "b"]}),
         step("a", timeout=v("10s"), next="end"),
@@ -63,7 +63,7 @@ def test_a_map_goes_on_without_an_item_that_cannot_be_added() -> None:
 
 
 def test_what_is_retried_by_its_address_may_have_failed_beside_what_is_held() -> None:
-    """One answer fails both; the first ended the flow, and is held back with the second."""
+    """One decision fails both. The first ended the flow, and is held back with the second."""
     flow = graph(
         step("s", action="none", next={"all": ["a", "b"]}),
         step("a", next="end", **needs(ASKED)),

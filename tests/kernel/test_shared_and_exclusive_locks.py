@@ -1,4 +1,4 @@
-"""Locks that are shared by some and held alone by others, in the order of arrival."""
+"""Shared and exclusive locks, in the order of arrival."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARED = v(x(lambda names: names["item"] == "r"))
 
 
 def calls(kinds: str, scope: str = "execution", concurrency: int = 100, **more: Any) -> Described:
-    """Return a map with an item for each letter: `r` shares the lock, `w` has it alone."""
+    """Return a map with an item for each letter: `r` locks shared, `w` exclusively."""
     lock = {"key": v("calls"), "permits": 1, "scope": scope, "shared": SHARED}
     over: Described = {"over": v(list(kinds)), "names": ITEM, "concurrency": v(concurrency)}
     over["on_item_error"] = "continue"
@@ -127,7 +127,7 @@ def test_a_lock_of_a_run_is_not_taken_again_in_a_run_inside() -> None:
 
 
 def test_holders_that_share_a_lock_close_a_circle_by_one_of_them() -> None:
-    """`a` shares k and wants m; `b` has m and wants k alone: it can never have it."""
+    """`a` shares k and wants m. `b` holds m and wants k exclusively, which it can never get."""
     share, alone = {"key": v("k"), "shared": v(True)}, {"key": v("k")}
     m: Any = {"key": v("m")}
     played = Simulator(
@@ -155,7 +155,7 @@ def test_random_orders_keep_sharing_apart_from_holding_alone(block: int) -> None
 
 
 def play_random_calls(seed: int) -> None:
-    """Play calls of which some share a lock and others have it alone; the process dies at times."""
+    """Run calls with shared and exclusive locks, with occasional crashes of the process."""
     draws = random.Random(seed)
     kinds = "".join(draws.choice("rrw") for _ in range(draws.randint(2, 12)))
     script = {"call": lambda _run: draws.choice([1, 2])}
@@ -172,7 +172,7 @@ def play_random_calls(seed: int) -> None:
 
 
 def test_only_so_many_at_once_in_the_order_of_the_calls() -> None:
-    """100 calls, of which a tool takes 4 at once; one that fails frees its place."""
+    """100 calls of a tool that permits 4 at once. A failing call frees its slot."""
     lock: Any = {"key": v("tool"), "permits": 4}
     over: Described = {"over": v(100), "names": ITEM, "concurrency": v(100)}
     over["on_item_error"] = "continue"
@@ -231,7 +231,7 @@ def test_a_file_says_shared_by_a_condition() -> None:
 
 
 def test_locks_of_two_runs_are_taken_in_any_order() -> None:
-    """They are not the same locks, so nobody can wait for the other for ever."""
+    """They are different locks, so no deadlock is possible."""
 
     def flow(outer: str, inner: str) -> str:
         return (

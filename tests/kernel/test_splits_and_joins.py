@@ -1,4 +1,4 @@
-"""Splits and joins that the tests of language and patterns do not have, in every order."""
+"""Splits and joins not covered by the tests of language and patterns, in every order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def holds(value: bool) -> Any:
 
 
 def test_token_that_left_through_a_join_belongs_to_the_next_round() -> None:
-    """Without the mark on the token, the one that comes back would be absorbed."""
+    """Without the mark on the token, the returning one would be absorbed."""
     flow = graph(
         step("s", next={"all": ["a", "b"]}),
         step("a", next="j"),
@@ -41,7 +41,7 @@ def test_active_joins_that_wait_for_one_another_do_not_deadlock() -> None:
 
 
 def test_unequal_arrivals_at_an_all_join_are_told_as_stalled() -> None:
-    """A hole in the checker is told as such and not as success."""
+    """A gap in the checker shows as a stalled execution, not as success."""
     flow = graph(
         step("a", next={"all": ["b", (holds(False), "c")]}),
         step("b", next="d"),

@@ -1,4 +1,4 @@
-"""Steps: rounds and limits that the language tests do not have."""
+"""Steps: rounds and limits not covered by the language tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TestLoop:
     @pytest.mark.parametrize("kind", ["until", "before"])
     @pytest.mark.parametrize("rounds", [0, 1, 3])
     def test_keep_gives_the_outputs_of_all_rounds(self, kind: str, rounds: int) -> None:
-        """Of `while` none, if it does not hold at first; `output` in the condition is the last."""
+        """A `while` that never holds has no outputs. In the condition, `output` is the last one."""
         test = {
             "until": lambda n: n["output"] >= rounds,
             "before": lambda n: (n["output"] or 0) < rounds,
@@ -53,7 +53,7 @@ class TestLimits:
     def test_rounds_in_which_nothing_is_called_do_not_go_on_for_ever(
         self, inner: dict[str, Any]
     ) -> None:
-        """Items of a map count for themselves: each has a bound of its own, as its data has."""
+        """Each item of a map has its own limit, since the data gives the number of items."""
         loop = {"until": x(lambda _n: False), "max": v(10**9)}
         looping = graph(step("a", loop=loop, **inner))
         short = graph(step("m", map={"over": v(50), **ITEM}, group=[

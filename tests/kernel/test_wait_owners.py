@@ -1,4 +1,4 @@
-"""Whose a wait is decides what an answer does; what is closed stays closed."""
+"""The owner of a wait determines the effect of its decision. Closed waits stay closed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OWNERS: set[Owner] = set(get_args(Owner))
 
 def test_every_owner_has_its_rows() -> None:
     assert set(DECISIONS) == OWNERS
-    assert set(LET_GO) == OWNERS - {"permission"}  # `shared_questions.close_question` does it
+    assert set(LET_GO) == OWNERS - {"permission"}  # handled by `shared_questions.close_question`
 
 
 def test_a_cancelled_group_takes_the_approval_in_it_and_its_expiry_along() -> None:
-    """A decision or expiry that comes later changes nothing."""
+    """Later decisions or expiries have no effect."""
     graph = graph_of(
         "signals: {stop: {}}\nsteps:\n"
         "  - {id: go, next: {all: [g, w]}}\n"

@@ -1,4 +1,4 @@
-"""Waits, approvals, crashes, undoing: what the language tests do not have."""
+"""Waits, approvals, crashes and compensation not covered by the language tests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TestWait:
         assert error["type"] == "ValidationError"
 
     def test_condition_on_state_sees_what_an_event_leaves_not_what_comes_between(self) -> None:
-        """A value that an event sets and changes back was never there (S17)."""
+        """A value that an event sets and changes back is never visible (S17)."""
         wait = {"mode": "first", "alternatives": [{"id": "ok", "when": x(
             lambda n: n["state"]["n"] == 1)}]}  # fmt: skip
         flow = graph(
@@ -60,7 +60,7 @@ class TestWait:
     def test_conditions_on_state_are_looked_at_by_age_and_after_what_the_one_before_did(
         self,
     ) -> None:
-        """Two wait for the one permit; the older takes it before the younger looks."""
+        """Two wait for a single permit. The older one takes it before the younger is evaluated."""
 
         def waiting(name: str) -> Any:
             wait = {"mode": "first", "alternatives": [{"id": "ok", "when": x(
@@ -194,7 +194,7 @@ class TestUndo:
         raise Fails("Refused", retryable=False)
 
     def test_nothing_stays_reserved(self) -> None:
-        """One reservation fails while the other's request is on the way, in every order."""
+        """One reservation fails while the request of the other is in flight, in every order."""
         reserved: set[str] = set()
 
         def reserve(run: Any) -> None:
@@ -208,7 +208,7 @@ class TestUndo:
 
         def holds(played: Simulator) -> None:
             if not played.schedule:
-                reserved.clear()  # another order begins
+                reserved.clear()  # another order starts
             if played.status in ENDED:
                 assert not reserved
 

@@ -1,4 +1,4 @@
-"""Watches which moves between states are made in simulated executions."""
+"""Records the state transitions made in simulated executions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flowengine.testing.simulator import unpacked
 SIMULATOR = "flowengine.testing.simulator"
 Move = tuple[str, str, str]
 Seen = set[Move]
-"""The moves that were made."""
+"""The transitions made."""
 TABLES: dict[str, States[Any]] = {table.of: table for table in phases.ALL}
 ALLOWED = {
     (table.of, now, then)
@@ -34,7 +34,7 @@ WATCHED: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 class Targets(dict[str, Any]):
-    """The states that one state can move to, which tells for which it was asked."""
+    """The possible targets of a state, recording each one that is checked."""
 
     def __init__(self, targets: dict[str, Any], tell: Callable[[str], None]) -> None:
         super().__init__(targets)
@@ -46,7 +46,7 @@ class Targets(dict[str, Any]):
 
 
 class Records(dict[int, Any]):
-    """A table of the state, which tells in which state a record leaves it."""
+    """A table of the state, recording the state of each removed record."""
 
     def __init__(self, records: dict[int, Any], tell: Callable[[Any], None]) -> None:
         super().__init__(records)
@@ -59,7 +59,7 @@ class Records(dict[int, Any]):
 
 @contextmanager
 def watched_moves() -> Iterator[Seen]:
-    """Yield the moves that are made meanwhile."""
+    """Yield the transitions made within the block."""
     seen: Seen = set()
 
     def read(value: Any) -> Any:
@@ -85,7 +85,7 @@ def _leaves(seen: Seen, of: str, state_of: Callable[[Any], str]) -> Callable[[An
 
 
 def _watched(state: State, seen: Seen) -> State:
-    """Return a state that tells what leaves it."""
+    """Return a state that records the removals from its tables."""
     watched: Any = state
     for name, (of, state_of) in WATCHED.items():
         watched[name] = Records(watched[name], _leaves(seen, of, state_of))
