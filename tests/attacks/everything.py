@@ -1,6 +1,6 @@
-"""A flow that opens an environment of every kind, with strays in each that hide well.
+"""A flow that opens an environment of every kind, each with well-hidden stray processes.
 
-`make` writes it; the functions are what its steps call.
+`make` writes the flow. The functions are called by its steps.
 """
 
 from __future__ import annotations
@@ -75,16 +75,17 @@ for line in sys.stdin:
         result = RESULTS.get(asked["method"], {{}})
         print(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], "result": result}}), flush=True)
 """
-"""By hand: to import the protocol's library takes longer than all the rest, each time."""
+"""Written by hand, because importing the protocol's library would take longer than everything else.
+"""
 
 
 def make(folder: Path, *, hold: bool = False, ahead: bool = False) -> Path:
-    """Write the flow and what it needs.
+    """Write the flow and its files.
 
     Args:
-        folder: Where; it is made.
-        hold: Whether it never ends, once everything is open.
-        ahead: Whether all is opened in the background while the steps begin.
+        folder: The folder, which is created.
+        hold: Whether the flow never ends once everything is open.
+        ahead: Whether environments are opened in the background.
 
     Returns:
         The flow file.
@@ -102,7 +103,7 @@ def make(folder: Path, *, hold: bool = False, ahead: bool = False) -> Path:
 
 
 def containers(execution: str) -> list[str]:
-    """Return the containers, and networks, of an execution."""
+    """Return the containers and networks of an execution."""
     label = f"label=flowengine.owner_id={execution}"
     found = []
     for what in (["ps", "-aq"], ["network", "ls", "-q"]):

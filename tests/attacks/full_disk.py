@@ -1,9 +1,9 @@
-"""Makes stores on a disk with less and less room; a program. PLACE is a small file system.
+"""Creates stores on a disk with varying free space. PLACE is a small file system.
 
     python -m tests.attacks.full_disk PLACE
 
-For each number of free pages, from none to more than a store needs: what is told while the disk is
-full, and whether the same store can be used once there is room.
+For each number of free pages, from zero to more than a store needs, it prints the error on the full
+disk, and the error of a second try with enough space.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from flowengine.engines.host import open_store
 from flowengine.errors import StoreError
 
 MOST = 130
-"""Free pages that are more than enough."""
+"""More free pages than a store needs."""
 
 
 def main(place: Path) -> None:
-    """Try each number of free pages, and print what was told."""
+    """Try each number of free pages, and print the errors."""
     told = []
     for pages in range(MOST):
         project = place / f"project{pages}"
@@ -32,15 +32,15 @@ def main(place: Path) -> None:
         fill(place, pages)
         told.append(opened())
         (place / "filling").unlink()
-        told[-1] += opened()  # there is room again
+        told[-1] += opened()  # with free space again
         shutil.rmtree(project)
     sys.stdout.write(json.dumps(told))
 
 
 def fill(place: Path, pages: int) -> None:
-    """Leave so many pages free."""
+    """Leave that many pages free."""
     room = os.statvfs(place)
-    free = room.f_bfree - pages - 2  # a folder and a file may take one themselves
+    free = room.f_bfree - pages - 2  # a folder and a file may occupy one each
     with (place / "filling").open("wb", buffering=0) as file:
         file.write(b"x" * free * room.f_bsize)
         while os.statvfs(place).f_bfree > pages:
@@ -48,7 +48,7 @@ def fill(place: Path, pages: int) -> None:
 
 
 def opened() -> list[str]:
-    """Open the store of the current folder; return its error, if there is one."""
+    """Open the store of the current folder, and return its error, if any."""
     try:
         open_store("", "power").close()
     except StoreError as error:

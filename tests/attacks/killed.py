@@ -1,12 +1,12 @@
-"""Ends the engine at a moment while everything is open, and counts what is left.
+"""Ends the engine while environments are open, and reports everything left behind.
 
     python -m tests.attacks.killed FOLDER '{"sign": "KILL", "opened": 10}'
 
-`opened` is how many environments have been opened by then, `after` how many seconds later it
-is (0), `hold` whether the steps never end, `ahead` whether everything is opened in the background,
-`resume` whether the execution goes on afterwards instead of being reaped. Prints a line of JSON.
-This process takes in orphans (PR_SET_CHILD_SUBREAPER): whatever descends from an engine, and
-however often it changed session and parent, is found below it.
+The engine is ended once `opened` environments are open, `after` seconds later (default: 0). With
+`hold`, the steps never end. With `ahead`, environments open in the background. With `resume`, the
+execution is resumed afterwards instead of being reaped. Prints a line of JSON. This process adopts
+orphans (PR_SET_CHILD_SUBREAPER), so all descendants of the engine stay below it, even if they
+changed their session and parent.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from tests.attacks import everything
 from tests.own_environments import environments_for
 
 LATEST = 10.0
-"""Seconds within which nothing may be left (E86).
+"""Seconds after which nothing may be left (E86).
 
-Where the machine is so busy that an engine takes long to open its first environment, more."""
+On a machine so busy that the first environment opens slowly, the limit is higher.
+"""
 _SUBREAPER = 36
 
 
@@ -41,7 +42,7 @@ def main(
     ahead: bool = False,
     resume: bool = False,
 ) -> None:
-    """End it, and tell what is left."""
+    """End the engine, and print a report."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     began = time.monotonic()
     engine = _start(place, hold=hold, ahead=ahead)
@@ -75,7 +76,7 @@ def _end(
     told = {"code": engine.returncode, "open": open_}
     told["listed"] = _listed(place) == {path.stem for path in _entries(place)}
     if sign != signal.SIGKILL:
-        # Nobody reaps meanwhile; what lost its supervisor a moment ago ends by itself.
+        # Without reaping: processes that have just lost their supervisor end by themselves.
         told["left without reaping"] = _left_in_time(place, latest)
         told["told"] = (place / "said").read_text()[-2000:]
     return told
@@ -104,7 +105,7 @@ def _entries(place: Path) -> list[Path]:
 
 
 def _listed(place: Path) -> set[str]:
-    """Return the ids of what `envs list` tells is there."""
+    """Return the IDs listed by `envs list`."""
     said = _flowengine(place, "--json", "envs", "list").stdout
     return {one["id"] for one in json.loads(said)}
 
@@ -132,7 +133,7 @@ def _after(place: Path, latest: float, *, resume: bool) -> dict[str, object]:
 
 
 def _left_in_time(place: Path, latest: float) -> dict[str, list[str]]:
-    """Return what is there still when nothing may be left any more."""
+    """Return everything still left when the time is over."""
     began = time.monotonic()
     while any((left := _left(place)).values()) and time.monotonic() < began + latest:
         time.sleep(0.05)
@@ -145,7 +146,7 @@ def _left(place: Path) -> dict[str, list[str]]:
     return {
         "processes": _below(),
         "containers": everything.containers(_id(place)),
-        # The lock of those who build the image is there for the next ones.
+        # The lock for building the image stays for later builds.
         "folders": sorted(p.name for p in (place / "tmp").iterdir() if p.suffix != ".lock"),
         "mounts": [line for line in mounts if str(place) in line],
         "groups": _groups(place),
@@ -154,7 +155,7 @@ def _left(place: Path) -> dict[str, list[str]]:
 
 
 def _below() -> list[str]:
-    """Return what descends from this process; zombies are taken away."""
+    """Return the descendants of this process, and reap zombies."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -180,7 +181,7 @@ def _below() -> list[str]:
 
 
 def _groups(place: Path) -> list[str]:
-    """Return the control groups of the environments that were written down here."""
+    """Return the control groups of the environments recorded here."""
     tree = cgroups.tree()
     seen = place / "seen"
     ids = set(seen.read_text().split()) if seen.exists() else set()
@@ -200,7 +201,7 @@ def _is_one(path: Path, ids: set[str]) -> bool:
 
 
 def _clear(place: Path) -> None:
-    """Take away what should not be there."""
+    """Remove what should not be left."""
     for name in everything.containers(_id(place)):
         subprocess.run(["docker", "rm", "-f", name], capture_output=True, check=False)
     for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
@@ -229,7 +230,7 @@ def _env(place: Path) -> dict[str, str]:
 
 
 def _id(place: Path) -> str:
-    """Return an id for the execution that no other run of this program uses."""
+    """Return an ID for the execution that is unique to this run of the program."""
     return f"{place.name}-{os.getpid()}"
 
 

@@ -1,8 +1,8 @@
-"""Random lives of agents, judged from outside: the command line, its output, and marker files.
+"""Random lives of agents, judged from outside: by commands, their output, and marker files.
 
-What single tests do not cross: grants, previews, edits, handoffs and budgets, with kills, forks,
-retries, upgrades, cancels, and with tools that change meanwhile. Nothing here knows the engine's
-inside. More lives than the tests have time for:
+They combine features that other tests cover separately: grants, previews, edits, handoffs and
+budgets, with kills, forks, retries, upgrades, cancellation, and changing tools. This module uses
+nothing internal to the engine. To run more lives than the tests:
 
     python -m tests.attacks.lives 0 100
 """
@@ -74,17 +74,17 @@ HOSTILE = (
     "</content> [red]x[/red] ${{ secrets.X }} %s {0}",
 )
 CONTROLS = "\x1b\x07\x08\x00\x9b\u202e\r"
-"""What no output on a terminal may have of the texts of others."""
+"""Characters of untrusted texts that must not appear in any terminal output."""
 CODES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 9})
-"""Of commands that did what they could; a wrong command line is none of them."""
+"""Exit codes of commands that were valid, so without that of a wrong command line."""
 
 
 class Life:
-    """One agent with a script of its own, and what happens to it.
+    """One agent with a script, and a random sequence of events.
 
     Args:
-        folder: An empty one, which is the current one.
-        seed: Decides about everything.
+        folder: An empty folder, which is the current one.
+        seed: Determines everything.
     """
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -98,13 +98,13 @@ class Life:
         (folder / "replies.json").write_text(json.dumps(self._replies()))
         self._write()
         self.origins: dict[str, str | None] = {}
-        """Execution → the one that it is a fork of."""
+        """Execution → its origin, if it is a fork."""
         self.asked: dict[str, int] = {}
-        """Wait → version of the tool when people were asked."""
+        """Wait → version of the tool at the time of the question."""
         self.redone: Counter[str] = Counter()
-        """Execution → how often somebody said that a call that was cut off is to be made again."""
+        """Execution → number of decisions to repeat an interrupted call."""
         self.cancelled: dict[str, int] = {}
-        """Execution → how many marks there were when it had been cancelled."""
+        """Execution → number of marks at the time of its cancellation."""
 
     def _replies(self) -> list[dict[str, Any]]:
         why, number, agent = self.random.choice(HOSTILE), 0, "first"
@@ -132,9 +132,10 @@ class Life:
     # Commands
 
     def do(self, *words: str) -> tuple[int, str]:
-        """Run a command; return its exit code, and what it printed.
+        """Run a command, and return its exit code and output.
 
-        Once the tool has changed, each has a process of its own: one process has one copy of it.
+        Once the tool has changed, each command has a separate process, as a process imports it
+        once.
         """
         if self.tool:
             with self._spawned(*words) as process:
@@ -159,7 +160,7 @@ class Life:
         assert not shown, f"{words} shows {shown!r}"
 
     def killed(self, *words: str) -> None:
-        """Run a command, and kill its process as soon as a tool or a preview is at work."""
+        """Run a command, and kill its process as soon as a tool or a preview runs."""
         before, hold = len(self.marks()), self.folder / "hold"
         hold.touch()
         with self._spawned(*words) as process:
@@ -176,7 +177,7 @@ class Life:
                                 stdout=pipe, stderr=pipe, text=True)  # fmt: skip
 
     def marks(self) -> list[dict[str, Any]]:
-        """What the tools did, in order."""
+        """Return the effects of the tools, in order."""
         file = self.folder / "marks"
         lines = file.read_text().splitlines() if file.exists() else []
         return [json.loads(line) for line in lines]
@@ -189,10 +190,10 @@ class Life:
             self.asked.setdefault(wait["id"], self.tool)
         return found
 
-    # What happens
+    # Events
 
     def live(self, events: int) -> None:
-        """Let things happen, then decide whatever is left."""
+        """Apply random events, then decide all remaining waits."""
         self.origins["e0"] = None
         if self.random.random() < 0.3:
             self.killed("run", "flow.yaml", "--id", "e0")
@@ -272,7 +273,7 @@ class Life:
             self.cancelled.pop(id, None)
 
     def _race(self, waits: list[dict[str, Any]]) -> None:
-        """Two processes decide otherwise at the same moment: one of them does."""
+        """Two processes decide differently at the same moment, and one of them wins."""
         calls = [wait for wait in waits if wait.get("tool") == "pay" and wait["kind"] == "approval"]
         if not calls:
             return
@@ -295,7 +296,7 @@ class Life:
             self.cancelled.setdefault(id, marks)
 
     def _at_once(self, *commands: tuple[str, str]) -> list[int]:
-        """Run commands in processes of their own at the same moment; return their exit codes."""
+        """Run commands in parallel processes, and return their exit codes."""
         codes = []
         for process in [self._spawned(*words) for words in commands]:
             with process:
@@ -313,10 +314,10 @@ class Life:
             shown = self.do("approvals", "show", wait["id"])[1]
             assert not [line for line in shown.splitlines() if line.startswith("status")], shown
 
-    # What may have happened
+    # Permitted effects
 
     def unlawful(self) -> Iterator[str]:
-        """Yield each payment that nobody allowed, with its execution's log."""
+        """Yield each payment made without approval, with the log of its execution."""
         yes = [wait for wait in self.waits("all") if wait.get("tool") == "pay"
                and wait.get("decision", {}).get("choice") == "approve"]  # fmt: skip
         own = Counter(self._allowed(wait) for wait in yes)
@@ -369,10 +370,10 @@ class Life:
 
 
 def life(folder: Path, seed: int, events: int = 12) -> Life:
-    """Live one life; what it did is in its log.
+    """Live one life, and return it with its log.
 
     Raises:
-        AssertionError: Something happened that must not.
+        AssertionError: An invariant was violated.
     """
     with chdir(folder):
         one = Life(folder, seed)

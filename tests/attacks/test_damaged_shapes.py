@@ -1,4 +1,4 @@
-"""A record with sound bytes that hold data of the wrong shape is reported as damage, by name."""
+"""Records with valid checksums but data of the wrong shape are reported as damage, by name."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ steps:
 """
 SMALL = "flowengine: 1\nid: {0}\nsteps:\n  - {{id: a, {1}}}\noutputs: {{x: 1}}\n"
 STORED = [("pay", "waits", 4), ("done", "ended", 0), ("no", "failed", 1), ("calls", "called", 0)]
-"""Flow, execution, and how that ended."""
+"""Flow, execution, final state, and exit code."""
 WRONG: tuple[Any, ...] = (None, True, -1, 2**63, 1.5, "x", b"x", [], [[]], {}, {"x": {}}, {1: 2})
 GONE = object()
 TRIES = 5
-"""How many changes are tried in each table."""
+"""Number of changes tried in each table."""
 ANSWERED = {0, 1, 3, 4, 5, 6, 7, 8, 9}
-"""Exit codes of commands that found an answer; 10 is that of a damaged store."""
+"""Exit codes of commands that succeeded or failed regularly. 10 reports a damaged store."""
 TABLES = {
     "executions": ("labels", "outputs", "error"),
     "events": ("payload",),
@@ -80,7 +80,7 @@ class Kept(NamedTuple):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a small store: executions that wait, have ended and have failed."""
+    """Return a folder with a small store of waiting, ended and failed executions."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -124,7 +124,7 @@ def records(path: Path) -> list[Kept]:
 
 
 def write(path: Path, kept: Kept, value: Any) -> None:
-    """Put another value in the place of a record, with a checksum that is right."""
+    """Replace the value of a record, with a valid checksum."""
     values: tuple[Any, ...]
     with closing(sqlite3.connect(path)) as database, database:
         if kept.table == "events":
@@ -146,7 +146,7 @@ def write(path: Path, kept: Kept, value: Any) -> None:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the place of every part of a value."""
+    """Yield the path of every part of a value."""
     yield path
     if isinstance(value, dict | list):
         for key in value if isinstance(value, dict) else range(len(value)):
@@ -154,7 +154,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed(value: Any, place: tuple[Any, ...], other: Any) -> Any:
-    """Return a value with another part in one place, or without that part."""
+    """Return a value with one part replaced or removed."""
     if not place:
         return None if other is GONE else other
     whole = deepcopy(value)
@@ -187,7 +187,7 @@ COMMANDS = [
 
 
 def change_flows(change: Callable[[Any], Any]) -> None:
-    """Change all flows that the store of the current folder has."""
+    """Change all flows in the store of the current folder."""
     store = Path(".flowengine", "flowengine.db")
     for kept in records(store):
         if kept.table == "flows":
@@ -195,14 +195,14 @@ def change_flows(change: Callable[[Any], Any]) -> None:
 
 
 def copied(made: Path, folder: Path) -> Path:
-    """Copy a folder with a store, and name the store once: a copy is not used before that."""
+    """Copy a folder with a store, and name the store once, since a copy is not used before that."""
     shutil.copytree(made, folder)
     assert main(["--store", str(folder / ".flowengine"), "list"]) == 0
     return folder
 
 
 def tried(capture: pytest.CaptureFixture[str]) -> Iterator[str]:
-    """Yield what the commands do that they must not."""
+    """Yield violations by the commands."""
     for words in COMMANDS:
         capture.readouterr()
         try:
@@ -321,7 +321,7 @@ def test_a_damaged_flow_is_reported_until_its_file_runs_again(
     resume, run = (
         [*words, "--no-interactive"] for words in (["resume", "waits"], ["run", "pay.yaml"])
     )
-    for _ in range(2):  # the second time the compiled flow of the file is cached
+    for _ in range(2):  # the second time, the compiled flow comes from the cache
         change_flows(lambda value: {name: value[name] for name in value if name != part})
 
         assert main(resume) == 10

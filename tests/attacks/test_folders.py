@@ -1,4 +1,4 @@
-"""Temporary folders go, whatever was done in them and whoever was killed."""
+"""Temporary folders are removed, whatever they contain and whichever process was killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.stdin.read()
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made, by this process and others."""
+    """The parent of temporary folders, for this process and others."""
     made = tmp_path / "temporary"
     made.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(made))
@@ -97,8 +97,8 @@ def test_nothing_that_was_done_in_a_folder_keeps_it(tmp_path: Path) -> None:
     assert not folder.exists()
     assert (outside / "kept").read_text() == "x"
     assert os.listdir(outside) == ["kept"]
-    remove_tree(folder)  # gone already
-    remove_tree(outside / "kept")  # no folder
+    remove_tree(folder)  # already removed
+    remove_tree(outside / "kept")  # not a folder
     assert (outside / "kept").exists()
 
 

@@ -1,9 +1,9 @@
-"""A project from a stranger names files that are none of its own: nothing in them is shown.
+"""A third-party project refers to files outside of it: their contents are never shown.
 
-A link, or a path that leads out of the project, is read with the rights of whoever runs `check`,
-and what is told goes to logs and pages. A file named on the command line may be quoted, for whoever
-names it can read it; what another file names, or a folder holds, is quoted only if it is of the
-kind that it should be.
+`check` reads links, and paths that lead out of the project, with the user's permissions, and its
+output ends up in logs and pages. Files named on the command line may be quoted, since the user can
+read them. Files named in other files, or found in folders, are quoted only if they are of the
+expected type.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEPS = "steps:\n  - {id: a, output: 1}\n"
 def project(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Return a project's folder in which `foreign` is a link to a file of somebody's own."""
+    """Return a project's folder in which `foreign` is a link to a private file of the user's."""
     home = tmp_path / "home"
     home.mkdir()
     (home / "own.yaml").write_text(SECRETS[request.param])
@@ -46,7 +46,7 @@ def project(
 
 
 def told(*arguments: str) -> str:
-    """Run a command that has to fail, and return all that it says."""
+    """Run a command that must fail, and return all of its output."""
     done = flowengine(*arguments)
     assert done.code not in {0, 1}
     return done.out + done.err
@@ -112,7 +112,7 @@ def test_test_cases_of_a_folder() -> None:
 
 def test_settings_of_a_project(project: Path) -> None:
     if "coding" in Path("foreign.yaml").read_text():
-        Path("foreign.yaml").write_text("HASH0123456789\n")  # a comment alone is no mistake
+        Path("foreign.yaml").write_text("HASH0123456789\n")  # a comment alone is no error
     write("f.yaml", STEPS)
     (project / ".flowengine").mkdir(mode=0o700)
     (project / ".flowengine" / "settings.yaml").symlink_to(os.path.realpath("foreign.yaml"))

@@ -1,4 +1,4 @@
-"""A full disk or a power cut while a store is made: nothing is left that refuses it for good."""
+"""A full disk or a power cut during the creation of a store never blocks it permanently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_store_that_could_not_be_made_can_be_made_later(tmp_path: Path) -> None:
-    """At every number of free pages: nothing is left that refuses the store for good."""
+    """At every number of free pages, the store can be created later."""
     words = ["bwrap", "--dev-bind", "/", "/", "--size", str(4 << 20), "--tmpfs", str(tmp_path)]
     words += ["--chdir", str(ROOT), "--setenv", "PYTHONPATH", str(ROOT), "--die-with-parent", "--"]
     words += [sys.executable, "-m", "tests.attacks.full_disk", str(tmp_path)]
@@ -28,7 +28,7 @@ def test_a_store_that_could_not_be_made_can_be_made_later(tmp_path: Path) -> Non
     refused = [errors for errors in told if errors]
     assert 20 < len(refused) < len(told)
     for errors in refused:
-        [error] = errors  # and none once there was room
+        [error] = errors  # the second try succeeded
         assert any(why in error for why in ("is full", "has no room", "No space left on device"))
 
 

@@ -1,4 +1,4 @@
-"""What a hostile server says of its tools: bounded for models, harmless for people, no other's."""
+"""A hostile server's tool metadata: bounded for models, harmless to display, no impersonation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ policies:
 
 
 def told(case: Case, *words: str) -> str:
-    """Return what a command prints."""
+    """Return the output of a command."""
     done = flowengine("--store", case.folder / "store.db", *words)
     assert done.code in (0, 3)
     return done.out + done.err
@@ -46,12 +46,12 @@ def test_an_agent_is_offered_little_of_it_and_people_see_which_tool_is_called(
         waiting = engine.run(case.path)
     case.id = waiting.execution
 
-    # The tool that a rule allows has run; the one that poses as it is asked about, by its name.
+    # The tool permitted by a rule has run. The tool that imitates its name requires approval.
     assert (tmp_path / "list.called").read_text() == 'get_issue {"n": 1}\n'
     [wait] = waiting.waits
     assert wait["tool"] == f"github.{POSING}"
 
-    # Models: nothing invisible, and not in what the author tells them.
+    # Models: no invisible characters, and no server text among the author's instructions.
     request = case.model.requests[0]
     offered = {one.name: one.description for one in request.tools}
     assert offered.keys() == {"github.get_issue", f"github.{POSING}", "github.close_issue"}
@@ -59,7 +59,7 @@ def test_an_agent_is_offered_little_of_it_and_people_see_which_tool_is_called(
     assert ORDER in offered["github.get_issue"]
     assert ORDER not in json.dumps([dict(one) for one in request.messages])
 
-    # The journal: as much as was offered.
+    # The journal: no more than the offered tools need.
     assert sum(len(json.dumps(event)) for event in case.journal()) < 60_000
 
     # Terminals, as text and as JSON.

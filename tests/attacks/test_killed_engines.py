@@ -1,4 +1,4 @@
-"""An engine that is ended at any moment leaves nothing, or the next one ends it (E22, E86)."""
+"""An engine that ends at any moment leaves nothing, or the next one removes it (E22, E86)."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from tests.attacks import everything
 
 ROOT = Path(__file__).parents[2]
 ALL = everything.FLOW.count("{kind: ") - 1
-"""How many environments it opens and writes down: all but the file with the database."""
+"""Number of environments that are recorded: all but the file with the database."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _image() -> None:
-    """Build the image of the sandboxes, unless it is there: that is no part of an engine's end."""
+    """Build the image of the sandboxes beforehand, since that is not part of an engine's end."""
     image.build(connect())
 
 
 def ended(folder: Path, **how: object) -> dict[str, Any]:
-    """End an engine in some way of `killed`, and return what was seen."""
+    """End an engine as described in `killed`, and return the report."""
     argv = [sys.executable, "-m", "tests.attacks.killed", str(folder / "place"), json.dumps(how)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["left"] == {}, told
-    assert "said" not in told, told["said"]  # neither `envs reap` nor the execution failed
-    assert told["listed"], told  # until then, `envs list` tells of all that is there
+    assert "said" not in told, told["said"]  # both `envs reap` and the execution succeeded
+    assert told["listed"], told  # until then, `envs list` is complete
     return told
 
 
 def moment(number: int) -> dict[str, Any]:
-    """Return a moment of a run.
+    """Return a random moment of a run.
 
-    One in three opens all in the background: it is ended while more is on its way at once.
+    One in three opens all environments in the background, so that more is in progress at once.
     """
     draw = random.Random(f"one{number}")
     opened = draw.randint(1, ALL)
@@ -58,7 +58,7 @@ def test_killed_with_everything_open_nothing_is_left(tmp_path: Path) -> None:
 @pytest.mark.endurance
 @pytest.mark.parametrize("number", range(10))
 def test_killed_at_any_moment_nothing_is_left(number: int, tmp_path: Path) -> None:
-    """One in five goes on with the execution: it has to end, and leave nothing either."""
+    """In one of five, the execution is resumed. It must end, and also leave nothing behind."""
     ended(tmp_path, sign="KILL", **moment(number), resume=number % 5 == 2)
 
 
@@ -79,7 +79,7 @@ def test_told_to_end_it_leaves_nothing_at_all_and_can_be_resumed(tmp_path: Path)
 @pytest.mark.endurance
 @pytest.mark.parametrize("number", range(10))
 def test_told_to_end_at_any_moment_it_leaves_nothing_at_all(number: int, tmp_path: Path) -> None:
-    """The last one is not told: it ends by itself."""
+    """The last one receives no signal and ends by itself."""
     moments = moment(number) if number < 9 else {"opened": ALL + 1}
     left_nothing(
         ended(tmp_path, sign=("INT", "TERM")[number % 2], **moments, resume=number % 5 == 2)

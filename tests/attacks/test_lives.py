@@ -1,4 +1,4 @@
-"""Whatever happens to agents, nothing is paid that nobody allowed."""
+"""In random lives of agents, no payment is made without approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project that a stranger has made, with a store in it that leads out of the project."""
+"""A third-party project that contains a store leading out of the project."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SPEC = {"kind": "files", "scope": "session", "owner_id": "ana"}
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project folder as it was unpacked, and beside it what belongs to the user."""
+    """A freshly unpacked project folder, beside files of the user."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "flow.yaml").write_text(FLOW)
@@ -54,7 +54,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def plant(environments: Path, precious: Path, spec: str, owner_id: str) -> None:
-    """What the stranger put there: a workspace that is a link, and an entry that deletes."""
+    """Plant a workspace that is a link, and an entry whose cleanup would delete files."""
     owner = hashlib.sha256(owner_id.encode()).hexdigest()[:20]
     above = environments / "workspaces" / "session" / owner
     above.mkdir(parents=True)
@@ -156,7 +156,7 @@ def test_an_entry_holds_under_its_own_name_only(project: Path) -> None:
 
 
 def as_made(project: Path) -> None:
-    """A store that somebody else has made."""
+    """A store created by another user."""
     store = project / ".flowengine"
     assert flowengine("run", "flow.yaml").code == 0
     stolen = (store / "id").read_text().strip()
@@ -183,7 +183,7 @@ def open_to_all(project: Path) -> None:
 
 
 def elsewhere(project: Path) -> None:
-    """A store whose id is the user's, in another place: both can be known to a stranger."""
+    """A store with the ID of the user's store at another path. An attacker may know both."""
     other = project.parent / "other"
     claim(other, by_name=True)
     (project / ".flowengine").mkdir()
@@ -225,7 +225,7 @@ def test_naming_a_store_once_makes_it_ours(project: Path) -> None:
 
 def test_a_folder_without_a_store_is_taken(project: Path) -> None:
     assert flowengine("init").code == 0
-    (project / ".flowengine").chmod(0o775)  # as some systems make folders
+    (project / ".flowengine").chmod(0o775)  # the mode that some systems give to new folders
 
     assert flowengine("run", "flow.yaml").code == 0
 

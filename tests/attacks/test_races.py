@@ -1,6 +1,6 @@
-"""Two at one execution at the same moment: one order, no call twice, nothing left lying.
+"""Two processes act on one execution at once: in sequence, without duplicate calls or leftovers.
 
-The bill is kept by the tool, outside the engine: a line for each payment.
+The tool keeps the bill outside of the engine: one line per payment.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def bill() -> list[str]:
 
 
 def act(folder: str, barrier: Any, queue: Any, what: str, rounds: int) -> None:
-    """Do something in each round, at the same moment as another process; tell what came of it."""
+    """Perform an action in each round, together with another process, and report the result."""
     with chdir(folder):
         for number in range(rounds):
             barrier.wait(60)
@@ -140,11 +140,12 @@ def test_two_processes_at_the_same_moment_are_one_after_the_other(
         told = (came, shown["status"], calls)
         assert max(calls.values(), default=1) == 1, told
         assert {line.split()[1] for line in calls} <= paid, told
-        # What somebody sent and was told is recorded has been taken: nothing waits for a crash.
+        # Every acknowledged decision has been applied: none is left for a later resume.
         assert shown["status"] in statuses, told
         ended = {step["address"]: step["status"] for step in shown["steps"]}
         acted = {line.split()[1] for line in calls if line.startswith("e ")}
-        # What paid has succeeded, but for what the other one cut off while it ran.
+        # All payments belong to succeeded steps, except for steps that the other process
+        # interrupted.
         cut_off = {"cancelled"} if other in {"cancel", "stop"} else set()
         assert {ended.get(name) for name in acted} <= {"succeeded"} | cut_off, told
         assert acted >= {name for name in paid if ended.get(name) == "succeeded"}, told
@@ -159,7 +160,7 @@ def test_two_processes_at_the_same_moment_are_one_after_the_other(
 def test_a_decision_made_while_another_hand_is_noted_is_taken(
     engines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever delegates holds the execution for a moment, and does not drive it."""
+    """A delegation holds the execution for a moment, without driving it."""
     write(TWICE)
     with Engine("store") as first, Engine("store") as second:
         wait = first.run("flow.yaml", id="e").waits[0]["id"]
@@ -200,7 +201,7 @@ def test_who_could_not_move_an_execution_that_was_held_says_so(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It was free again when it was looked why."""
+    """It was released again before the reason was looked up."""
     write(TWICE)
     with Engine("store") as holds:
         holds.run("flow.yaml", id="e")

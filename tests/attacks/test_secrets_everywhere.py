@@ -1,4 +1,4 @@
-"""No secret of an environment of any kind is found outside of it (E74, E103)."""
+"""No secret of any environment kind appears outside of it (E74, E103)."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ FAILING = {
 
 
 def secret(name: str) -> str:
-    """Return the value of a secret: every encoding changes it."""
+    """Return the value of a secret, which changes in every encoding."""
     return f"sekret+{name.lower()}=~7f3a/Zq"
 
 
 def forms(value: str) -> dict[str, bytes]:
-    """Return how a text may be written elsewhere."""
+    """Return a text in various encodings."""
     data = value.encode()
     told = {
         "plain": value,
@@ -132,7 +132,7 @@ def forms(value: str) -> dict[str, bytes]:
         "reversed": value[::-1],
     }
     for offset in range(3):
-        # What stands before and behind changes the ends; the middle is the same.
+        # Surrounding data affects both ends of the encoded text, but not its middle.
         text = base64.b64encode(b"x" * offset + data).decode()
         whole = text[-(-offset * 8 // 6) : len(text) - len(text) % 4 - 4]
         told[f"base64 at {offset}"] = whole
@@ -140,7 +140,7 @@ def forms(value: str) -> dict[str, bytes]:
 
 
 def found_in(sinks: dict[str, bytes]) -> list[str]:
-    """Return which secret is in which sink, and how it is written."""
+    """Return the secrets found in the sinks, with their encodings."""
     return [
         f"{name} ({form}) in {sink}"
         for name in NAMES
@@ -169,7 +169,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """All that is logged, by anybody."""
+    """Everything that is logged."""
     text = io.StringIO()
     handler = logging.StreamHandler(text)
     root = logging.getLogger()
@@ -224,7 +224,7 @@ def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixtu
             assert results[name].status == "failed", name
         engine.environments.flush_events()
         inspected = json.dumps(engine.environments.list())
-        # While the database is open, what was written last is in its journal.
+        # While the database is open, the latest writes are in its journal.
         sinks = {
             f"open {folder}: {name}": data
             for folder in (".flowengine", "state")

@@ -1,6 +1,6 @@
 """No file tool and no environment reaches a store, the engine's state or its configuration.
 
-Who could write there would have every execution, or decide what is allowed.
+Write access there would mean control of every execution, and of the host policies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CANARY = "c4n4ry"
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project below the home folder, with a store that has something to lose."""
+    """A project below the home folder, whose store has data to lose."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
@@ -49,13 +49,13 @@ def message(result: ExecutionResult) -> str:
 
 
 def is_whole(store: str = ".flowengine") -> bool:
-    """Whether a store can still be read, with what has run in it."""
+    """Return whether a store is still readable, with its executions."""
     with Engine(store) as engine:
         return bool(engine.executions().items)
 
 
 def other_names(folder: Path) -> dict[str, str]:
-    """Make further names for the store's database, and return all."""
+    """Create other names for the store's database, and return all names."""
     folder.joinpath("link").symlink_to(".flowengine")
     folder.joinpath("db").symlink_to(STORE)
     folder.joinpath("sub").mkdir()
@@ -106,14 +106,14 @@ def test_a_hard_link_is_neither_read_nor_written_through(project: Path) -> None:
 
 
 def own_locks() -> list[str]:
-    """Return the locks of this process as the kernel lists them, without their places there."""
+    """Return the locks of this process as the kernel lists them, without their positions."""
     lines = Path("/proc/locks").read_text().splitlines()
     mine = [line for line in lines if "POSIX" in line and f" {os.getpid()} " in line]
     return sorted(line.partition(": ")[2] for line in mine)
 
 
 def test_looking_at_a_link_to_the_store_in_use_leaves_its_locks(project: Path) -> None:
-    """To close any descriptor of it would end all locks that this process has on it."""
+    """Closing any descriptor of the database releases all locks that this process holds on it."""
     run("{id: a, output: 1}")
     with Engine() as engine:
         mine = own_locks()

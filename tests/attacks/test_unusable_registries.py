@@ -1,4 +1,4 @@
-"""Where the registry cannot be written, what could be left behind is not opened (E110)."""
+"""Without a writable registry, environments that could leave anything behind do not open (E110)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def tried(place: Path, within: Sequence[str], *how: str) -> dict[str, Any]:
-    """Return what happens in a process that sees the machine as bubblewrap makes it."""
+    """Return the results of a process inside a mount namespace made by bubblewrap."""
     words = ["bwrap", "--dev-bind", "/", "/", *within, "--chdir", str(ROOT), "--die-with-parent"]
     words += ["--", sys.executable, "-m", "tests.attacks.unusable", str(place), *how]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
@@ -62,7 +62,7 @@ def test_another_file_system(tmp_path: Path) -> None:
 def test_another_users(tmp_path: Path) -> None:
     place = tmp_path
     if os.getuid() == 0:
-        os.chown(place, 65534, 65534)  # not root's in a namespace of users that has only root
+        os.chown(place, 65534, 65534)  # foreign also to root in a user namespace
     else:
         place = Path("/usr/share")
 

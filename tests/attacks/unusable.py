@@ -1,4 +1,4 @@
-"""Opens environments where the registry cannot be written, and tells what happened; a program.
+"""Opens environments with an unwritable registry, and prints the results.
 
     python -m tests.attacks.unusable PLACE [full]
 
@@ -21,14 +21,14 @@ from tests.execution_environment.toy import SPEC, Toy
 
 
 def main(place: Path, how: str = "") -> None:
-    """Try everything, and print what came of it."""
+    """Try everything, and print the results."""
     register_provider(Boxes())
     register_provider(Toy())
     sys.stdout.write(json.dumps(outcome(place, how)))
 
 
 def outcome(place: Path, how: str = "") -> dict[str, object]:
-    """Return what came of each try."""
+    """Return the result of each try."""
     told: dict[str, object] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -60,7 +60,7 @@ def outcome(place: Path, how: str = "") -> dict[str, object]:
 
 
 def fill(path: Path) -> None:
-    """Write until nothing more can be written."""
+    """Write until the disk is full."""
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(b"x" * 4096)
