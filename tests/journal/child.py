@@ -1,4 +1,4 @@
-"""Another process that uses a store: `child.py COMMAND STORE …`; tests talk to it through pipes."""
+"""A second process that uses a store: `child.py COMMAND STORE …`. Tests use its pipes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def event(execution: str, seq: int) -> bytes:
 
 
 def begin(store: SqliteStore, id: str) -> None:
-    """Create an execution that this process holds."""
+    """Create an execution owned by this process."""
     owner = this_process()
     store.renew(owner, FOREVER)
     store.put_flow(FLOW, b"compiled")
@@ -39,7 +39,7 @@ def begin(store: SqliteStore, id: str) -> None:
 
 
 def write(path: str, durability: str, most: str = "1000000") -> None:
-    """Append to two executions in one commit, again and again, and say what is committed."""
+    """Append to two executions in one commit, repeatedly, and report each commit."""
     store = SqliteStore(path, durability)  # type: ignore[arg-type]
     a, b = f"a{os.getpid()}", f"b{os.getpid()}"
     begin(store, a)
@@ -52,7 +52,7 @@ def write(path: str, durability: str, most: str = "1000000") -> None:
 
 
 def append(path: str) -> None:
-    """Append one event at a time, as long as the other side wants it, and say what came of it."""
+    """Append one event for each line of input, and report each result."""
     store = SqliteStore(path, "process")
     begin(store, "e1")
     say("holds", os.getpid())
@@ -64,7 +64,7 @@ def append(path: str) -> None:
 
 
 def acquire(path: str, id: str) -> None:
-    """Try to take each lease in turn, when told to, and say whether it was had."""
+    """On a line of input, try to acquire each lease in turn, and report the results."""
     store = SqliteStore(path, "process")
     owner = this_process()
     store.renew(owner, FOREVER)
@@ -76,11 +76,11 @@ def acquire(path: str, id: str) -> None:
             say("had")
         except Conflict as conflict:
             say(conflict.standing.pid)
-    hear()  # the dead hold nothing: live until the other side has seen it all
+    hear()  # leases end with this process, so it must outlive the check
 
 
 def decide(path: str, by: str, *waits: str) -> None:
-    """Decide each wait in turn, when told to, and say which decision stands."""
+    """On a line of input, decide each wait in turn, and report the standing decision."""
     store = SqliteStore(path, "process")
     say("ready")
     hear()
@@ -91,7 +91,7 @@ def decide(path: str, by: str, *waits: str) -> None:
 
 
 def fill(path: str, start: str, step: str) -> None:
-    """Append under a limit on file sizes; when it is reached, say so, raise it, and go on."""
+    """Append under a limit on file sizes. Each time it is reached, report that and raise it."""
     store = SqliteStore(path, "process")
     begin(store, "e1")
     seq, limit = 1, int(start)
@@ -111,7 +111,7 @@ def fill(path: str, start: str, step: str) -> None:
 
 
 def nobody(path: str) -> None:
-    """Use the store as somebody who may not write to its folder, if that can be had."""
+    """Use the store as a user without write permission on its folder, if possible."""
     import sqlite3  # noqa: F401 - loaded while its files can be read
 
     from flowengine.journal.sqlite import pages  # noqa: F401
@@ -129,7 +129,7 @@ def nobody(path: str) -> None:
 
 
 def make(path: str) -> None:
-    """Open a store that may not exist yet, when told to."""
+    """On a line of input, open or create a store."""
     say("ready")
     hear()
     store = SqliteStore(path)

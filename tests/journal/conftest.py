@@ -12,7 +12,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts `child.py` with a command; whatever still runs at the end is killed."""
+    """Starts `child.py` with a command. Processes still running at the end are killed."""
     children: list[subprocess.Popen[str]] = []
 
     def run(command: str, *arguments: object) -> subprocess.Popen[str]:

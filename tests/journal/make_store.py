@@ -1,6 +1,6 @@
-"""Make the store that is kept for the current version: `python tests/journal/make_store.py`.
+"""Create the stored sample for the current version: `python tests/journal/make_store.py`.
 
-Run it once, when a version is about to be released; what it made is never made again.
+Run it once, right before a version is released. Its output must never be regenerated.
 """
 
 from __future__ import annotations

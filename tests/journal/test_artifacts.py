@@ -1,4 +1,4 @@
-"""Files beside the journal: by content, safe names, collected when nothing refers to them."""
+"""Files beside the journal: addressed by content, safely named, removed when unreferenced."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_any_name_becomes_a_safe_one(name: str) -> None:
         ("C:\\Users\\ana\\Offer 1.docx", "Offer 1.docx"),
         (".bashrc", "bashrc"),
         ("..", "file"),
-        ("a\u202egpj.exe", "agpj.exe"),  # text that shows itself backwards
+        ("a\u202egpj.exe", "agpj.exe"),  # text that displays in reverse
         ("e\u0301.txt", "\u00e9.txt"),
         ("x" * 300 + ".pdf", "x" * 251 + ".pdf"),
         ("\u00e9" * 300, "\u00e9" * 127),
@@ -101,9 +101,9 @@ def test_what_cannot_be_put_leaves_no_file(store: SqliteStore) -> None:
 def test_what_must_survive_a_power_cut_is_synced_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes before the name, the name before anybody is told.
+    """The bytes are synced before the name, and the name before the call returns.
 
-    At the level below only the file of a new store is synced, without which nothing is there.
+    The lower level syncs only the file of a new store, which is essential.
     """
     synced: list[str] = []
     fsync = os.fsync
@@ -168,7 +168,7 @@ def test_leftovers_of_a_crash_are_removed_after_a_day(store: SqliteStore) -> Non
 
 
 def test_a_file_without_reference_is_removed(store: SqliteStore) -> None:
-    """As one that is left by a crash of `prune` between the database and the files."""
+    """Like a file left by a crash of `prune` between the database and the files."""
     kept = store.put_artifact("e1", b"kept", "a")
     loose = store.fetch_artifact(kept.sha256).parent / ("0" * 62)
     loose.write_bytes(b"loose")
@@ -180,7 +180,7 @@ def test_a_file_without_reference_is_removed(store: SqliteStore) -> None:
 
 
 def test_pruning_never_takes_what_is_being_put(tmp_path: Path) -> None:
-    """One thread puts the same few contents for ever new executions while another prunes."""
+    """One thread stores the same few contents for ever new executions while another one prunes."""
     store = SqliteStore(tmp_path / "s.db", "none", patience=60)
     missing: list[str] = []
     done = threading.Event()
@@ -201,7 +201,7 @@ def test_pruning_never_takes_what_is_being_put(tmp_path: Path) -> None:
     writer.start()
     removed = 0
     while not done.is_set():
-        # The flow goes with the last execution; here it must stay for the next one.
+        # The flow is removed with the last execution, but the next one needs it.
         store.remember_source("x", "f", [])
         removed += store.prune(1).artifacts
     writer.join()

@@ -1,4 +1,4 @@
-"""Every store of this project passes the suite that is shipped for all stores."""
+"""All stores of this project pass the suite that is shipped for third-party stores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_store_conforms(check: Check, make: Make, tmp_path: Path) -> None:
 
 
 def test_the_whole_suite_runs_in_one_call() -> None:
-    """A third party needs one function; each check begins with a store of its own."""
+    """A third party needs a single function. Each check starts with a new store."""
     made = []
 
     def make(is_dead: IsDead) -> JournalStore:

@@ -1,4 +1,4 @@
-"""The first answer wins, whoever asks from wherever (F41)."""
+"""The first decision stands, regardless of its process (F41)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 1000
 
 
 def test_two_processes_decide_a_thousand_waits_at_once(tmp_path: Path, start: Start) -> None:
-    """Each wait has one decision; both are told the same one; the execution hears of one."""
+    """Each wait has one decision, reported to both processes, and one message to its execution."""
     store = SqliteStore(tmp_path / "s.db", "process")
     store.put_flow("f", b"compiled")
     asked = [{"id": n, "kind": "approval", "since": 0} for n in range(COUNT)]

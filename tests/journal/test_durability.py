@@ -1,4 +1,4 @@
-"""What a commit survives: the three levels, each with its promise (F80), and real kills (F30)."""
+"""Durability of commits: the promise of each of the three levels (F80), and real kills (F30)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def append(store: JournalStore, seq: int) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_level_is_read_back_from_the_open_database(level: Durability, tmp_path: Path) -> None:
-    """The pragma in force is the one that the promise rests on, on what every commit uses."""
+    """The level depends on a pragma, which is read back from the connection that commits use."""
     store = SqliteStore(tmp_path / "s.db", level)
     connection = store._database.connection()
 
@@ -67,7 +67,7 @@ LOSES: list[tuple[Durability, bool, int]] = [
 def test_each_level_keeps_its_promise_at_every_commit(
     level: Durability, power_cut: bool, lost: int, backing: str, tmp_path: Path
 ) -> None:
-    """A store that drops what was not synced: the promise is kept, and no more than it."""
+    """A store that loses unsynced data loses exactly what its level permits."""
     files = iter(range(100))
 
     def make(is_dead: object) -> JournalStore:
@@ -81,7 +81,7 @@ def test_each_level_keeps_its_promise_at_every_commit(
         for seq in range(1, last):
             append(store, seq)
             if seq == last - 4:
-                store.sync()  # SQLite's checkpoints do so now and then
+                store.sync()  # SQLite's checkpoints occasionally do this too
 
         store.restart(power_cut=power_cut)
 
@@ -93,7 +93,7 @@ def test_each_level_keeps_its_promise_at_every_commit(
 
 @pytest.mark.parametrize("fault", ["die before", "die after"])
 def test_a_death_at_any_write_leaves_all_of_it_or_nothing(fault: str) -> None:
-    """The next process finds every commit that returned, and none half done."""
+    """The next process finds every completed commit, and no partial one."""
     write = 0
     while True:
         store = FaultyStore(faults={write: fault})  # type: ignore[dict-item]
@@ -116,7 +116,7 @@ def test_a_death_at_any_write_leaves_all_of_it_or_nothing(fault: str) -> None:
 
 
 def test_a_store_error_at_any_write_leaves_nothing_of_it() -> None:
-    """The same store goes on when the cause is gone."""
+    """The same store works again once the cause is gone."""
     for write in range(6):
         store = FaultyStore(faults={write: "full"})
         errors = []
@@ -138,7 +138,7 @@ def test_a_store_error_at_any_write_leaves_nothing_of_it() -> None:
 def test_killed_processes_lose_nothing_that_was_committed(
     level: Durability, block: int, tmp_path: Path, start: Start
 ) -> None:
-    """kill -9 at random moments: every commit that returned is there, whole, with all its parts."""
+    """kill -9 at random moments: every commit that returned is complete."""
     dice = random.Random(f"{level} {block}")
     path = tmp_path / "s.db"
     for _ in range(4):
@@ -161,9 +161,9 @@ def test_killed_processes_lose_nothing_that_was_committed(
 
 
 def test_a_torn_log_gives_the_commits_before_the_tear(tmp_path: Path, start: Start) -> None:
-    """The log is cut at any byte: what opens is a prefix of the commits, each whole."""
+    """The log is cut at a random byte: the store then contains a prefix of the commits."""
     path = tmp_path / "s.db"
-    child = start("write", path, "process", "60")  # so few that all of it is in the log
+    child = start("write", path, "process", "60")  # few enough to be all in the log
     assert child.stdout is not None
     for _ in range(30):
         id, _ = child.stdout.readline().split()

@@ -1,4 +1,4 @@
-"""Stored data is data only, whatever the bytes are (F77)."""
+"""Stored bytes decode to plain data only, or to an error (F77)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def types_in(value: Any) -> set[type]:
 
 
 def damaged(packed: bytes, draw: random.Random) -> bytes:
-    """Return the bytes with one to four of them replaced; half of the time they are cut too."""
+    """Return the bytes with one to four of them replaced and, half of the time, truncated."""
     changed = bytearray(packed)
     for _ in range(draw.randint(1, 4)):
         changed[draw.randrange(len(changed))] = draw.randrange(256)
@@ -82,7 +82,7 @@ def test_any_bytes_give_plain_data_or_a_store_error(data: bytes) -> None:
 @given(plain, st.integers(0, 2**32))
 def test_damaged_bytes_give_plain_data_or_a_store_error(value: Any, seed: int) -> None:
     packed, draw = pack_snapshot(value), random.Random(seed)
-    for _ in range(40):  # to draw a value takes a hundred times as long as to damage it
+    for _ in range(40):  # drawing a value takes a hundred times as long as damaging it
         try:
             read = unpack_snapshot(damaged(packed, draw))
         except StoreError:
@@ -97,7 +97,7 @@ def test_extension_types_are_refused(code: int) -> None:
 
 
 def test_a_timestamp_does_not_become_an_object() -> None:
-    """msgpack's own extension is made a number."""
+    """Timestamps, msgpack's own extension, become numbers."""
     stamp = unpack(msgpack.packb(msgpack.Timestamp(5, 7)))
 
     assert stamp == 5 * 10**9 + 7
@@ -106,15 +106,15 @@ def test_a_timestamp_does_not_become_an_object() -> None:
 @pytest.mark.parametrize(
     "bomb",
     [
-        b"\xdd\xff\xff\xff\xff",  # a list of 4 billion
-        b"\xdf\xff\xff\xff\xff",  # a map of 4 billion
+        b"\xdd\xff\xff\xff\xff",  # a list of 4 billion items
+        b"\xdf\xff\xff\xff\xff",  # a map of 4 billion items
         b"\xdb\xff\xff\xff\xff",  # text of 4 GB
         b"\xc6\xff\xff\xff\xff",  # bytes of 4 GB
-        b"\x91" * 100_000 + b"\xc0",  # lists in lists
-        b"\x81\xa1k" * 100_000 + b"\xc0",  # maps in maps
+        b"\x91" * 100_000 + b"\xc0",  # nested lists
+        b"\x81\xa1k" * 100_000 + b"\xc0",  # nested maps
         b"\x81\x90\xc0",  # a list as a key
-        b"\xa2\xff\xff",  # text that is no UTF-8
-        b"\xc1",  # what msgpack never uses
+        b"\xa2\xff\xff",  # text that is not UTF-8
+        b"\xc1",  # a byte that msgpack never uses
         b"\xc0\xc0",  # two values
         b"",
     ],
@@ -126,7 +126,7 @@ def test_bombs_and_nonsense_are_refused_at_once(bomb: bytes) -> None:
 
 
 def test_a_deflated_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inflating stops at the limit of size, however little was stored."""
+    """Decompression stops at the size limit, however small the stored data."""
     monkeypatch.setattr(encoding, "MAX_SIZE", 100_000)
     bomb = zlib.compress(msgpack.packb(b"\x00" * 10_000_000))
     assert len(bomb) < 11_000
@@ -155,7 +155,7 @@ def test_what_is_as_deep_as_the_limit_can_be_stored_and_read() -> None:
 
 
 class Evil:
-    """Runs code when it is pickled or looked at."""
+    """Runs code when it is pickled or printed."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return sys.exit, ()
@@ -181,7 +181,7 @@ def test_what_is_not_plain_data_is_named_by_its_place(value: Any, says: str) -> 
 
 
 def test_failed_packing_leaves_nothing_behind() -> None:
-    """The packer is shared; what it had written before it failed must not come out next."""
+    """The packer is shared. After an error, the next result must not include its partial output."""
     with pytest.raises(InputError):
         pack(["written before", object()])
 

@@ -1,7 +1,7 @@
-"""When the disk, the folder, the file or another process is in the way: what is said, what is kept.
+"""Faults of disks, folders, files and other processes: error messages, and data that survives.
 
-Real faults where they can be made (F33): limits on file sizes, a full database, a folder that may
-not be written, a cut or altered file, a lock. The faults of the port are in `test_durability.py`.
+The faults are real where possible (F33): limits on file sizes, a full database, a read-only folder,
+a truncated or altered file, a lock. `test_durability.py` covers simulated faults.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def append_all(store: JournalStore, seqs: Iterator[int]) -> None:
 
 
 def fill(path: Path) -> None:
-    """Make a store with one execution and everything in the main file."""
+    """Create a store with one execution and everything in the main file."""
     store = SqliteStore(path, "process")
     begin(store)
     for seq in range(1, COUNT):
@@ -72,11 +72,11 @@ def expect_journal(store: JournalStore, count: int = COUNT) -> None:
     assert [entry.payload for entry in store.events("e1")] == [payload(n) for n in range(count)]
 
 
-# -- a full disk
+# A full disk
 
 
 def test_a_full_database_keeps_what_was_committed_and_goes_on(path: Path) -> None:
-    """SQLite's own limit of pages gives the error of a full disk on any file system."""
+    """SQLite's page limit causes the error of a full disk on any file system."""
     store = SqliteStore(path, "process")
     begin(store)
     connection = store._database.connection()
@@ -100,7 +100,7 @@ def test_a_full_database_keeps_what_was_committed_and_goes_on(path: Path) -> Non
 
 
 def test_a_group_that_does_not_fit_leaves_nothing_of_itself(path: Path) -> None:
-    """One append of many is too large: none is written, each can be written later."""
+    """One of many appends is too large: none is written, and each can be written later."""
     store = SqliteStore(path, "process")
     begin(store, "e1")
     begin(store, "e2")
@@ -121,7 +121,7 @@ def test_a_group_that_does_not_fit_leaves_nothing_of_itself(path: Path) -> None:
 
 
 def test_writes_cut_off_by_the_system_at_every_size_lose_nothing(path: Path, start: Start) -> None:
-    """A limit of the file size cuts a write in the middle; each time a little later."""
+    """A limit on file sizes interrupts writes midway, at a later point each time."""
     child = start("fill", path, 200_000, 1777)
     told = [line.split(maxsplit=1) for line in child.communicate()[0].splitlines()]
 
@@ -139,12 +139,12 @@ def test_writes_cut_off_by_the_system_at_every_size_lose_nothing(path: Path, sta
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-# -- no permission
+# Missing permissions
 
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that anybody can look into, and nobody but its owner can write to."""
+    """A folder that all users can read, but only its owner can write."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
@@ -193,7 +193,7 @@ def test_a_store_where_a_folder_is_expected_to_be_is_refused(tmp_path: Path) -> 
 def test_a_place_without_write_ahead_log_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a file system that cannot share memory between processes."""
+    """As on a file system without shared memory between processes."""
     monkeypatch.setattr(database, "PARAMETERS", "mode=rw&vfs=unix-dotfile")
     with pytest.raises(StoreError, match=r"cannot use a write-ahead log\n.*local disk"):
         SqliteStore(path)
@@ -221,7 +221,7 @@ def test_nobody_else_may_look_into_a_store(tmp_path: Path, umask: int) -> None:
     assert {one.stat().st_mode & 0o077 for one in made if one.exists()} == {0}
 
 
-# -- a file that is gone
+# Missing files
 
 
 def delete(path: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_log_that_is_gone_is_noticed_at_the_next_commit(
     one.close()
     group.close()
     again = SqliteStore(path)
-    assert len(again.events("e1")) >= 2  # what was committed while all was in its place
+    assert len(again.events("e1")) >= 2  # committed before any file was removed
     again.close()
 
 
@@ -333,7 +333,7 @@ def test_a_store_may_have_any_name(tmp_path: Path, name: str) -> None:
     assert [one.name for one in tmp_path.iterdir()] == [name]
 
 
-# -- a damaged file
+# Damaged files
 
 
 def test_a_cut_file_is_told_at_once(path: Path) -> None:
@@ -377,7 +377,7 @@ def test_another_programs_database_is_left_alone(path: Path) -> None:
 
 
 def read_all(store: JournalStore) -> list[object]:
-    """Read everything that there is of an execution."""
+    """Read everything stored about an execution."""
     loaded = store.load("e1")
     events = store.events("e1")
     rest = [store.inbox("e1"), store.wait(wait_id("e1", 0)), store.executions(), store.waits()]
@@ -385,7 +385,7 @@ def read_all(store: JournalStore) -> list[object]:
 
 
 def test_altered_bytes_never_give_another_history(path: Path, tmp_path: Path) -> None:
-    """Whatever byte is altered: the events are as they were, or an error says that they are not."""
+    """After changes of random bytes, the events are intact, or an error reports the damage."""
     fill(path)
     original = path.read_bytes()
     dice = random.Random(11)
@@ -451,7 +451,7 @@ def test_a_missing_event_is_named(path: Path) -> None:
     ],
 )
 def test_without_a_sound_snapshot_the_whole_journal_is_read(path: Path, change: str) -> None:
-    """The journal is the truth; the snapshot is only a shortcut."""
+    """The journal is authoritative. Snapshots only save time."""
     fill(path)
     connection = sqlite3.connect(path)
     connection.execute(change)
@@ -466,7 +466,7 @@ def test_without_a_sound_snapshot_the_whole_journal_is_read(path: Path, change: 
     store.close()
 
 
-# -- a lock
+# Locks
 
 
 def test_a_lock_of_another_process_is_waited_for_then_told(path: Path) -> None:
@@ -509,11 +509,11 @@ def test_a_lock_that_is_let_go_in_time_costs_nothing_but_time(path: Path) -> Non
     other.close()
 
 
-# -- what a program does to itself
+# Interrupts, threads and forks
 
 
 def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_open(path: Path) -> None:
-    """The next write is a whole transaction, and the next single event is durable."""
+    """The next write is a complete transaction, and the next single event is durable."""
     store = SqliteStore(path, "process")
     begin(store)
 
@@ -541,7 +541,7 @@ def test_a_closed_store_says_so(path: Path) -> None:
 
 
 def test_threads_share_a_store(path: Path) -> None:
-    """Each thread has its own connection; none sees half of what another writes."""
+    """Each thread has a separate connection and never sees partial writes of another."""
     store = SqliteStore(path, "none")
     for n in range(4):
         begin(store, f"t{n}")
@@ -598,7 +598,7 @@ def test_many_processes_can_make_a_store_at_once(path: Path, start: Start) -> No
 
 
 def test_closing_waits_for_a_thread_that_is_using_the_store(path: Path) -> None:
-    """To close a connection under the thread that uses it crashes the process."""
+    """Closing a connection during its use by another thread would crash the process."""
     store = SqliteStore(path, patience=60)
     used, goes_on = threading.Event(), threading.Event()
     told: list[str] = []
@@ -619,7 +619,7 @@ def test_closing_waits_for_a_thread_that_is_using_the_store(path: Path) -> None:
     uses.start()
     assert used.wait(60)
     closes.start()
-    closes.join(0.1)  # it would close it here
+    closes.join(0.1)  # the early close would happen here
     assert closes.is_alive()
     goes_on.set()
     uses.join(60)
@@ -633,7 +633,7 @@ def test_closing_waits_for_a_thread_that_is_using_the_store(path: Path) -> None:
 
 
 def test_many_threads_may_use_a_store_that_is_closed(path: Path) -> None:
-    """Each is told that it is closed, whatever it was about to do, and the process lives on."""
+    """Each thread receives an error that the store is closed, and the process survives."""
     told: list[str] = []
 
     def use(store: SqliteStore, began: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""The store that fails when it is told to, for tests of what stands on the port."""
+"""The store with injected faults, used by tests of the code above the port."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_leases_of_the_dead_are_free() -> None:
 
 
 def test_what_was_synced_is_there_again_after_a_power_cut(tmp_path: Path) -> None:
-    """A new store is made and all that was on the disk is done to it, artifacts included."""
+    """A new store is created, and all synced operations are replayed on it, including artifacts."""
     store = FaultyStore(durability="process")
     begin(store)
     (tmp_path / "report").write_bytes(b"content")

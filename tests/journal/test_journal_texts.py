@@ -1,4 +1,4 @@
-"""What stands beside a journal has its long texts by their places in it."""
+"""Records beside a journal refer to long texts by their position in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One writer at a time: real processes that are killed, frozen, and race (F32)."""
+"""One writer at a time, tested with processes that are killed, frozen, and compete (F32)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_this_process_lives_and_differs_each_time() -> None:
 
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path, start: Start) -> None:
-    """At once, though its lease has long to run and it is a zombie that nobody has waited for."""
+    """At once, although its lease has not expired and its zombie has not been reaped."""
     child = start("append", tmp_path / "s.db")
     assert hear(child) == ["holds", str(child.pid)]
     store = SqliteStore(tmp_path / "s.db", "process")
@@ -58,7 +58,7 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path, start: Start) -> None:
 
 
 def test_a_frozen_holder_that_wakes_cannot_write(tmp_path: Path, start: Start) -> None:
-    """SIGSTOP keeps it from renewing; after its time another takes over; SIGCONT comes too late."""
+    """SIGSTOP prevents renewal, another process takes over, and SIGCONT comes too late."""
     child = start("append", tmp_path / "s.db")
     hear(child)
     tell(child)
@@ -84,7 +84,7 @@ def test_a_frozen_holder_that_wakes_cannot_write(tmp_path: Path, start: Start) -
 
 
 def test_one_of_two_that_race_for_a_lease_gets_it(tmp_path: Path, start: Start) -> None:
-    """200 leases, two processes: each is had once, and the other is told by whom."""
+    """200 leases, two processes: one acquires the lease, the other learns its holder."""
     count = 200
     store = SqliteStore(tmp_path / "s.db", "process")
     store.put_flow("f", b"compiled")
@@ -125,7 +125,7 @@ def test_what_ran_before_the_machine_started_again_is_dead() -> None:
     ids=["another machine", "another container"],
 )
 def test_processes_that_cannot_be_seen_are_not_called_dead(other: dict[str, str]) -> None:
-    """Their leases end by time alone."""
+    """Their leases end only by expiry."""
     me = this_process()
     boot = me.boot.partition("/")[0]
     owner = me._replace(
@@ -146,7 +146,7 @@ def test_where_processes_cannot_be_looked_at_nobody_is_called_dead(
 
 
 def test_lease_times_do_not_follow_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of leases is the time since boot: setting the date moves nothing."""
+    """Leases use the time since boot, so changes of the date have no effect."""
     before = steady_now()
     monkeypatch.setattr("time.time", lambda: 0.0)
 
@@ -154,9 +154,9 @@ def test_lease_times_do_not_follow_the_date(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_nothing_is_written_after_the_lease_has_gone_to_another(tmp_path: Path) -> None:
-    """Two owners take the lease from each other while the one that has it writes all the time.
+    """Two owners take the lease from each other, and the current one writes continuously.
 
-    From the moment an acquisition returns, nothing of an earlier owner comes into the journal.
+    Once an acquisition has returned, no event of an earlier owner enters the journal.
     """
     store = SqliteStore(tmp_path / "s.db", "none", patience=60)
     store.put_flow("f", b"compiled")
@@ -167,9 +167,9 @@ def test_nothing_is_written_after_the_lease_has_gone_to_another(tmp_path: Path) 
     def own(name: str, rounds: int) -> None:
         mine = SqliteStore(tmp_path / "s.db", "none", patience=60)
         for round in range(rounds):
-            epoch = mine.acquire("e1", name, 0)  # nobody renews, so every lease is overdue
+            epoch = mine.acquire("e1", name, 0)  # leases are never renewed, so each has expired
             seq = len(mine.events("e1"))
-            handovers.append((epoch, seq))  # the other one may have the lease again by now
+            handovers.append((epoch, seq))  # the other owner may already have the lease again
             while mine.commit([Append("e1", epoch, seq, [(0, b"%d" % epoch)])]) == [None]:
                 seq += 1
                 if round == rounds - 1:

@@ -1,7 +1,7 @@
-"""A store written by an earlier release opens; one of a later release is refused (F38).
+"""A store of an earlier release opens, and one of a later release is rejected (F38).
 
-`stores/` keeps a small real store of each released version, made by `make_store.py` at that version
-and never changed afterwards. A new version adds a file; this test opens them all.
+`stores/` contains a small store of each released version, created by `make_store.py` of that
+version and never changed. A new version adds a file. This test opens them all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> SqliteStore:
 
 
 def test_stores_of_every_version_can_be_read(store: SqliteStore) -> None:
-    """All that was put in is there: journals, snapshots, waits, decisions, messages, artifacts."""
+    """Everything stored can be read: journals, snapshots, waits, decisions, messages, artifacts."""
     ended, waiting = store.executions().items[::-1]
     assert (ended.status, ended.flow, ended.labels) == ("succeeded", "orders", {"team": "a"})
     assert store.execution(ended.id).outputs == b"\x81\xa4done\xc3"
@@ -54,7 +54,7 @@ def test_stores_of_every_version_can_be_read(store: SqliteStore) -> None:
 
 
 def test_stores_of_every_version_can_be_gone_on_with(store: SqliteStore) -> None:
-    """Migrated, an old execution takes new events; the file is of the current version."""
+    """After migration, an old execution accepts new events, and the file has the new version."""
     id = store.executions().items[0].id
     epoch = store.acquire(id, "somebody", 0)
 
@@ -103,7 +103,7 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(
 
 
 def test_a_migration_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next version is reached from the one before; what is there is not made again."""
+    """Each version is reached from the previous one, and existing tables are kept."""
     shutil.copytree(STORES / f"version-{VERSION}", tmp_path / "store")
     path = tmp_path / "store" / "flowengine.db"
     more = ("CREATE TABLE more (x)", "INSERT INTO more VALUES (1)")

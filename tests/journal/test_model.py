@@ -1,4 +1,4 @@
-"""The SQLite store does what the store in memory does, whatever is asked in whatever order."""
+"""The SQLite store behaves like the in-memory store, for any sequence of operations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ STARTED = 1000
 
 
 class StoresAgree(RuleBasedStateMachine):
-    """Everything is asked of both stores; the answers, errors included, must be the same."""
+    """Runs every operation on both stores, and compares results and errors."""
 
     @initialize()
     def open(self) -> None:
@@ -82,7 +82,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.commit([Append("e1", 1, 0, [(STARTED, b"new")], new=new, opened=asked)])
 
     def both(self, call: Callable[[JournalStore], Any]) -> Any:
-        """Ask both stores and return what both answer."""
+        """Run an operation on both stores, and return the common result."""
         answers = []
         for store in self.stores:
             try:
@@ -206,7 +206,7 @@ class StoresAgree(RuleBasedStateMachine):
         then=st.sampled_from(["queue", "queue", "reject", "cancel", "give"]),
     )
     def claim(self, id: str, unit: int, permits: int, then: Any) -> None:
-        if id in self.lengths.keys() - self.ended:  # what has ended wants nothing any more
+        if id in self.lengths.keys() - self.ended:  # ended executions make no claims
             claim = Claim("lock", unit, permits, then, b"granted", b"cancel")
             epoch = self.epochs.get(id, 1)
             self.commit([Append(id, epoch, self.lengths[id], claims=[claim])])
@@ -259,7 +259,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.walk(lambda store, after: store.executions(ExecutionFilter(**given), after, limit))
 
     def walk(self, page: Callable[[JournalStore, str | None], Any]) -> None:
-        """Page through both lists; the ends of pages are each store's own."""
+        """Page through both lists, each with the cursors of its own store."""
         ends: list[str | None] = [None, None]
         while True:
             pages = [page(store, end) for store, end in zip(self.stores, ends, strict=True)]
@@ -302,7 +302,7 @@ def test_stores_agree(case: int) -> None:
 
 
 def test_what_was_told_already_takes_no_number() -> None:
-    """Found by the machine: numbers of messages differed after two requests to end."""
+    """Found by the state machine: message numbers differed after two requests to end."""
     machine = StoresAgree()
     machine.open()
     try:

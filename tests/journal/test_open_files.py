@@ -1,4 +1,4 @@
-"""The locks of a store hold for as long as anything in the process uses it."""
+"""The locks of a store last as long as any part of the process uses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ connection.close()  # the last connection of all removes the log
 
 
 def from_outside(path: Path) -> int:
-    """Open and close a store in another process; return how many events it sees."""
+    """Open and close a store in another process, and return the number of events it reads."""
     words = [sys.executable, "-c", OPEN_AND_CLOSE, str(path)]
     return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
 
@@ -35,10 +35,10 @@ def append(store: SqliteStore, seq: int) -> None:
 
 
 def descriptors(path: Path) -> int:
-    """Return how many descriptors of a file this process has."""
+    """Return the number of this process's descriptors for a file."""
     found = 0
     for each in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # that of the listing
+        with suppress(FileNotFoundError):  # the descriptor of the listing
             found += os.readlink(each) == str(path)
     return found
 
@@ -52,7 +52,7 @@ def test_a_second_store_on_the_file_leaves_the_locks_of_the_first(tmp_path: Path
 
     second = SqliteStore(path)
     assert from_outside(path) == 1
-    assert (tmp_path / "s.db-wal").stat().st_ino == log  # nobody took it for unused
+    assert (tmp_path / "s.db-wal").stat().st_ino == log  # the log is not mistaken for an unused one
     append(first, 1)
     second.close()
     assert from_outside(path) == 2

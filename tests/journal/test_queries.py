@@ -1,4 +1,4 @@
-"""The queries of the SQLite store, as every version of Python takes them."""
+"""The SQLite store's queries work with every supported version of Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowengine.journal.sqlite import queries
 
 
 def test_parameters_have_no_numbers() -> None:
-    """Python 3.12 warns of `?1` where values come as a sequence, and says that 3.14 refuses it."""
+    """Python 3.12 deprecates `?1` with a sequence of values, and 3.14 rejects it."""
     texts = {name: text for name, text in vars(queries).items() if isinstance(text, str)}
 
     assert len(texts) > 20

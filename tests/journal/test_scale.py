@@ -1,4 +1,4 @@
-"""Lists cost the same however long they are (F35); the figures are in `benchmarks/`."""
+"""The cost of a page is independent of the list's length (F35). See `benchmarks/` for figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHORT, LONG = 1_000, 10_000
 
 
 def fill(path: Path, count: int) -> SqliteStore:
-    """Make a store of executions that wait for approvals, of flows, teams and batches in turn."""
+    """Create a store of waiting executions, with rotating flows, teams and batches."""
     store = SqliteStore(path, "none")
     store.put_flow("f", b"compiled")
     appends = []
@@ -38,7 +38,7 @@ def fill(path: Path, count: int) -> SqliteStore:
 
 @contextmanager
 def counted(store: SqliteStore) -> Iterator[list[int]]:
-    """Count what SQLite does, in hundreds of steps of its machine: no clock is needed."""
+    """Count SQLite's work in hundreds of virtual machine steps, which is independent of time."""
     connection = store._database.connection()
     steps = [0]
 
@@ -88,7 +88,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[SqliteStore, Sqlit
 def test_a_page_of_waits_costs_the_same_in_a_long_list(
     filter: WaitFilter, stores: tuple[SqliteStore, SqliteStore]
 ) -> None:
-    """The first page, and one from the middle, in ten times as many."""
+    """The first page, and one from the middle, of lists that differ by a factor of ten."""
     costs = []
     for store in stores:
         with counted(store) as steps:
@@ -114,7 +114,7 @@ def test_a_page_of_executions_costs_the_same_in_a_long_list(
 
 
 def test_nothing_walks_a_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a running execution asks of a store is found by a key, never by walking."""
+    """Queries of a running execution use an index, never a table scan."""
     store = fill(tmp_path / "s.db", 10)
     connection = store._database.connection()
     asked: set[str] = set()
