@@ -13,5 +13,5 @@ FILES = [path for path in sorted(EXAMPLES.glob("**/*.yaml")) if ".test" not in p
 
 @cache
 def compiled(file: Path) -> Compiled:
-    """Return an example, compiled."""
+    """Return a compiled example."""
     return compile_file(file)

@@ -1,4 +1,4 @@
-"""Graphs in short form, for the tests of the graph checks."""
+"""Graphs in a short notation, for the tests of the graph checks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from flowengine.kernel.graph.compiled import END, END_ALL
 from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 Drawn = dict[str, Any]
-"""What a graph is drawn from: `{"a": (split, join), ...}` with splits as in a flow file."""
+"""The notation of a graph: `{"a": (split, join), ...}`, with splits as in a flow file."""
 
 
 def flow_of(drawn: Drawn, start: tuple[str, ...] = ()) -> CompiledFlow:
-    """Compile a scope from splits and joins in short form."""
+    """Compile a scope from splits and joins in short notation."""
     numbers = {name: number for number, name in enumerate(drawn)}
     numbers |= {"end": END, "end_all": END_ALL}
     steps: list[StepSpec] = []

@@ -1,12 +1,12 @@
-"""The corpus of broken flow files: what the report of each looks like, word for word.
+"""The corpus of broken flow files and their exact reports.
 
-`broken/CODE_what.yaml` is a flow file, `CODE_what.txt` the report that `flowengine check` makes of
-it. To add a case, write the first and run
+`broken/CODE_what.yaml` is a flow file, `CODE_what.txt` the report of `flowengine check` about it.
+To add a case, write the first file and run
 
     UPDATE_GOLDEN=1 pytest tests/flow/test_broken.py
 
-which writes the second; read it as the person would who made the mistake. A first line
-`# checker only: WHY` says that the JSON Schema cannot know of the error.
+to create the second, then read it as an author of that mistake would. A first line `# checker only:
+WHY` marks errors that the JSON Schema cannot detect.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from flowengine.flow.source.yaml_source import read
 BROKEN = Path(__file__).parent / "broken"
 CASES = sorted(BROKEN.glob("*.yaml"))
 LOCAL = re.compile(r"error\[E10[2-6]\]")
-"""Errors that the JSON Schema can know of."""
+"""Errors that the JSON Schema can detect."""
 
 
 def report(name: str) -> str:
-    """Return what the checker says of a file of the corpus."""
+    """Return the checker's report about a file of the corpus."""
     try:
         compiled = compile_file(name)
     except FlowFileError as error:
@@ -40,7 +40,7 @@ def report(name: str) -> str:
 
 
 def golden(case: Path) -> str:
-    """Return the report that a case should give; empty if none is written yet."""
+    """Return the expected report of a case, empty if it does not exist yet."""
     path = case.with_suffix(".txt")
     return path.read_text(encoding="utf-8") if path.exists() else ""
 

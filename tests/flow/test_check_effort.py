@@ -1,4 +1,4 @@
-"""What a check costs: bounded for any file, and in proportion to the file where that can be."""
+"""Cost of a check: bounded for any file, and proportional to the file where possible."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from flowengine.flow.compile import compile_text
 
 HEAD = "flowengine: 1\nid: big\nsteps:\n"
 MEMORY = 1 << 30
-"""Bytes of address space; as much as the interpreter with its libraries takes, and some more."""
+"""Bytes of address space: the interpreter with its libraries, and a reserve."""
 SECONDS = 60
-"""Of the processor; only bounds a hang."""
+"""CPU seconds, to guard against a hang."""
 BOUNDED = """
 import resource, sys
 from flowengine.errors import FlowFileError
@@ -55,7 +55,7 @@ def tangle(size: int, groups: int = 0) -> str:
 
 
 def chain(joins: int) -> str:
-    """Return counting joins one after the other, of two tokens each."""
+    """Return a sequence of counting joins, of two tokens each."""
     lines = ["  - {id: a, output: 1, next: {all: [b0, c0]}}\n"]
     for number in range(joins):
         after = number + 1
@@ -69,14 +69,14 @@ def chain(joins: int) -> str:
 
 
 def work(text: str) -> int:
-    """Return how many calls a check makes."""
+    """Return the number of function calls during a check."""
     profile = cProfile.Profile()
     profile.runcall(compile_text, text)
     return sum(entry.callcount for entry in profile.getstats())
 
 
 def test_a_tangle_is_given_up_in_bounded_memory_and_time(tmp_path: Path) -> None:
-    """One of a single scope, and one of many that share what may be looked at."""
+    """One file with a single scope, and one with many that share the limit on effort."""
     files = [tmp_path / "one.yaml", tmp_path / "many.yaml"]
     files[0].write_text(tangle(300))
     files[1].write_text(tangle(60, groups=12))
@@ -93,7 +93,7 @@ def test_a_tangle_is_given_up_in_bounded_memory_and_time(tmp_path: Path) -> None
 
 
 def test_counting_joins_cost_in_proportion_to_their_number() -> None:
-    compile_text(chain(10))  # what is only done once
+    compile_text(chain(10))  # excludes work done only once
     small, large = work(chain(60)), work(chain(240))
 
     assert large < small * 5.5

@@ -51,7 +51,7 @@ def graphs(draw: st.DrawFn) -> Drawn:
 @sliced(examples=20)
 @given(graphs())
 def test_what_the_analyses_accept_neither_stalls_nor_meets(drawn: Drawn) -> None:
-    """No accepted graph has a play in which a join waits for ever, or two tokens at one merge."""
+    """No accepted graph has a run where a join waits forever, or two tokens meet at one merge."""
     full = net.compress(net_of(drawn))
     found = concurrent_tokens.Pairs(full)
     if found.surplus or found.crowded or termination.endless(full):

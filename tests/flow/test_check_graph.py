@@ -1,4 +1,4 @@
-"""The graph checks by case: what the rules say must be refused, what must pass.
+"""The graph checks by case: graphs that must be rejected, and graphs that must pass.
 
 See docs/language.md: Order, Checking.
 
@@ -214,7 +214,7 @@ def test_refused(case: str) -> None:
 
 
 def test_a_cancelled_step_sends_no_token_to_a_join() -> None:
-    """A join of all may wait for ever for a step that is withdrawn (S11)."""
+    """A join of all could wait forever for a cancelled step (S11)."""
     compiled = flow_of(
         {
             "s": (("all", ["b", "c", "d"]), None),
@@ -239,7 +239,7 @@ def test_a_handler_is_a_way_to_a_join() -> None:
 
 @pytest.mark.parametrize("size", [1_000, 10_000])
 def test_chains_diamonds_and_wide_splits_cost_in_proportion_to_their_size(size: int) -> None:
-    """Only a hang is bounded here: the time of a check must not depend on the pairs of steps."""
+    """The limit only guards against a hang: the time must not depend on the pairs of steps."""
     diamonds: dict[str, Any] = {}
     for number in range(size // 4):
         after = f"a{number + 1}" if number < size // 4 - 1 else "end"
@@ -264,7 +264,7 @@ def test_chains_diamonds_and_wide_splits_cost_in_proportion_to_their_size(size: 
 def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two long ways full of branches have more pairs of positions than are looked at."""
+    """Two long paths full of branches have more pairs of positions than the limit."""
     monkeypatch.setattr(effort, "PAIRS", 10_000)
     drawn: dict[str, Any] = {"s": (("all", ["l0", "r0"]), None)}
     for side in "lr":
@@ -287,7 +287,7 @@ def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine(
 def test_a_join_behind_items_that_go_on_alone_may_need_as_many_as_there_are(
     over: Any, need: int, found: list[str]
 ) -> None:
-    """Of a constant the number is known; else fewer may come, and it may be lowered or handled."""
+    """A constant gives the number. Otherwise it may vary, and `need` may drop or be handled."""
     compiled = flow_of({"a": ("j", None), "j": ("end", counting(need, "queue"))})
     value = ["expr", 0] if over is None else ["const", over]
     compiled["steps"][0]["map"] = {"over": value, "each": True}

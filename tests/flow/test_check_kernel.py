@@ -1,4 +1,4 @@
-"""What the checker accepts never stalls in the kernel (F24): random flows, orders and failures."""
+"""Accepted flows never stall in the kernel (F24): random flows, orders and failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def drawn(seed: int) -> str:
 
 
 def accepted(seed: int) -> Iterator[tuple[int, CompiledFlow]]:
-    """Yield seeds with the flows drawn from them that the checker accepts."""
+    """Yield seeds of random flows that the checker accepts, with these flows."""
     for one in count(seed):
         found = compiled_if_accepted(drawn(one))
         if found:
@@ -35,7 +35,7 @@ def accepted(seed: int) -> Iterator[tuple[int, CompiledFlow]]:
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_accepted_flow_stalls(block: int) -> None:
-    """Of random flows those that pass the checker end or wait, whatever happens in any order."""
+    """Random flows that pass the checker end or wait, in any order of events."""
     statuses: Counter[str] = Counter()
     for seed, flow in islice(accepted(block * 1_000), FLOWS):
         for schedule in range(SCHEDULES):
@@ -53,9 +53,9 @@ WORDS = [
     *("map", "more", "loop", "keep", "every", "set", "when", "wait", "deadline"),
     *("cancel", "compensate", "finally", "group", "parallel", "on_error", "join", "first", "all"),
 ]
-"""What can make a difference to how tokens move."""
+"""Settings that affect how tokens move."""
 VALUES = ['"none"', '"end_all"', '"execution"', '"global"', '"flow"', '"failed"', '"late"']
-"""The same, of values."""
+"""Settings that affect values."""
 
 
 def test_what_is_drawn_holds_every_construct_also_where_it_is_accepted() -> None:

@@ -1,4 +1,4 @@
-"""Warnings about state in environments that ends where an execution waits (W416)."""
+"""Warnings about state in environments that are released while an execution waits (W416)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_example_has_the_error_and_the_correction_does_not(
 
 
 def write(folder: Path, text: str) -> str:
-    """Write the YAML files of a text, and return the name of the first."""
+    """Write the YAML files of a text, and return the name of the first one."""
     files = {
         name or "flow.yaml": body for kind, name, body in BLOCK.findall(text) if kind == "yaml"
     }

@@ -1,4 +1,4 @@
-"""Compiling: what the words of a flow file become, seen in the compiled form and in the kernel."""
+"""Compilation: the compiled form of each element of a flow file, and its effect in the kernel."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def run(
 
 
 def errors(body: str) -> list[str]:
-    """Return the codes and messages of a flow that is refused."""
+    """Return the codes and messages of a rejected flow."""
     with pytest.raises(FlowFileError) as refused:
         compiled(body)
     return [f"{one.code} {one.message}" for one in refused.value.diagnostics]
 
 
-# The whole
+# Complete flows
 
 
 def test_the_examples_pass_without_a_warning() -> None:

@@ -1,7 +1,7 @@
-"""The structural hash: any change in meaning changes it, and nothing else does (F16).
+"""The structural hash changes with every change in meaning, and with nothing else (F16).
 
-The flows are the examples. A change is one of a scalar; changes of the same kind of scalar, at the
-same place of the language, take the same way through the compiler.
+The flows are the examples. A change affects one scalar. Changes of the same kind, at the same place
+of the language, follow the same path through the compiler.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ PARTS = [
     for parts in [1 + file.stat().st_size // 1500]
     for part in range(parts)
 ]
-"""Each leaf of a file is a flow to compile: of a large file a test takes every nth."""
+"""Each leaf of a file is a flow to compile, so for large files a test takes every nth."""
 FOR_PEOPLE = {"description"}
-"""Keys whose text no execution ever sees."""
+"""Keys whose text no execution ever reads."""
 NAMED = {
     *("inputs", "state", "signals", "tools", "flows", "outputs", "with", "set", "outcome"),
     *("properties", "environments", "agents", "env", "context", "mounts", "secrets", "subject"),
 }
-"""Keys whose value has names that the author chose as its keys."""
+"""Keys whose value has keys chosen by the author."""
 TRIES = 3
-"""Changes of one kind that may leave a flow that is refused, and so without a hash."""
+"""Number of changes of one kind that may lead to a rejected flow, which has no hash."""
 Path_ = tuple[str | int, ...]
 
 
@@ -53,7 +53,7 @@ def shuffled(data: Any, draw: random.Random) -> Any:
 
 
 def leaves(data: Any, path: Path_ = ()) -> Iterator[Path_]:
-    """Yield the places of all scalars that mean something."""
+    """Yield the paths of all scalars with a meaning."""
     if isinstance(data, dict):
         for key, value in data.items():
             if key not in FOR_PEOPLE:
@@ -85,7 +85,7 @@ def changed(data: Any, path: Path_) -> Any:
 
 
 def kind_of(data: Any, path: Path_) -> tuple[str, ...]:
-    """Return which place of the language a scalar is at, and how it is changed."""
+    """Return the place of a scalar in the language, and the kind of change."""
     keys: list[str] = []
     for before, key in zip(("", *path), path, strict=False):
         keys.append("*" if isinstance(key, int) or before in NAMED else key)
@@ -97,17 +97,17 @@ def kind_of(data: Any, path: Path_) -> tuple[str, ...]:
 
 
 def hash_of(data: Any, folder: Path) -> str | None:
-    """Return the hash of a flow, None if it is refused."""
+    """Return the hash of a flow, or None if it is rejected."""
     found = compiled_if_accepted(json.dumps(data), folder)
     return found.hash if found else None
 
 
 def changes(file: Path) -> Iterator[tuple[Path_, Any]]:
-    """Yield the places of scalars of an example that are part of its flow, and the whole data."""
+    """Yield the paths of scalars that belong to an example's flow, with the whole data."""
     data = read(file).data
     run = {flow["id"] for flow in compiled(file).flow.get("flows", [])}
     for path in leaves(data):
-        if path[0] != "flows" or path[1] in run:  # others are there for other files
+        if path[0] != "flows" or path[1] in run:  # the other flows exist for other files
             yield path, data
 
 
@@ -136,7 +136,7 @@ def test_the_order_of_keys_and_the_way_of_quoting_do_not_matter() -> None:
 
 
 def test_a_change_of_each_kind_changes_it() -> None:
-    """The shortest flow in which a kind of change leaves an accepted flow shows it."""
+    """The shortest flow in which a kind of change leads to an accepted flow must show it."""
     by_length = sorted(FILES, key=lambda file: len(str(compiled(file).flow)))
     tried: Counter[tuple[str, ...]] = Counter()
     shown = set()

@@ -1,4 +1,4 @@
-"""The compiled form is stored, and executions run on under it: it does not change by accident."""
+"""The compiled form is stored and used by open executions, so it must not change by accident."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).parent / "compiled_examples.json"
 
 
 def test_a_flow_that_is_compiled_again_is_the_same_to_the_last_byte() -> None:
-    """What the compiler remembers of one flow is not changed by it, nor by what it is linked to."""
+    """Compilation and linking must not modify data that the compiler caches."""
     path = ROOT / "examples/research_crew/research.yaml"
     first, *again = (json.dumps(compile_file(path).flow, default=bytes.hex) for _ in range(3))
 
@@ -23,7 +23,7 @@ def test_a_flow_that_is_compiled_again_is_the_same_to_the_last_byte() -> None:
 
 
 def test_the_examples_compile_to_the_same_bytes() -> None:
-    """`UPDATE_GOLDEN=1` takes over what an example compiles to now, after it was edited."""
+    """`UPDATE_GOLDEN=1` accepts the current result for an edited example."""
     found = {}
     for path in FILES:
         flow, structural_hash, *_ = compiled(path)

@@ -1,4 +1,4 @@
-"""How errors are shown: exactly as in the language reference, safe for a terminal."""
+"""Display of errors: exactly as in the language reference, and safe for a terminal."""
 
 from __future__ import annotations
 

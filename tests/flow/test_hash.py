@@ -1,4 +1,4 @@
-"""The structural hash: the same for the same meaning, another for another one."""
+"""The structural hash: equal for equal meanings, different for different ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def hash_of(file: Path) -> str:
 def test_comments_blanks_quotes_and_braces_do_not_matter(
     path: Path, random: Random, note: str
 ) -> None:
-    """A file in block style with comments, and one in braces with everything quoted."""
+    """A file in block style with comments, and one in flow style with everything quoted."""
     data = {**read(path).data, "x-note": note}
     lines = []
     for line in to_yaml(data).splitlines():
@@ -104,7 +104,7 @@ def test_each_of_these_flows_has_a_hash_of_its_own() -> None:
 
 
 def test_a_store_tells_names_of_tools_and_places_of_code_apart(tmp_path: Path) -> None:
-    """Rules about calls go by these names; code is looked for in these places."""
+    """Rules about calls refer to tool names, and code is searched in these folders."""
     text = "tools: {NAME: {python: 'os:getcwd', args: {}}}\n" + flow("  - {id: a, call: NAME}\n")
     one, other = (compile_text(text.replace("NAME", name)) for name in ("one", "other"))
     elsewhere = compile_text(text.replace("NAME", "one"), folder=tmp_path)
@@ -122,7 +122,7 @@ def test_short_and_long_forms_are_the_same_flow() -> None:
 
 
 def test_numbers_of_expressions_do_not_matter() -> None:
-    """They follow the order of the file, which is no part of the meaning."""
+    """They follow the order of the file, which has no meaning."""
     one: Any = {
         "steps": [{"id": "a", "when": 0, "output": ["text", ["x", 1]], "at": [1, 2]}],
         "expressions": [{"source": "p", "at": [1, 1]}, {"source": "q"}],

@@ -1,4 +1,4 @@
-"""Imports: declarations of other files, each of which sees its own file (F15, F16, F96)."""
+"""Imports: declarations of other files, resolved within their own file (F15, F16, F96)."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ steps:
     assert run("even.yaml", n=5) == {"is": "odd"}
 
 
-# Lexical
+# Lexical scope
 
 
 def test_declarations_see_the_secrets_and_defaults_of_their_own_file(
@@ -296,7 +296,7 @@ def test_a_changed_library_is_seen_by_the_next_run(folder: Path) -> None:
     assert text() == "Hi, Ada"
 
 
-# What is wrong
+# Errors
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""From a file to a model: short forms, places, and going on after errors."""
+"""From a file to a model: short forms, positions, and recovery after errors."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_keys_that_begin_with_x_are_ignored_where_keys_are_known() -> None:
 
 
 def test_words_of_other_schemas_stay_text() -> None:
-    """The traps of YAML 1.1: answers and versions are what they look like."""
+    """The traps of YAML 1.1: `yes`, octal numbers and times of day stay text."""
     model = good(
         f"{HEAD}steps:\n  - {{id: a, output: {{a: yes, b: no, c: on, d: 017, e: 1:30}}}}\n"
     )
@@ -196,7 +196,7 @@ def test_a_step_kind_that_is_not_installed_is_an_unknown_key() -> None:
     assert errors == ["4:13 E102 unknown key 'teleport' in a step"]
 
 
-# The words of test cases are read elsewhere.
+# The keys of test cases are read elsewhere.
 @pytest.mark.parametrize(("part", "key"), sorted(key for key in NOT_YET if key[0] != "Case"))
 def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> None:
     value = {"join": "none", "in": "box", "then": "fallback"}.get(key, "x")
@@ -302,7 +302,7 @@ def test_the_expanded_form_says_what_a_reducer_makes_of_a_write() -> None:
 def test_removing_a_word_from_the_table_is_all_that_building_it_asks_of_the_loader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The models describe already what comes next: locks, signals from steps, `finally`, ..."""
+    """The models already describe future features: locks, signals from steps, `finally`, ..."""
     monkeypatch.setattr("flowengine.flow.models.not_yet.NOT_YET", {})
     model = good(
         f"{HEAD}signals: {{go: {{}}, more: {{}}}}\nsteps:\n"

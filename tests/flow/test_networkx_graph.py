@@ -1,4 +1,4 @@
-"""The compiled graph as a graph of networkx: what its nodes and edges say."""
+"""The compiled graph as a networkx graph: attributes of nodes and edges."""
 
 from __future__ import annotations
 

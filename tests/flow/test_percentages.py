@@ -1,4 +1,4 @@
-"""Percentages follow one rule, written down or computed."""
+"""Percentages follow one rule, whether literal or computed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ steps:
 
 
 def ends(most: object) -> str:
-    """Return what a map of four items, all of which fail, ends with."""
+    """Return the outcome of a map of four items that all fail."""
     compiled = flow("${{ inputs.most }}").flow
     graph = Graph(compiled, CelEvaluator(compiled["expressions"], "test"))
     script = {"m": Fails("Oops", retryable=False)}

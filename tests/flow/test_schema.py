@@ -1,4 +1,4 @@
-"""The JSON Schema of flow files: current, complete, and of one mind with the checker."""
+"""The JSON Schema of flow files: up to date, complete, and consistent with the checker."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ outputs:
 
 
 def test_the_file_in_schemas_is_current() -> None:
-    """`flowengine schema -o schemas/flow-1.schema.json` writes it; so does UPDATE_GOLDEN=1."""
+    """`flowengine schema -o schemas/flow-1.schema.json` and UPDATE_GOLDEN=1 write it."""
     path = ROOT / "schemas" / "flow-1.schema.json"
     text = json.dumps(SCHEMA, indent=2, ensure_ascii=False) + "\n"
 
@@ -164,7 +164,7 @@ def test_it_is_a_schema_of_draft_2020_12() -> None:
 
 
 def keys(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each key of the language with its schema, those of JSON Schemas in files aside."""
+    """Yield each key of the language with its schema, except inside embedded JSON Schemas."""
     if isinstance(node, dict):
         for name, one in node.get("properties", {}).items():
             if "$ref" in one or "description" in one or not path.endswith("allOf"):
@@ -213,7 +213,7 @@ def test_examples_and_defaults_of_every_key_fit_it() -> None:
 
 
 def test_objects_are_closed() -> None:
-    """Each mapping of known keys refuses others, and lets `x-` keys stand."""
+    """Each mapping of known keys rejects others, but permits `x-` keys."""
     for name, definition in SCHEMA["$defs"].items():
         for one in (definition, *definition.get("anyOf", ())):
             if "properties" in one and not name.startswith("kind_"):
@@ -222,7 +222,7 @@ def test_objects_are_closed() -> None:
 
 
 def load(text: str) -> list[str]:
-    """Return what the checker finds."""
+    """Return the checker's findings."""
     found = Diagnostics()
     load_source(read_text(text), found)
     return [f"{one.code} {one.message}" for one in found]
@@ -251,7 +251,7 @@ def test_examples_pass_both() -> None:
 
 
 def places_in(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield each place in some data."""
+    """Yield each path in some data."""
     entries = node.items() if isinstance(node, dict) else enumerate(node)
     for step, one in entries:
         yield (*loc, step)
@@ -264,9 +264,9 @@ ODD: list[Any] = [None, True, 0, -1, 3, 1.5, "", "word", "3d", "a b", "${{ 1 }}"
 ODD += [[], ["end"], [1], {}, {"id": "b"}, {"a": "b"}, {"first": []}, [[]]]
 LOCAL = {"E102", "E103", "E104", "E105", "E106", "E306", "E501", "E502"}
 CHECKER_ONLY = ("the default does not fit", "is not one of the choices")
-"""Errors that need a look at two places."""
+"""Errors that depend on two places."""
 SCHEMA_ONLY = {("steps", 1, "parallel", 0, "next")}
-"""Targets inside `parallel` are looked at when the graph is compiled (`E205`)."""
+"""Targets inside `parallel` are checked when the graph is compiled (`E205`)."""
 
 
 @sliced(examples=30)
@@ -274,7 +274,7 @@ SCHEMA_ONLY = {("steps", 1, "parallel", 0, "next")}
 def test_schema_and_checker_find_the_same_files_wrong(
     place: tuple[Any, ...], odd: Any, how: str
 ) -> None:
-    """A value replaced, dropped, added, or a key misspelt: both refuse the file, or neither."""
+    """After a value is replaced, removed or added, or a key misspelled, both must agree."""
     data = copy.deepcopy(read_text(EVERYTHING).data)
     owner = data
     for step in place[:-1]:

@@ -1,4 +1,4 @@
-"""YAML 1.2 core schema, nothing constructed, and a place for every key, value and character."""
+"""YAML 1.2 core schema: plain data only, with a position for every key, value and character."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flowengine.flow.source.yaml_source import MAX_BYTES, Source, read, read_byt
 
 
 def marked(source: Source, place: Position) -> str:
-    """Return the piece of the file that a position marks."""
+    """Return the text of the file at a position."""
     return source.line_text(place.line)[place.column - 1 :][: place.length]
 
 
@@ -77,7 +77,7 @@ def test_keys_and_values_have_their_places() -> None:
 
 
 def test_what_is_not_there_is_where_it_would_be() -> None:
-    """A path into the long form leads to the short one: `wait.for` to the value of `wait`."""
+    """A path in the long form leads to the short one: `wait.for` to the value of `wait`."""
     source = read_text("steps:\n  - id: pause\n    wait: 3d\n")
 
     assert marked(source, source.position(("steps", 0, "wait", "for"))) == "3d"
@@ -146,7 +146,7 @@ json_data = st.recursive(
 
 @given(json_data)
 def test_what_is_written_reads_back_the_same(data: Any) -> None:
-    """`to_yaml` and the reader agree on every value that JSON has."""
+    """`to_yaml` and the reader agree on every JSON value."""
     source = read_text(to_yaml(data))
 
     assert source.problems == []
@@ -155,7 +155,7 @@ def test_what_is_written_reads_back_the_same(data: Any) -> None:
 
 @given(st.text(alphabet="ab: -{}[]'\"|>&*!%@`#\n\t,?$~<.0", max_size=60) | st.text(max_size=60))
 def test_no_text_makes_the_reader_fail(text: str) -> None:
-    """Whatever stands in the file: data, or problems with places in it; never an exception."""
+    """Any file yields data or problems with positions, never an exception."""
     source = read_text(text)
 
     for problem in source.problems:
@@ -224,7 +224,7 @@ def test_deep_nesting_is_refused_without_recursion_errors() -> None:
 
 
 def test_aliases_cannot_explode() -> None:
-    """A billion laughs: refused after reading, and the data stays small."""
+    """A billion laughs: rejected after reading, while the data stays small."""
     lines = ["a: &a [" + ", ".join(["lol"] * 10) + "]"]
     for before, name in zip("abcdefgh", "bcdefghi", strict=True):
         lines.append(f"{name}: &{name} [" + ", ".join([f"*{before}"] * 10) + "]")

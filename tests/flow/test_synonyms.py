@@ -1,4 +1,4 @@
-"""Words that people bring from other tools: each hint names what there is, and nothing follows."""
+"""Keywords of other tools: each hint names the equivalent, without further errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORDS = [(where, word) for where, words in _OF.items() for word in words]
 
 
 def known(where: str) -> set[str]:
-    """Return the keys that a model, or a step kind, takes."""
+    """Return the keys of a model or a step kind."""
     for module in (models, modifiers, step, flow):
         found: Any = getattr(module, where, None)
         if found is not None:

@@ -1,4 +1,4 @@
-"""Times are RFC 3339, and one reader reads them: in files, inputs and expressions."""
+"""Times are RFC 3339, parsed by one reader in files, inputs and expressions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NOT_TIMES = [
 
 
 def value(source: str, text: str) -> object:
-    """Return what an expression gives for a text."""
+    """Return the result of an expression for a text."""
     checked = check(source, Names({"properties": {"t": {"type": "string"}}}))
     assert checked.problems == []
     return CelEvaluator([checked.record], "test").evaluate(0, {"t": text})

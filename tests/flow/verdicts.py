@@ -1,4 +1,4 @@
-"""Flows of which only matters whether they are accepted, and what they compile to then."""
+"""Compilation of flows that may be rejected, without collecting all errors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics
 
 
 class _Refused(Exception):
-    """A flow is wrong; what else is wrong with it does not matter."""
+    """A flow has an error. Further errors do not matter."""
 
 
 def compiled_if_accepted(text: str, folder: Path | None = None) -> Compiled | None:
-    """Return a flow compiled, None if it is refused; finding all errors would take most time."""
+    """Return a compiled flow, or None if it is rejected, without finding all of its errors."""
     add = Diagnostics.add
 
     def add_and_end(found: Diagnostics, diagnostic: Diagnostic) -> None:
