@@ -1,12 +1,12 @@
-"""Plays the flows of `examples/patterns` under every order in which their steps can end.
+"""Runs the flows of `examples/patterns` in every order in which their steps can end.
 
     plays = play(3)
     plays.always(holds)
     play(3, ("join: all", "join: 1")).refute(holds)
 
-`always` asks for all schedules; where there are more than can be played, a test says
-`drawn=True` and gets many that are drawn at random. `refute` shows that a property can fail: it
-does for the same flow with another construct.
+`always` requires all orders. If there are too many, a test passes `drawn=True` to use a random
+sample. `refute` shows that a property can fail, which it does with another construct in the same
+flow.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ FOLDER = Path(__file__).parents[2] / "examples" / "patterns"
 FILES = sorted(FOLDER.glob("[0-9][0-9]-*.yaml"))
 OVER = ("succeeded", "skipped", "failed", "cancelled")
 LIMIT = 2000
-"""Schedules of one flow that are played at most."""
+"""Maximum number of orders per flow."""
 
 FEW = 20
-"""Schedules of a flow that was changed so that its property should fail."""
+"""Number of orders for a flow that was changed to violate its property."""
 
 Change = tuple[str, str]
-"""A piece of a file, and what stands there instead."""
+"""A piece of a file, and its replacement."""
 
 
 class Span(NamedTuple):
-    """An activation of a step, or an item of it, from its beginning to its end.
+    """An activation of a step, or an item of it, from its start to its end.
 
-    Times are numbers of happenings: 0 is the start, 1 the first task that ended or message that
-    came, and so on. What one happening brings about has its number.
+    Times are numbers of events: 0 is the start, 1 the first end of a task or arrival of a message,
+    and so on. All consequences of an event have its number.
     """
 
     address: str
@@ -52,7 +52,7 @@ class Span(NamedTuple):
     begun: int
     ended: int
     first: int
-    """Place of its beginning among all that was observed, and of its end."""
+    """Positions of its start and its end in the list of observations."""
     last: int
 
     def beside(self, other: Span) -> bool:
@@ -61,11 +61,11 @@ class Span(NamedTuple):
 
 
 class Story:
-    """What one play looked like from outside.
+    """One run as seen from outside.
 
     Args:
-        played: The play.
-        marks: How much had been observed after each happening.
+        played: The run.
+        marks: Number of observations after each event.
     """
 
     def __init__(self, played: Simulator, marks: Sequence[int]) -> None:
@@ -80,11 +80,11 @@ class Story:
         self.spans = list(_spans(played, marks))
 
     def runs(self, *steps: str) -> list[Span]:
-        """Return the activations of steps, in order of their beginning; items are none."""
+        """Return the activations of steps in order of their start, without items."""
         return [s for s in self.spans if _step(s.address) in steps and "[" not in _last(s.address)]
 
     def items(self, step: str) -> list[Span]:
-        """Return the items of a mapped step, in order of their beginning."""
+        """Return the items of a mapped step, in order of their start."""
         return [s for s in self.spans if _step(s.address) == step and "[" in _last(s.address)]
 
     def one(self, step: str) -> Span:
@@ -93,12 +93,12 @@ class Story:
         return found
 
     def done(self, *steps: str) -> list[Span]:
-        """Return what succeeded of steps and their items, in order of its end."""
+        """Return the successful activations of steps and their items, in order of their ends."""
         found = [*self.runs(*steps), *(item for step in steps for item in self.items(step))]
         return sorted((s for s in found if s.status == "succeeded"), key=lambda s: s.last)
 
     def order(self, *steps: str) -> list[str]:
-        """Return the ids of these steps in the order in which they began."""
+        """Return the IDs of these steps in the order of their start."""
         return [_step(span.address) for span in self.runs(*steps)]
 
 
@@ -112,7 +112,7 @@ def _spans(played: Simulator, marks: Sequence[int]) -> Iterator[Span]:
         over = end.status in OVER
         first, last = places[0], places[-1] if over else len(moments)
         for place in places:
-            # Who is queued for a lock is told of first, and again when he has it.
+            # A step that queues for a lock is observed twice, the second time when it acquires it.
             first = place if played.observations[place].status not in OVER else first
         ended = moments[last] if over else len(marks)
         yield Span(address, end.status, end.output, moments[first], ended, first, last)
@@ -137,11 +137,11 @@ Holds = Callable[[Story], None]
 
 
 class Plays:
-    """The plays of one flow.
+    """The runs of one flow.
 
     Args:
-        stories: One for each schedule.
-        complete: Whether these are all schedules.
+        stories: One for each order.
+        complete: Whether these are all orders.
     """
 
     def __init__(self, stories: list[Story], complete: bool) -> None:
@@ -149,11 +149,11 @@ class Plays:
         self.complete = complete
 
     def always(self, holds: Holds, *, drawn: bool = False) -> None:
-        """Check that something holds in every play.
+        """Check that a property holds in every run.
 
         Args:
-            holds: Raises AssertionError where it does not.
-            drawn: There are too many schedules: these are many, drawn at random.
+            holds: Raises AssertionError if the property is violated.
+            drawn: There are too many orders, so these are a random sample.
         """
         assert self.complete is not drawn, f"{len(self.stories)} schedules are not what is said"
         for story in self.stories:
@@ -163,7 +163,7 @@ class Plays:
                 raise AssertionError(f"{error}\nafter {story.schedule}") from error
 
     def refute(self, holds: Holds) -> None:
-        """Check that something does not hold in some play."""
+        """Check that a property is violated in at least one run."""
         for story in self.stories:
             try:
                 holds(story)
@@ -172,7 +172,7 @@ class Plays:
         pytest.fail("it holds all the same")
 
     def seen(self, look: Callable[[Story], Any]) -> set[Any]:
-        """Return what is seen, over all plays."""
+        """Return the set of results over all runs."""
         return {look(story) for story in self.stories}
 
 
@@ -190,19 +190,18 @@ def play(
     limit: int | None = None,
     patient: bool = False,
 ) -> Plays:
-    """Play the flow of a pattern under all schedules, or `limit` that are drawn.
+    """Run the flow of a pattern in all orders, or in `limit` random ones.
 
     Args:
-        number: Of the pattern.
-        changes: What stands there instead of what the file says.
-        inputs: Beside the defaults.
-        outside: What people and other systems may do.
-        limit: Schedules that are played at most. Default: `LIMIT`; fewer where a failure is looked
-            for.
+        number: Number of the pattern.
+        changes: Replacements in the file.
+        inputs: Inputs in addition to the defaults.
+        outside: Possible actions of users and other systems.
+        limit: Maximum number of orders. Default: `LIMIT`, or `FEW` with changes.
         patient: Let time pass only when nothing else can happen.
 
     Returns:
-        The plays.
+        The runs.
     """
     if limit is None:
         limit = FEW if changes else LIMIT
@@ -233,7 +232,7 @@ def _graph(text: str) -> Graph:
 
 
 def refused(number: int, *changes: Change) -> list[str]:
-    """Return the codes of the errors with which the checker refuses a changed flow."""
+    """Return the codes of the checker's errors for a changed flow."""
     text = path_of(number).read_text()
     for old, new in changes:
         assert old in text, f"{old!r} is not in the file"
@@ -244,7 +243,7 @@ def refused(number: int, *changes: Change) -> list[str]:
 
 
 def at_most(times: int, outside: Outside) -> Outside:
-    """Return an outside that does all it may so often, and from then on only the first of it."""
+    """Limit an outside to that many decisions. Afterwards, only its first option is available."""
 
     def may(played: Simulator) -> list[Happening]:
         decided = sum(event["type"] == "decided" for event in played.journal)

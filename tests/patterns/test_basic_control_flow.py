@@ -10,7 +10,7 @@ from tests.patterns.playing import Story, play, refused
 
 
 def test_01_sequence() -> None:
-    """Each step begins in the moment in which the one before it has ended."""
+    """Each step starts at the moment when the previous one ends."""
     steps = ("check_stock", "charge", "ship")
 
     def holds(story: Story) -> None:
@@ -22,7 +22,7 @@ def test_01_sequence() -> None:
 
 
 def test_02_parallel_split() -> None:
-    """One thread becomes several: all branches begin in the moment in which it ends."""
+    """One thread becomes several: all branches start at the moment when it ends."""
     branches = ("pack", "invoice", "reserve_courier")
 
     def holds(story: Story) -> None:
@@ -37,7 +37,7 @@ def test_02_parallel_split() -> None:
 
 
 def test_03_synchronisation() -> None:
-    """What follows begins once, in the moment in which the last branch has ended."""
+    """The next step starts once, at the moment when the last branch ends."""
 
     def holds(story: Story) -> None:
         branches = story.runs("pack", "take_payment", "print_label")
@@ -58,7 +58,7 @@ WAYS = ("ask_board", "ask_manager", "book")
     [(50.0, "book"), (100.0, "book"), (100.5, "ask_manager"), (1000.5, "ask_board")],
 )
 def test_04_exclusive_choice(amount: float, way: str) -> None:
-    """Exactly one branch is taken, also where the conditions of several hold."""
+    """Exactly one branch is taken, even if several conditions hold."""
 
     def holds(story: Story) -> None:
         assert story.order(*WAYS) == [way]
@@ -70,7 +70,7 @@ def test_04_exclusive_choice(amount: float, way: str) -> None:
 
 @pytest.mark.parametrize(("grams", "way"), [(800, "box"), (20, "envelope")])
 def test_05_simple_merge(grams: int, way: str) -> None:
-    """Whichever branch is taken, what follows begins when it has ended, without waiting."""
+    """The next step starts when the chosen branch ends, without waiting for others."""
 
     def holds(story: Story) -> None:
         [branch] = story.runs("box", "envelope")
@@ -81,6 +81,6 @@ def test_05_simple_merge(grams: int, way: str) -> None:
 
 
 def test_05_simple_merge_is_never_entered_by_two() -> None:
-    """The pattern's condition - one branch at a time - is held by the checker."""
+    """The checker guarantees the pattern's condition of one branch at a time."""
     assert refused(5, ("first:", "all:"), ("{else: envelope}", "envelope")) == ["E202"]
     assert refused(5, ("- id: hand_over", "- id: hand_over\n    join: all"))[:1] == ["E207"]

@@ -12,7 +12,7 @@ from tests.patterns.playing import Span, Story, at_most, play, refused
 
 
 def kth_ends(spans: list[Span], number: int) -> list[int]:
-    """Return when the first, second, ... of some activations ended."""
+    """Return the times when the first, second, ... of some activations ended."""
     ends = sorted(span.ended for span in spans)
     assert len(ends) == number
     return ends
@@ -24,7 +24,7 @@ NEEDS = [dict(zip(SERVICES, needs, strict=True)) for needs in product([True, Fal
 
 @pytest.mark.parametrize("needs", NEEDS, ids=str)
 def test_06_multi_choice(needs: dict[str, bool]) -> None:
-    """Every branch whose condition holds is taken, all at once; `else` if there is none."""
+    """All branches whose condition holds are taken at once, or `else` if there are none."""
     expected = [SERVICES[need] for need, wanted in needs.items() if wanted] or ["advise"]
 
     def holds(story: Story) -> None:
@@ -43,7 +43,7 @@ CLAIMS = [dict(zip(CHECKS, needs, strict=True)) for needs in product([True, Fals
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=str)
 def test_07_structured_synchronising_merge(claim: dict[str, bool]) -> None:
-    """What follows begins once, when the last of the branches that were taken has ended."""
+    """The next step starts once, when the last of the chosen branches has ended."""
 
     def holds(story: Story) -> None:
         taken = story.runs(*CHECKS.values(), "file_only")
@@ -56,7 +56,7 @@ def test_07_structured_synchronising_merge(claim: dict[str, bool]) -> None:
 
 
 def test_08_multi_merge() -> None:
-    """What follows begins once for each branch, in the moment in which that branch has ended."""
+    """The next step starts once per branch, at the moment when that branch ends."""
 
     def holds(story: Story) -> None:
         branches = story.done("payslip", "tax_return", "passport")
@@ -77,7 +77,7 @@ MIRRORS = ("mirror_a", "mirror_b", "mirror_c")
 
 
 def test_09_structured_discriminator() -> None:
-    """The first branch starts what follows, once; it is reset when all have ended."""
+    """The first branch starts the next step once. It is reset when all branches have ended."""
 
     def holds(story: Story) -> None:
         taken = story.runs("take_price")
@@ -100,7 +100,7 @@ OPINIONS = ("doctor_a", "doctor_b", "doctor_c")
 
 
 def test_30_structured_partial_join() -> None:
-    """The second of three starts what follows, once; the third changes nothing."""
+    """The second of three branches starts the next step once. The third has no effect."""
 
     def holds(story: Story) -> None:
         asked = story.done(*OPINIONS)
@@ -117,7 +117,7 @@ WATCH = ("pilot", "coast_guard")
 
 
 def test_28_blocking_discriminator() -> None:
-    """The first of a wave starts what follows; the next begins when all of this one have come."""
+    """The first of a wave starts the next step. A new wave starts when all have arrived."""
 
     def holds(story: Story) -> None:
         reports = [kth_ends(story.runs(who), 2) for who in WATCH]
@@ -139,7 +139,7 @@ def test_28_blocking_discriminator() -> None:
 
 
 def test_31_blocking_partial_join() -> None:
-    """The second of a wave starts what follows; the next begins when all of this one have come."""
+    """The second of a wave starts the next step. A new wave starts when all have arrived."""
     checks = ("look_at_badge", "look_at_bag", "call_host")
 
     def holds(story: Story) -> None:
@@ -164,7 +164,7 @@ def test_31_blocking_partial_join() -> None:
 def test_29_cancelling_discriminator_and_32_cancelling_partial_join(
     number: int, branches: tuple[str, ...], after: str, need: int
 ) -> None:
-    """Enough of them start what follows, and in the same moment the others are withdrawn."""
+    """Once enough branches have ended, the next step starts and the others are withdrawn."""
     answers = {"city_taxi": "we_come", "night_rider": "we_come", "tape": "it_is"}
     people = [deciding(step, choice) for step, choice in answers.items()]
 
@@ -182,7 +182,7 @@ def test_29_cancelling_discriminator_and_32_cancelling_partial_join(
 
 
 def test_33_generalised_and_join() -> None:
-    """One of each side makes a pair, whatever comes between; more of one side wait."""
+    """Pairs consist of one engine and one body, in any order of arrival. Surplus ones wait."""
 
     def holds(story: Story) -> None:
         engines = kth_ends(story.runs("build_engine"), 2)
@@ -209,14 +209,14 @@ PLANS = [
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_37_acyclic_synchronising_merge(plan: dict[str, Any]) -> None:
-    """Both merges wait for exactly what can still come, though their branches cross."""
+    """Both merges wait for exactly those tokens that can still arrive, across crossing branches."""
     expert = plan["height"] > 50 or plan["old_town"]
 
     def holds(story: Story) -> None:
         asks = story.runs("fire_brigade", "heritage_office")
         assert len(asks) == (plan["height"] > 20) + plan["old_town"]
         if expert:
-            # The fire brigade may send it to the experts, so they wait for it in any case.
+            # The fire brigade may call in the experts, who therefore always wait for its answer.
             assert story.one("experts").begun == max(s.ended for s in asks)
         else:
             assert not story.runs("experts")
@@ -229,7 +229,7 @@ def test_37_acyclic_synchronising_merge(plan: dict[str, Any]) -> None:
 
 
 def test_38_general_synchronising_merge() -> None:
-    """In a flow with cycles it begins when nothing can come to it any more - each round anew."""
+    """With cycles, it starts once no more tokens can arrive, in each round."""
     people = [
         at_most(4, deciding("proofread", "right", "wrong")),
         at_most(4, deciding("customer", "print_them", "other_text", "other_pictures", "all_new")),
@@ -259,7 +259,7 @@ def test_38_general_synchronising_merge() -> None:
 
 
 def test_41_thread_merge() -> None:
-    """Threads of one branch become one, when the last of them has come; all values are there."""
+    """Threads of one branch become one when the last has arrived, with all their values."""
 
     def holds(story: Story) -> None:
         tyres = story.items("change_tyre")
@@ -277,7 +277,7 @@ def test_41_thread_merge() -> None:
 
 
 def test_42_thread_split() -> None:
-    """One thread becomes a number of threads in the same branch, each at its own pace."""
+    """One thread becomes several in the same branch, each at its own pace."""
 
     def holds(story: Story) -> None:
         signed, filed = story.runs("sign"), story.runs("file")

@@ -1,4 +1,4 @@
-"""Patterns 11, 19, 20, 25, 43: withdrawing a part or the whole, and when a case is over."""
+"""Patterns 11, 19, 20, 25, 43: cancelling part or all of a case, and its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.patterns.playing import Story, play
 
 
 def test_11_implicit_termination() -> None:
-    """The case is over in the moment in which nothing is left to do, whichever is last."""
+    """The case ends at the moment when no work is left, whichever step is last."""
     steps = ("order_laptop", "install_laptop", "make_badge", "show_house")
 
     def holds(story: Story) -> None:
@@ -23,7 +23,7 @@ def test_11_implicit_termination() -> None:
 
 
 def test_19_cancel_task() -> None:
-    """A task at work is withdrawn, in that moment and with what would follow; nothing else is."""
+    """A running task is withdrawn at once, with its successors, and without other effects."""
     people = [deciding("search_archive", "found")]
 
     def holds(story: Story) -> None:
@@ -43,7 +43,7 @@ def test_19_cancel_task() -> None:
 
 
 def test_20_cancel_case() -> None:
-    """All that is at work or to come is withdrawn, in that moment; cleaning up still happens."""
+    """All current and future work is withdrawn at once. Cleanup still runs."""
     people = [deciding("rate_house", "enough")]
     work = ("rate_customer", "rate_house", "offer")
 
@@ -64,7 +64,7 @@ def test_20_cancel_case() -> None:
 
 
 def test_25_cancel_region() -> None:
-    """All in the region is withdrawn in one moment; what is outside goes on untouched."""
+    """Everything in the region is withdrawn at once. Work outside continues undisturbed."""
     people = [deciding("visit_place", "traces")]
 
     def holds(story: Story) -> None:
@@ -92,7 +92,7 @@ def test_25_cancel_region() -> None:
 
 
 def test_43_explicit_termination() -> None:
-    """Reaching the end ends everything in that moment, and the case has succeeded."""
+    """Reaching the end ends all other work at once, and the case succeeds."""
     people = [deciding("search_wood", "no"), deciding("search_station", "no")]
     searches = ("search_park", "search_wood", "search_station")
 

@@ -1,4 +1,4 @@
-"""Patterns 10, 21-24: doing things again, and messages from outside."""
+"""Patterns 10, 21-24: repetition, and external messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEGAL = {"publish": "publish", "soften": "edit", "rewrite": "write"}
 
 @pytest.mark.parametrize("draft_exists", [True, False])
 def test_10_arbitrary_cycles(draft_exists: bool) -> None:
-    """Cycles with two ways in and two ways out: every path of the graph can be gone, as decided."""
+    """Cycles with two entries and two exits: every path of the graph can be taken."""
     people = [at_most(5, deciding("edit", *EDIT)), at_most(5, deciding("legal", *LEGAL))]
 
     def holds(story: Story) -> None:
@@ -41,7 +41,7 @@ def test_10_arbitrary_cycles(draft_exists: bool) -> None:
 
 @pytest.mark.parametrize(("pages", "tries"), [(0, 1), (1, 1), (3, 2), (2, 3)])
 def test_21_structured_loop(pages: int, tries: int) -> None:
-    """Tested before each round (perhaps none) or after it (at least one); rounds are in order."""
+    """Tested before each round (possibly none) or after it (at least one), with ordered rounds."""
 
     def holds(story: Story) -> None:
         expected = ([*["fetch"] * tries, "store"] * pages) + ["done"]
@@ -67,7 +67,7 @@ for _level in range(12):
 
 
 def test_22_recursion() -> None:
-    """A flow runs itself, each run with its own data; the outer one goes on with what it gives."""
+    """A flow runs itself, each run with separate data, and the outer one uses the inner result."""
 
     def holds(story: Story) -> None:
         inner = [s for s in story.spans if s.address.endswith("each_part[0]")]
@@ -99,7 +99,7 @@ def moment(story: Story, name: str) -> list[int]:
 
 
 def test_23_transient_trigger() -> None:
-    """A message counts if it comes while somebody waits for it; one that comes before is lost."""
+    """A message counts if a step waits for it. Earlier messages are lost."""
     bell = [sending("doorbell", key="7 Mill Lane", times=2)]
 
     def holds(story: Story) -> None:
@@ -120,7 +120,7 @@ def test_23_transient_trigger() -> None:
 
 
 def test_24_persistent_trigger() -> None:
-    """A message is kept until somebody wants it: none is lost, none counts twice, in order."""
+    """Messages are kept until a step consumes them, each exactly once and in order."""
 
     def letters(played: Simulator) -> list[Happening]:
         came = sum(event["type"] == "message" for event in played.journal)

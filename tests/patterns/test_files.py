@@ -1,4 +1,4 @@
-"""The files themselves: each is complete, passes a strict check, and runs as it is."""
+"""The pattern files: each is complete, passes a strict check, and runs unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.patterns.playing import FILES, FOLDER
 
 TABLE = (Path(__file__).parents[2] / "docs" / "patterns.md").read_text()
 WAITS = {10, 15, 16, 23, 24, 35, 36, 38, 40}
-"""Those that wait for people or for time when nobody answers."""
+"""Patterns that wait for a decision or for time."""
 CANCELLED = {20}
 
 
@@ -46,7 +46,7 @@ def test_the_files_pass_a_strict_check(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_file_runs_as_it_is(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From the command line, without inputs: it ends, or says what it waits for."""
+    """From the command line, without inputs: it ends, or reports its waits."""
     monkeypatch.chdir(tmp_path)
     number = number_of(path)
 
@@ -62,7 +62,7 @@ def test_the_file_runs_as_it_is(
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
-    """Run a command; return its exit code and what it tells of the execution."""
+    """Run a command, and return its exit code and the execution as data."""
     capsys.readouterr()
     code = main(["--json", *words])
     out, err = capsys.readouterr()
@@ -71,7 +71,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[
 
 
 def answer(wait: dict[str, Any]) -> list[str]:
-    """Return the command by which a person lets an open wait end."""
+    """Return the command that completes an open wait."""
     if wait["kind"] == "approval":
         return ["approvals", "decide", wait["id"], "--choice", wait["choices"][0]["id"]]
     message = wait["signals"][0]

@@ -1,4 +1,4 @@
-"""Patterns 12-15, 26, 27, 34-36: many instances of one step."""
+"""Patterns 12-15, 26, 27, 34-36: multiple instances of one step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ended(spans: list[Span]) -> list[int]:
 
 
 def test_12_instances_without_synchronisation() -> None:
-    """Instances run side by side, each is followed up when it ends, and nobody waits for all."""
+    """Instances run in parallel, each has its own successor, and none waits for all."""
 
     def holds(story: Story) -> None:
         offences = story.items("record")
@@ -41,7 +41,7 @@ def test_12_instances_without_synchronisation() -> None:
 def test_13_known_at_design_time_and_14_known_at_run_time(
     number: int, step: str, after: str, given: list[dict[str, Any]]
 ) -> None:
-    """As many instances as said all begin; what follows begins once, when the last has ended."""
+    """All instances start, in the given number. The next step starts once, after the last."""
 
     for inputs in given:
         count = len(inputs.get("lines", "four"))
@@ -58,7 +58,7 @@ def test_13_known_at_design_time_and_14_known_at_run_time(
 
 
 def test_15_not_known_at_run_time() -> None:
-    """Instances are added while others run; what follows waits for these too."""
+    """Instances are added while others run, and the next step waits for these too."""
     people = [deciding("hear", "heard"), sending("witness", "Cem", times=2)]
 
     def holds(story: Story) -> None:
@@ -84,7 +84,7 @@ GUESTS = [deciding("answer", "comes")]
 
 
 def test_26_cancel_instances() -> None:
-    """All instances are withdrawn in one moment, at work or waiting; those to come never begin."""
+    """All running and waiting instances are withdrawn at once, and future ones never start."""
 
     def holds(story: Story) -> None:
         [called_off] = story.runs("call_off")
@@ -110,7 +110,7 @@ def test_26_cancel_instances() -> None:
 
 
 def test_27_complete_instances() -> None:
-    """Those not ready are withdrawn, and it goes on in the same moment with what there is."""
+    """Unfinished instances are withdrawn, and the flow continues at once with the others."""
     people = [deciding("vote", "agree")]
 
     def holds(story: Story) -> None:
@@ -134,7 +134,7 @@ def test_27_complete_instances() -> None:
 
 
 def test_34_static_partial_join_for_instances() -> None:
-    """The third of five starts what follows, once; the others end, and change nothing."""
+    """The third of five starts the next step once. The others end without effect."""
 
     def holds(story: Story) -> None:
         votes = story.items("vote")
@@ -150,7 +150,7 @@ def test_34_static_partial_join_for_instances() -> None:
 
 
 def test_35_cancelling_partial_join_for_instances() -> None:
-    """The second of four starts what follows; in the same moment the others are withdrawn."""
+    """The second of four starts the next step, and the others are withdrawn at once."""
     people = [deciding("ask", "offers")]
 
     def holds(story: Story) -> None:
@@ -171,7 +171,7 @@ def test_35_cancelling_partial_join_for_instances() -> None:
 
 
 def test_36_dynamic_partial_join_for_instances() -> None:
-    """Instances may be added, and it goes on as soon as the condition of that moment holds."""
+    """Instances may be added. The flow continues as soon as the current condition holds."""
     people = [deciding("search", "hint"), sending("place", "garden")]
 
     def holds(story: Story) -> None:

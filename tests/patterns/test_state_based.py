@@ -1,4 +1,4 @@
-"""Patterns 16-18, 39, 40: what is possible depends on the state of the whole."""
+"""Patterns 16-18, 39, 40: options that depend on the state of the whole case."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WAYS = {"paid is sent": "ship", "withdrawn is sent": "restock", "time passes": "
 
 
 def test_16_deferred_choice() -> None:
-    """All ways are open until something happens; that takes its way and closes the others."""
+    """All branches are open until an event selects one of them and closes the others."""
 
     def holds(story: Story) -> None:
         offered = story.one("wait_for_customer")
@@ -33,7 +33,7 @@ def test_16_deferred_choice() -> None:
 
 
 def test_17_interleaved_parallel_routing() -> None:
-    """Each once, one at a time, in every order that the partial order allows."""
+    """Each once, one at a time, in every order that the partial order permits."""
     rooms = ("blood", "ecg", "xray")
 
     def holds(story: Story) -> None:
@@ -51,7 +51,7 @@ def test_17_interleaved_parallel_routing() -> None:
 
 
 def test_18_milestone() -> None:
-    """The step is possible from when the milestone is reached until it has passed."""
+    """The step is available from the time the milestone is reached until it has passed."""
     traveller = [sending("change", key="B7")]
 
     def holds(story: Story) -> None:
@@ -82,7 +82,7 @@ def test_18_milestone() -> None:
 
 
 def test_18_milestone_never_waits_for_ever() -> None:
-    """Also who asks when it has passed, or in the same moment, is told so: time may do the rest."""
+    """Requests that arrive late, or at that moment, are rejected. Only time needs to pass."""
     plays = play(18, outside=[sending("change", key="B7")])
 
     plays.always(_ended)
@@ -117,7 +117,7 @@ STATIONS = ("eyes", "ears", "heart")
 
 
 def test_40_interleaved_routing() -> None:
-    """Each once, one at a time, in any order - which people choose on the day."""
+    """Each once, one at a time, in an order chosen by messages."""
     people = [
         *(sending(station, key="Ada") for station in STATIONS),
         *(deciding(station, "fit") for station in STATIONS),
