@@ -17,7 +17,7 @@ from tests.execution_environment.toy import FakeClock, Toy
 
 @pytest.fixture(autouse=True)
 def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep what other tests left in the system's place for temporary files out of what is told."""
+    """Isolate the test from files that other tests left in the system's temporary folder."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
 
@@ -38,7 +38,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., EnvironmentManager]]:
-    """Makes managers, and closes them in the end."""
+    """Creates managers, and closes them at the end."""
     made: list[EnvironmentManager] = []
 
     def manager(**settings: Any) -> EnvironmentManager:
@@ -48,7 +48,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., EnvironmentManager]]:
     yield manager
     toy = registry.registered_providers.get("toy")
     if isinstance(toy, Toy):
-        toy.behave()  # what hangs would hang for ever on a clock that stands still
+        toy.behave()  # otherwise hanging calls would hang forever on a clock that stands still
     for each in made:
         each.close()
 

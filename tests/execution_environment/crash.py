@@ -1,4 +1,4 @@
-"""A process that opens environments and is killed in the middle; run as a program."""
+"""A program that opens environments and gets killed in between."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flowengine.sdk.process_tree import Family
 
 
 class Box:
-    """A process, a stray of it that sheds session and parent, and a folder."""
+    """A process, a stray process in another session and with another parent, and a folder."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -38,7 +38,7 @@ class Box:
 
 
 class Boxes(Provider[Box]):
-    """Opens processes; tells where it is, so that it can be killed there."""
+    """Opens processes, and reports its progress so that it can be killed at a given point."""
 
     kind = "box"
 
@@ -55,7 +55,7 @@ class Boxes(Provider[Box]):
         return BoxConfig
 
     async def probe(self, spec: Spec) -> None:
-        """It can always be had."""
+        """Always available."""
 
     async def ensure(self, request: Request) -> Box:
         if self.stop == "intent":
@@ -81,7 +81,7 @@ class Boxes(Provider[Box]):
 
 
 async def reached() -> None:
-    """Tell that it is time to be killed, and wait for it."""
+    """Report that the point is reached, and wait to be killed."""
     sys.stdout.write("now\n")
     sys.stdout.flush()
     await asyncio.Event().wait()

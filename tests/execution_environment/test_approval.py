@@ -1,4 +1,4 @@
-"""Asking before an environment is opened (E67 to E72, E109)."""
+"""Approval before an environment is opened (E67 to E72, E109)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASKS = {**SPEC, "approval": {"reason": "to count"}, "policy": {"allow": ["ls", "
 
 
 class Person:
-    """Answers, and remembers what was asked."""
+    """Answers questions, and records them."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -43,7 +43,7 @@ class Person:
 
 @pytest.fixture
 def person() -> Iterator[Callable[..., Person]]:
-    """Make somebody who answers, and let them be asked."""
+    """Register an approver with the given answers as the handler."""
 
     def answering(*answers: Any) -> Person:
         policy_approval.unregister_handler("person")
@@ -100,7 +100,7 @@ def test_a_no_opens_nothing_and_leaves_the_spec_declared(
             manager.ensure(ASKS)
 
     assert toy.tries == 0
-    assert len(asked.asked) == 1  # the answer stands
+    assert len(asked.asked) == 1  # the answer is kept
     assert [each["state"] for each in manager.list()] == ["declared"]
 
 
@@ -190,7 +190,7 @@ def test_a_bad_answer_is_a_no_with_its_cause(
 
     assert "SEKRET" not in str(rejected.value)
     assert toy.tries == 0
-    assert manager.ensure(ASKS).state == "ready"  # nobody had really answered: asked again
+    assert manager.ensure(ASKS).state == "ready"  # asked again, for lack of an answer
 
 
 def test_a_late_answer_is_a_no(
@@ -270,7 +270,7 @@ print(input_timeout_fail(question))
 
 
 def ask_on_terminal(keys: bytes, seconds: float = 60) -> tuple[str, str]:
-    """Return what was shown on a pseudo-terminal, and what the handler answered."""
+    """Return the output on a pseudo-terminal, and the handler's answer."""
     main, other = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(seconds)],
@@ -320,13 +320,13 @@ def test_without_a_terminal_nothing_is_read_and_the_answer_is_no(stdin: str) -> 
 
     assert "'approved': False" in done.stdout
     assert "register_handler" in done.stdout
-    assert stdin != "pipe" or "b'y'" in done.stdout  # the first byte is still there
+    assert stdin != "pipe" or "b'y'" in done.stdout  # the first byte was not consumed
 
 
 def test_a_plain_handler_runs_beside_the_loop(
     manager: EnvironmentManager, toy: Toy, person: Callable[..., Person]
 ) -> None:
-    """One that blocks holds up nothing else."""
+    """A blocking handler delays nothing else."""
     go, begun = threading.Event(), threading.Event()
 
     def blocks(question: Question) -> dict[str, Any]:

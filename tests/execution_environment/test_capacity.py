@@ -1,4 +1,4 @@
-"""How many, how long, and while an execution waits (E94, E95, E96 in Python)."""
+"""Limits on number and time, and their effect on waiting executions (E94, E95, E96 in Python)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def named(owner: str, **more: Any) -> dict[str, Any]:
 
 
 def waiting(manager: EnvironmentManager, number: int) -> None:
-    """Wait until so many stand in line."""
+    """Wait until that many calls are queued."""
     until(lambda: manager._books.places.waiting == number)
 
 
@@ -75,7 +75,7 @@ def test_who_stops_waiting_frees_the_place_in_the_line(make: Make, toy: Toy) -> 
         await asyncio.to_thread(waiting, manager, 2)
         gives_up.cancel()
         await asyncio.to_thread(waiting, manager, 1)
-        other = await manager.async_ensure(named("b"))  # another owner waits for nobody
+        other = await manager.async_ensure(named("b"))  # another owner does not have to wait
         assert other.state == "ready"
         await manager.async_release(first)
         assert (await stays).resource_key == "y"
@@ -104,7 +104,7 @@ def test_several_places_are_made_where_several_are_wanted(make: Make, toy: Toy) 
 
 
 def test_what_is_given_back_while_somebody_waits_makes_room(make: Make, toy: Toy) -> None:
-    """Whether it would idle or be kept for a wait; no more is closed than is lacking."""
+    """Idle environments and those kept for a wait are closed, but only as many as necessary."""
     manager = make(capacity=Capacity(whole=3))
     idles = [manager.ensure(named(owner, idle="1h")) for owner in "ab"]
     manager.ensure({"kind": "toy", "owner_id": "e", "on_wait": "keep"})
@@ -153,7 +153,7 @@ def test_two_that_need_two_each_do_not_wait_for_one_another(make: Make, toy: Toy
 
 
 def test_nor_do_they_where_what_they_share_was_open_and_is_closed(make: Make, toy: Toy) -> None:
-    """Each has one that is open, and closes it for the place of its other one."""
+    """Each owner has one open environment, and closes it to make room for its other one."""
     manager = make(capacity=Capacity(whole=2))
     at_once = threading.Barrier(2)
 
@@ -179,7 +179,7 @@ def test_nor_do_they_where_what_they_share_was_open_and_is_closed(make: Make, to
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2)), max_size=60))
 def test_places_are_served_in_order_and_none_is_lost(steps: list[tuple[int, int]]) -> None:
-    """Random asking, giving back and giving up over two kinds, two owners and the whole."""
+    """Random requests, releases and withdrawals with limits per kind, per owner and overall."""
     places = Places(Capacity(whole=3, owner=2, kinds={"k": 1}))
     had: list[Turn] = []
     line: list[Turn] = []
@@ -202,7 +202,7 @@ def test_places_are_served_in_order_and_none_is_lost(steps: list[tuple[int, int]
         open_ones = [place for turn in had for place in turn.places]
         assert places._used.get(("whole",), 0) == len(open_ones) <= 3
         if not had:
-            assert not line  # nobody waits for ever
+            assert not line  # no request waits forever
     for turn in had:
         for place in turn.places:
             places.give_back(place)
@@ -218,11 +218,11 @@ def test_what_nobody_holds_is_released_when_it_has_been_idle(
     heard = Heard(manager)
     spec = named("a", idle="5m")
     handle = manager.ensure(spec)
-    clock.advance(3600)  # held is not idle
+    clock.advance(3600)  # held environments are not idle
     assert handle.state == "ready"
     manager.release(handle)
     clock.advance(299)
-    handle = manager.ensure(spec)  # used is not idle
+    handle = manager.ensure(spec)  # used environments are not idle
     manager.release(handle)
     clock.advance(299)
     assert (toy.opens, toy.releases) == (1, 0)
@@ -254,7 +254,7 @@ def test_past_its_age_it_is_drained_and_not_cut(make: Make, toy: Toy, clock: Fak
 
 
 def settle(manager: EnvironmentManager) -> None:
-    """Wait until nothing is being closed."""
+    """Wait until no environment is being closed."""
     until(lambda: not manager.list(state="releasing"))
 
 

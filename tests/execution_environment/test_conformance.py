@@ -1,4 +1,4 @@
-"""The public contract suite, over a provider of somebody else and over broken ones (E10, S87)."""
+"""The public contract suite, with a third-party provider and with broken ones (E10, S87)."""
 
 from __future__ import annotations
 

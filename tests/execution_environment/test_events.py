@@ -1,4 +1,4 @@
-"""Events say what happened, in order, and nothing of what is inside (E73 to E75)."""
+"""Events report all changes in order, without any contents (E73 to E75)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many at once, and everything that can go wrong (E28, E85, E88 to E92, E107)."""
+"""Concurrency, and all kinds of failures (E28, E85, E88 to E92, E107)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_an_opening_that_nobody_waits_for_is_stopped(manager: EnvironmentManager
 
     assert ended.wait(60)
     toy.open = None
-    new = manager.ensure(SPEC)  # comes after the old one has ended
+    new = manager.ensure(SPEC)  # starts after the old one has ended
     assert (new.generation, toy.opens) == (2, 1)
     names = heard.names()
     assert names.index("released") < names.index("ready")
@@ -344,10 +344,10 @@ def test_what_cannot_be_closed_is_set_aside_and_tried_again(
     handle = manager.ensure(SPEC)
     toy.close = close
 
-    if close is hangs:  # the bound is on the clock
+    if close is hangs:  # the clock has a timer for the limit
         thread = threading.Thread(target=lambda: manager.release(handle))
         thread.start()
-        until(clock.pending)  # the bound is set
+        until(clock.pending)  # the timer is set
         clock.advance(0.5)
         thread.join(60)
     else:
@@ -377,7 +377,7 @@ def test_after_the_last_try_it_is_reported(make: Make, toy: Toy, clock: FakeCloc
 
     for times in (1, 2, 3):
         until(partial(tried, times))
-        failed = manager.list(state="failed")  # the next try is planned by now
+        failed = manager.list(state="failed")  # the next try is already scheduled
         clock.advance(1)
 
     clock.advance(100)

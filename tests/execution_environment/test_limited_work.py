@@ -1,4 +1,4 @@
-"""Work of others that is given a task of its own and a time limit."""
+"""Third-party work that runs as a separate task with a time limit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from flowengine.tool_environment.outcomes import bounded
 def test_work_that_a_loop_that_ends_never_began_is_closed(
     limited: Callable[[Awaitable[None]], Awaitable[object]],
 ) -> None:
-    """Python warns of a coroutine that nobody awaits, and warnings are errors here."""
+    """Python warns of coroutines that are never awaited, and warnings are errors here."""
 
     async def work() -> None:
         raise AssertionError("nobody wants it any more")
 
     async def cancelled_at_once() -> None:
         waiting = asyncio.ensure_future(limited(made))
-        await asyncio.sleep(0)  # the task of the work is there, and has not had its turn
+        await asyncio.sleep(0)  # the task exists, but has not started
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.wait([waiting])

@@ -1,4 +1,4 @@
-"""Declaring, opening, reusing, giving back, looking (E1 to E8, E11 to E14, E19)."""
+"""Declaring, opening, reusing, releasing, listing (E1 to E8, E11 to E14, E19)."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def test_a_check_that_takes_its_time_is_made_once_for_all_who_ask(
 
     async def main() -> None:
         tasks = [asyncio.ensure_future(manager.async_ensure(SPEC)) for _ in range(30)]
-        await asyncio.sleep(0)  # all have asked
+        await asyncio.sleep(0)  # all have requested it
         background().loop.call_soon_threadsafe(gate.set)
         assert len(set(await asyncio.gather(*tasks))) == 1
 

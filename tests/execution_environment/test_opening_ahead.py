@@ -1,4 +1,4 @@
-"""Opening what will be needed, before anybody needs it."""
+"""Opening environments ahead of their first use."""
 
 from __future__ import annotations
 

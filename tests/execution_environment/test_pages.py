@@ -30,7 +30,7 @@ def test_the_provider_of_the_page_is_the_one_that_passes_the_suite() -> None:
 
 
 def install(tmp_path: Path) -> None:
-    """Make a folder in which the package of the page is installed."""
+    """Create a folder in which the example package is installed."""
     for name in ("Calculators", "Licensed"):
         [module] = [text for text in programs("extending.md") if f"class {name}(" in text]
         (tmp_path / f"{NAMES[name]}.py").write_text(module)

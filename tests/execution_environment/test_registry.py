@@ -1,4 +1,4 @@
-"""What a dead process left is found and ended, and nothing else is (E86, E87, E110)."""
+"""Leftovers of a dead process, and only these, are found and removed (E86, E87, E110)."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def boxes() -> Iterator[Boxes]:
 
 @pytest.fixture
 def kill(tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """Run processes that open a box each, and kill them where they stop.
+    """Run processes that open one box each, and kill them where they stop.
 
-    All run before one is killed: the next to open something would reap what it left.
+    All are started before any is killed, as a later one would reap the leftovers of a dead one.
     """
     started: list[subprocess.Popen[str]] = []
 
@@ -83,7 +83,7 @@ def kill(tmp_path: Path) -> Iterator[Callable[..., None]]:
 
 
 def of_manager(tmp_path: Path) -> list[int]:
-    """Return the processes that were started by any box of this test."""
+    """Return the processes started by any box of this test."""
     entries = tmp_path / "environments" / "seen"
     known = set(entries.read_text().split()) if entries.exists() else set()
     for path in (tmp_path / "environments" / "entries").glob("*.json"):
@@ -95,7 +95,7 @@ def of_manager(tmp_path: Path) -> list[int]:
 
 
 def left_of(tmp_path: Path) -> list[str]:
-    """Return what is left: processes, folders, entries, workspaces."""
+    """Return all leftovers: processes, folders, entries, workspaces."""
     place = tmp_path / "environments"
     found = [str(pid) for pid in of_manager(tmp_path)]
     found += [path.name for path in tmp_path.glob("box-*")]
@@ -105,9 +105,10 @@ def left_of(tmp_path: Path) -> list[str]:
 
 
 def reaped(manager: EnvironmentManager, tmp_path: Path) -> list[dict[str, Any]]:
-    """Reap, and return what of this test was found.
+    """Reap, and return the leftovers of this test.
 
-    A manager also ends what dead processes left anywhere on the machine: of tests beside this one.
+    A manager also ends leftovers of dead processes anywhere on the machine, including parallel
+    tests.
     """
     of_manager(tmp_path)
     seen = tmp_path / "environments" / "seen"
@@ -217,12 +218,12 @@ def test_the_folder_of_what_waits_is_left_alone_and_can_be_taken_over(
     assert again.workspace == handle.workspace
     assert (again.workspace / "file").read_text() == "kept"
     assert again.generation == 2
-    third = make().ensure(spec)  # while another one uses it, a folder of its own
+    third = make().ensure(spec)  # while another one uses it, it gets a separate folder
     assert third.workspace != again.workspace
 
 
 def test_who_ends_a_scope_takes_no_folder_from_another_who_begins_it(make: Make) -> None:
-    """Several at once have one session each, and end it, again and again."""
+    """Several concurrent users have one session each, which they end repeatedly."""
     spec = {"kind": "files", "scope": "session", "owner_id": "team"}
 
     def use(manager: EnvironmentManager) -> None:
@@ -292,9 +293,9 @@ def test_entries_of_others_are_left_alone(
 def test_a_pid_that_a_stranger_has_now_is_not_killed(
     kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
 ) -> None:
-    """The owner's pid is taken by a stranger, and so is that of the process it started."""
+    """The owner's process ID now belongs to another process, and so does that of its child."""
     kill("ready")
-    time.sleep(0.02)  # when a process began is known to a hundredth of a second
+    time.sleep(0.02)  # start times of processes have a resolution of a hundredth of a second
     stranger = subprocess.Popen(["sleep", "1079"], start_new_session=True)
 
     def reuse(data: dict[str, Any]) -> None:
@@ -322,7 +323,7 @@ def test_a_damaged_entry_is_put_aside_and_its_processes_are_found_by_their_mark(
     of_manager(tmp_path)
     entry = next((tmp_path / "environments" / "entries").glob("*.json"))
     entry.write_bytes(DAMAGED[0])
-    for content in DAMAGED[1:]:  # of environments that left nothing else
+    for content in DAMAGED[1:]:  # for environments that left nothing else
         entry.with_name(f"{uuid.uuid4().hex}.json").write_bytes(content)
 
     found = reaped(make(), tmp_path)
@@ -344,7 +345,7 @@ def test_an_entry_of_a_newer_release_is_left_to_it(
     found = reaped(make(), tmp_path)
 
     assert entry.exists()
-    assert {each["what"] for each in found} == {"processes", "workspace"}  # the mark tells whose
+    assert {each["what"] for each in found} == {"processes", "workspace"}  # marks name owners
     assert make().written() == []
 
 
@@ -403,12 +404,12 @@ def test_traced_folders_that_cannot_be_ours_are_not_removed(
     assert Path(home).is_dir()
 
 
-# Where it cannot be written
+# Without write access
 
 
 @pytest.fixture
 def unusable(tmp_path: Path) -> Iterator[Path]:
-    """A place below a file: nobody can write there, whoever runs the test."""
+    """A path below a file, which no user can create, including root."""
     (tmp_path / "file").write_text("")
     yield tmp_path / "file" / "environments"
     assert (tmp_path / "file").read_text() == ""
@@ -440,7 +441,7 @@ def test_a_registry_that_goes_away_meanwhile_does_not_keep_one_from_closing(
 ) -> None:
     manager = make()
     handle = manager.ensure({"kind": "box", "config": {"folder": str(tmp_path)}})
-    while (tmp_path / "environments").exists():  # the first opening has it swept meanwhile
+    while (tmp_path / "environments").exists():  # the first opening sweeps it in the background
         shutil.rmtree(tmp_path / "environments", ignore_errors=True)
 
     assert manager.release(handle).released == [handle.id]
@@ -450,7 +451,7 @@ def test_a_registry_that_goes_away_meanwhile_does_not_keep_one_from_closing(
 def test_a_closed_manager_touches_its_folder_no_more(
     boxes: Boxes, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
-    """The look for leftovers beside the first opening ends before, or is given up."""
+    """The background sweep at the first opening ends earlier, or is abandoned."""
     begun, go, ended = threading.Event(), threading.Event(), []
 
     async def sweep(is_dead: Callable[..., bool]) -> None:
@@ -461,7 +462,7 @@ def test_a_closed_manager_touches_its_folder_no_more(
             ended.append(go.is_set())
 
     monkeypatch.setattr(Boxes, "sweep", lambda _, is_dead: sweep(is_dead))
-    (tmp_path / "environments").mkdir()  # where there is none, there is nothing to look for
+    (tmp_path / "environments").mkdir()  # a new folder would need no sweep
     manager = make(bounds=Bounds(sweep=60 if ends else 0.1))
     manager.ensure({"kind": "box", "config": {"folder": str(tmp_path)}})
     assert begun.wait(60)
@@ -505,6 +506,6 @@ def test_a_process_that_ends_leaves_nothing(tmp_path: Path, way: str) -> None:
     expected = {"end": {0}, "error": {1}, "int": {1, -signal.SIGINT}, "term": {143}, "hup": {129}}
     assert process.returncode in expected[way], errors
 
-    until(lambda: not left_of(tmp_path))  # what was killed takes a moment to be gone
+    until(lambda: not left_of(tmp_path))  # killed processes take a moment to disappear
     assert "never awaited" not in errors
     assert "was destroyed" not in errors

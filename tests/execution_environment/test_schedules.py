@@ -33,7 +33,7 @@ SPECS = [
 
 
 class Schedules(RuleBasedStateMachine):
-    """What holds after every step: moves of the table only, holds as given out, none too many."""
+    """Invariants after every step: valid transitions, correct counts of holders, kept limits."""
 
     handles: Bundle[Handle] = Bundle("handles")
 
@@ -56,7 +56,7 @@ class Schedules(RuleBasedStateMachine):
     def ensure(self, spec: dict[str, Any], holder: str | None) -> Any:
         async def waiting() -> Handle:
             ensuring = asyncio.ensure_future(self.manager.async_ensure(spec, holder=holder))
-            while not ensuring.done():  # a place may have to be waited for: let the bound pass
+            while not ensuring.done():  # it may wait for a free place: let the limit expire
                 await asyncio.wait([ensuring], timeout=0.02)
                 if self.manager._books.places.waiting:
                     await asyncio.to_thread(self.clock.advance, 5)

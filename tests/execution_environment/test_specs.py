@@ -1,4 +1,4 @@
-"""What may be asked for, and what is refused (E2, E10, E31, E100 to E102, E105, E114's refusal)."""
+"""Valid and invalid specs (E2, E10, E31, E100 to E102, E105, E114's refusal)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.execution_environment.toy import SPEC, Heard, Toy
 
 
 def faults(manager: EnvironmentManager, spec: Any) -> dict[str, str]:
-    """Return what is wrong with a spec, by place."""
+    """Return the errors of a spec, by path."""
     with pytest.raises(SpecInvalid) as invalid:
         manager.declare(spec)
     assert manager.list() == []
@@ -133,7 +133,7 @@ def test_the_schema_takes_what_the_manager_takes(manager: EnvironmentManager, to
         assert not validator.is_valid(wrong)
 
 
-# What is held
+# Enforced limits
 
 
 def test_a_limit_that_nobody_holds_is_refused_or_told(

@@ -1,4 +1,4 @@
-"""Metrics of environments equal what is listed, and nothing is loaded where nobody asks (E104)."""
+"""Metrics of environments match the list, and nothing is loaded if they are off (E104)."""
 
 from __future__ import annotations
 

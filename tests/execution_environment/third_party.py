@@ -1,4 +1,4 @@
-"""A provider as somebody else would write it: a calculator in a process of its own."""
+"""A provider as a third party would write it: a calculator in a separate process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Calculator(Resource):
-    """Adds numbers in `cat`, which is to say: it has them echoed."""
+    """Adds numbers with the help of `cat`, which merely echoes them."""
 
     def __init__(self, request: Request, process: Process) -> None:
         super().__init__(request)

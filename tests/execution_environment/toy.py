@@ -1,4 +1,4 @@
-"""A provider in memory that counts what is done to it and can be told to misbehave; a clock."""
+"""An in-memory provider that counts calls and can misbehave on demand, and a fake clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flowengine.sdk.environments import (
 
 
 class Thing(Resource):
-    """What the toy opens."""
+    """The resource that the toy opens."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
@@ -37,12 +37,12 @@ class Thing(Resource):
         return text
 
     async def _hang(self, begun: threading.Event) -> None:
-        """Say that it runs, and never end."""
+        """Signal the start, and never end."""
         begun.set()
         await asyncio.Event().wait()
 
     async def _until(self, begun: threading.Event, gate: asyncio.Event) -> str:
-        """Say that it runs, and end when told."""
+        """Signal the start, and end when the gate opens."""
         begun.set()
         await gate.wait()
         return "done"
@@ -141,7 +141,7 @@ class Toy(Provider[Any]):
 
 
 class Gate:
-    """Holds up opening until it is let go; both ends are on the background loop."""
+    """Delays opening until it is opened itself. Both happen on the background loop."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -157,7 +157,7 @@ class Gate:
 
 
 class FakeClock:
-    """Time that moves only when it is told to."""
+    """A clock that moves only in `advance`."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -179,7 +179,7 @@ class FakeClock:
         return lambda: self._withdrawn.add(number)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; what is due is done on the background loop, in order."""
+        """Advance the clock. Due calls run in order on the background loop."""
         end = self._now + seconds
         while True:
             with self._lock:
@@ -191,7 +191,7 @@ class FakeClock:
         self._now = end
 
     def pending(self) -> list[float]:
-        """Return in how many seconds something is due."""
+        """Return the seconds until each pending call."""
         with self._lock:
             return sorted(
                 at - self._now for at, number, _ in self._timers if number not in self._withdrawn
@@ -203,7 +203,7 @@ async def _done(call: Callable[[], object]) -> None:
 
 
 class Heard:
-    """Subscribes, and keeps what it hears."""
+    """Subscribes, and records all events."""
 
     def __init__(self, manager: Any) -> None:
         self.events: list[Event] = []
@@ -211,7 +211,7 @@ class Heard:
         manager.subscribe(self.events.append)
 
     def names(self, id: str | None = None) -> list[str]:
-        """Return the names of the events so far, perhaps of one handle."""
+        """Return the names of the events so far, optionally of one handle."""
         assert self._manager.flush_events(60)
         return [
             event.event.removeprefix("execution_environment.")
@@ -221,7 +221,7 @@ class Heard:
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait until something is so; the time only bounds a hang."""
+    """Wait for a condition. The time limit only guards against a hang."""
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, "it never came to that"
