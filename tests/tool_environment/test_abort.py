@@ -1,4 +1,4 @@
-"""Abort: what listens, what does not, and what the model is told of it."""
+"""Abort: tools that react to it, tools that do not, and messages to the model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_running_tools_get_the_signal_and_end_as_aborted() -> None:
             await slow.began.wait()
             clock.advance(5)
             env.abort_step()
-            response = await running  # no time passes: it listens
+            response = await running  # no time passes, as it reacts to the signal
             assert response.status == "aborted"
             assert response.ran == "yes"
 
@@ -189,7 +189,7 @@ def sleeping(mark: str) -> list[int]:
 
 
 def wait_for(mark: str, number: int) -> None:
-    """Wait until so many processes are there, at least; none: until none is left."""
+    """Wait for at least that many processes, or with 0, until none is left."""
     end = time.monotonic() + HANG
     while len(sleeping(mark)) < number if number else sleeping(mark):
         assert time.monotonic() < end, "it never came to that"
@@ -285,7 +285,7 @@ def test_an_aborted_command_keeps_what_it_printed(kind: str, manager: Environmen
         lines = str(tool_message(one, response)["content"])
         for line in ("one", "two", "three"):
             assert line in lines
-        if kind == "shell":  # what a command leaves running there is a job of the shell
+        if kind == "shell":  # commands left running there are jobs of the shell
             await env.dispose()
         await asyncio.to_thread(wait_for, mark, 0)
         await env.dispose()
@@ -321,7 +321,7 @@ def test_a_generator_keeps_what_it_gave() -> None:
     run(main())
 
 
-# When it comes
+# Time of the abort
 
 
 def test_abort_while_a_question_is_open_withdraws_it(tmp_path: Path) -> None:

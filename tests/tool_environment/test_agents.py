@@ -63,7 +63,7 @@ def find(query: str, limit: int = 3) -> str:
 
 
 class Fake:
-    """Twenty lines that stand in for `LocalEnvironment`."""
+    """Twenty lines that replace `LocalEnvironment`."""
 
     def __init__(self) -> None:
         self.calls: list[ToolCall] = []
@@ -300,7 +300,7 @@ def agent_of(env: LocalEnvironment, count: Counting) -> Agent:
 def test_a_crash_while_somebody_decides_is_no_question_whether_it_took_effect(
     tmp_path: Path, ends: str, asked: int, counted: int
 ) -> None:
-    """What had not begun is asked about again; a rejection is kept."""
+    """Calls that had not started need approval again. A rejection is kept."""
     died = subprocess.run(
         [sys.executable, "-c", KILLED, tmp_path, ends],
         check=False, timeout=HANG, capture_output=True, text=True,

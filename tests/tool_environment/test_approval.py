@@ -1,4 +1,4 @@
-"""Who is asked, what is asked, and what a decision holds for."""
+"""Approval: who decides, the question's contents, and the scope of a decision."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_approving_asks_the_authority_and_runs_nothing(tmp_path: Path) -> None:
             assert count.n == 0
             await env.execute_tool(one)
             assert count.n == 1
-            assert len(asked.calls) == 2  # the grant was there already
+            assert len(asked.calls) == 2  # the grant already existed
             own = Own()
             env.authority = own
             response = await env.execute_tool(call("count", "2"))
@@ -438,7 +438,7 @@ def test_an_approved_call_does_not_wait_and_keeps_its_result(tmp_path: Path) -> 
     run(second(counting))
 
 
-# Doubt
+# Unknown outcomes
 
 
 class Raising:
@@ -567,7 +567,7 @@ def test_a_question_can_expire(tmp_path: Path) -> None:
     run(main())
 
 
-# Approving by itself
+# Automatic approval
 
 
 def test_approving_by_itself_does_not_cover_what_requires_approval() -> None:
@@ -614,7 +614,7 @@ def test_approving_by_itself_does_not_cover_what_requires_approval() -> None:
     run(main())
 
 
-# Decisions from outside
+# External decisions
 
 
 def test_decisions_that_do_not_count_change_nothing_and_are_in_the_audit(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Calls that are wrong in themselves."""
+"""Calls that are invalid in themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interfaces that follow calls: in memory, and over WebSocket on this machine."""
+"""Clients that follow calls: in memory, and over WebSocket on this machine."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_client_that_never_reads_slows_nothing_and_is_told_what_it_missed() ->
         if client is not None:
             env.set_client(client)
         with Calls() as made_calls:
-            for number in range(300):  # none waits for the client, which goes on only after them
+            for number in range(300):  # none waits for the client, which continues only after them
                 await env.execute_tool(call("echo", f"{number}", text="x" * 100))
         assert len(env.feed._kept) <= 2_000
         assert sum(len(each.text) for each in env.feed._kept) <= 8 * 1024 * 1024
@@ -210,7 +210,7 @@ def test_one_message_is_bounded_whatever_is_in_it() -> None:
 
 
 class Connected:
-    """A connection to the client, and what came over it."""
+    """A connection to the client, and its messages so far."""
 
     def __init__(self, client: WebSocketClient, after: int = 0) -> None:
         self.client = client
@@ -230,7 +230,7 @@ class Connected:
         await self.session.close()
 
     async def read(self, kind: str) -> dict[str, Any]:
-        """Read until a message of a kind has come."""
+        """Read until a message of a kind arrives."""
         while True:
             message: dict[str, Any] = json.loads(await self.socket.receive_str())
             if "number" in message:
@@ -321,8 +321,8 @@ def test_a_lost_connection_loses_nothing(tmp_path: Path) -> None:
             assert first.socket._response.connection is not None
             transport = first.socket._response.connection.transport
             assert transport is not None
-            transport.abort()  # cut, without a word
-        await env.register_tool(echo)  # missed
+            transport.abort()  # broken without a close frame
+        await env.register_tool(echo)  # sent while disconnected
         assert [each.tool_call_id for each in env.questions()] == ["1"]
         assert count.n == 0
         async with Connected(client, after=first.messages[-1]["number"]) as second:

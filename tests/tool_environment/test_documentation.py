@@ -1,4 +1,4 @@
-"""The page about the tool environment says what happens."""
+"""The examples in the page about the tool environment work."""
 
 from __future__ import annotations
 

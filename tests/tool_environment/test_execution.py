@@ -1,4 +1,4 @@
-"""How a tool runs, what it may use, and what becomes of whatever it returns."""
+"""Execution of tools: resources that they may use, and handling of their results."""
 
 # ruff: noqa: ASYNC240 - the tests are alone on their loop
 
@@ -73,7 +73,7 @@ def test_the_six_steps_of_an_execution_in_order() -> None:
         env.listen(lambda message: order.append(message["type"]))
         invalid = await env.execute_tool({"tool_name": "traced"})
         assert invalid.status == "invalid"
-        assert order == []  # validated first
+        assert order == []  # validation comes first
         response = await env.execute_tool(call("traced", text="a"))
         assert response.status == "ok"
         await env.dispose()
@@ -574,7 +574,7 @@ def test_a_million_reports_are_coalesced_and_cost_little(kind: str) -> None:
         assert len(reports) < 50_000
         assert reports[-1]["report"] == 999_999
         assert sum(each["dropped"] for each in reports) + len(reports) == 1_000_000
-        assert late.count < 10 * 1000  # the last thousand, too
+        assert late.count < 10 * 1000  # with the last thousand
         await env.dispose()
 
     run(main())

@@ -1,4 +1,4 @@
-"""One gate, whatever way a call came and whatever kind of tool it is of."""
+"""A single gate for calls of every origin and tools of every kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.tool_environment.world import Asked, Counting, call, made, run, until
 
 
 class Step:
-    """What a function needs to know of the step that calls it."""
+    """The part of the calling step that a function needs."""
 
     def __init__(self, key: str) -> None:
         self.idempotency_key = key
@@ -121,7 +121,7 @@ def test_an_agent_is_shown_the_tool_as_it_is_and_calls_through_the_environment()
             assert await function(query="a", step_of_call=Step("k1")) == "a 3"
             assert (asked.calls[0].tool_call_id, asked.calls[0].args) == ("k1", {"query": "a"})
             assert await function(query="a", step_of_call=Step("k1")) == "a 3"
-            assert len(asked.calls) == 1  # the same step, tried again, does not run it again
+            assert len(asked.calls) == 1  # a retry of the same step does not run it again
 
     run(main())
 

@@ -1,4 +1,4 @@
-"""Calls as executions of an engine: shown, decided and answered for like any others."""
+"""Calls as executions of an engine: shown, decided and counted like any others."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ policies:
             assert "policies.yaml" in str(denied.error)
             assert (await env.execute_tool(call("echo", text="a"))).status == "ok"
             asking = asyncio.ensure_future(env.execute_tool(call("echo", "1", text="b")))
-            await until(env.questions)  # whatever the program approves by itself
+            await until(env.questions)  # regardless of approvals by the program
             env.decide("1", {"approved": False})
             assert (await asking).status == "rejected"
             env.register_tool_approval_callback(lambda one: one.args["text"] != "c")
@@ -152,7 +152,7 @@ def test_a_question_outlives_its_process_but_not_a_change_of_the_tool(
     asked = Asked(DEFER)
 
     async def first() -> str:
-        """Leave while the question is open, as a process that is killed does."""
+        """Exit while the question is open, like a killed process."""
         with Engine(tmp_path / "calls") as engine:
             env = await made(echo, callback=asked, engine=engine, execution_id="x")
             asyncio.ensure_future(env.execute_tool(call("echo", "1", text="a")))  # noqa: RUF006
@@ -178,7 +178,7 @@ def test_what_was_approved_while_no_process_had_it_runs_in_the_next_one(tmp_path
     asked = Asked(DEFER)
 
     async def first(count: Counting) -> None:
-        """Leave while the question is open, as a process that is killed does."""
+        """Exit while the question is open, like a killed process."""
         with Engine(tmp_path / "calls") as engine:
             env = await made(count.tool, callback=asked, engine=engine, execution_id="x")
             asyncio.ensure_future(env.execute_tool(call("count", "1")))  # noqa: RUF006
@@ -217,7 +217,7 @@ def test_an_interrupted_call_runs_again_only_if_its_tool_may(
         return "done"
 
     async def first() -> None:
-        """Leave while the tool runs, as a process that is killed does."""
+        """Exit while the tool runs, like a killed process."""
         with Engine(tmp_path / "calls") as engine:
             env = await made(act, engine=engine, execution_id="x")
             asyncio.ensure_future(env.execute_tool(call("act", "1")))  # noqa: RUF006

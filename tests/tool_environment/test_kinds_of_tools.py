@@ -1,4 +1,4 @@
-"""Python tools, commands, tools of servers, agents: one gate, the same observers and abort."""
+"""Python tools, commands, MCP tools, agents: one gate, the same observers and abort."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BASH = {"kind": "bash", "provider": "host"}
 
 
 class Kind(NamedTuple):
-    """A tool that notes that it ran, and one that never ends."""
+    """A tool that records its runs, and one that never ends."""
 
     tools: list[Any]
     acts: tuple[str, dict[str, Any]]
@@ -170,7 +170,7 @@ def calls(ran: Path) -> int:
 
 
 def helper_model() -> ScriptedModel:
-    """Calls the function that it is asked to call, then says so."""
+    """Return a model that calls the function named in the prompt, then reports its result."""
 
     def reply(request: Any) -> dict[str, Any]:
         last = request.messages[-1]

@@ -1,4 +1,4 @@
-"""Observers: who is told, when, and what they cannot do."""
+"""Observers: their order, their events, and their limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Watching:
 
 
 class CountingArguments:
-    """The example of the documentation."""
+    """The example in the documentation."""
 
     name = "argument-counter"
     description = "Counts the arguments."
@@ -194,7 +194,7 @@ def test_a_death_between_tool_and_observers_does_not_repeat_the_tool(tmp_path: P
     raise_in_caller = asyncio.Event()
 
     async def first(count: Counting) -> None:
-        """Leave while the observer runs, as a process that is killed does."""
+        """Exit while the observer runs, like a killed process."""
         engine = Engine(tmp_path / "calls")
         env = await made(count.tool, engine=engine, execution_id="x")
         env.register_observer(Dying("log"))

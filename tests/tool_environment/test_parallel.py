@@ -1,4 +1,4 @@
-"""Who runs beside whom."""
+"""Concurrency of calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.tool_environment.world import call, made, run, until
 
 
 class Beside:
-    """Tools that note who runs at the same time, and go on when the test says so."""
+    """Tools that record which of them run concurrently, and continue when the test permits."""
 
     def __init__(self) -> None:
         self.running: set[str] = set()
@@ -46,9 +46,9 @@ class Beside:
         return work
 
     async def until(self, *running: str) -> None:
-        """Wait until just these run."""
+        """Wait until exactly these run."""
         await until(lambda: self.running == set(running))
-        for _ in range(20):  # nobody else begins
+        for _ in range(20):  # no other one starts
             await asyncio.sleep(0)
         assert self.running == set(running)
 
@@ -202,7 +202,7 @@ def test_a_tool_that_makes_calls_does_not_wait_for_itself() -> None:
         await env.register_tool(outer)
         await env.register_tool(on_a_thread)
         running = asyncio.ensure_future(env.execute_tools([call("outer"), call("s", "last")]))
-        for name in ("1", "2", "last"):  # one by one, and within the turn of the one that calls
+        for name in ("1", "2", "last"):  # one by one, within the slot of the calling tool
             await world.until(name)
             world.end(name)
         responses = await running

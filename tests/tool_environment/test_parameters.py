@@ -73,7 +73,7 @@ def test_nobody_is_asked_before_the_arguments_are_final() -> None:
             assert asked.calls == []
             final = await env.update_request_tool_params(one, is_final=True)
             assert not final.is_loading
-            assert asked.calls == []  # it is asked about when it is to run
+            assert asked.calls == []  # its approval is requested when it is to run
             await env.execute_tool(one)
             assert len(asked.calls) == 1
             assert not asked.calls[0].is_loading

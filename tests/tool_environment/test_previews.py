@@ -1,4 +1,4 @@
-"""What a tool says that a call would do, shown to whoever is asked about it."""
+"""Previews of calls, shown with the approval."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Put(Tool):
         return text
 
     def preview(self, args: dict[str, Any]) -> str:
-        """Say what it would put."""
+        """Return the preview."""
         return f"+{args['text']}"
 
 

@@ -1,4 +1,4 @@
-"""Tools: how they are made, registered, cloned and disposed of."""
+"""Tools: creation, registration, cloning and disposal."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_a_name_is_taken_once_and_replaced_only_on_purpose() -> None:
 
     async def main() -> None:
         async with await made(echo) as env:
-            await env.register_tool(echo)  # the same object: nothing changes
+            await env.register_tool(echo)  # registering the same object changes nothing
             with pytest.raises(RegistrationError, match="replace=True"):
                 await env.register_tool(other)
             await env.register_tool(other, replace=True)

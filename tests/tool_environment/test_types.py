@@ -1,4 +1,4 @@
-"""The data that is exchanged, and what counts as an environment."""
+"""The exchanged data, and the requirements for an environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.tool_environment.world import Asked, Counting, call, echo, made, run
 
 
 class TwoMethods:
-    """All that an environment needs."""
+    """The minimum of an environment."""
 
     async def approve_tool(self, call: ToolCall) -> EnvironmentResponse:
         return EnvironmentResponse(result=ApprovalResponse(approved=True))
@@ -148,7 +148,7 @@ def test_faults_come_back_as_responses(tmp_path: Any) -> None:
 
 
 def children() -> set[int]:
-    """The processes that this one has started: others of the machine come and go."""
+    """Return the processes started by this one. Others on the machine come and go."""
     return {process.pid for process in processes() if process.parent == os.getpid()}
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the tool environment share: a clock, tools, a recording callback."""
+"""Helpers for the tests of the tool environment: a clock, tools, a recording callback."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from flowengine.tool_environment import (
 
 _Result = TypeVar("_Result")
 HANG = 240
-"""Seconds that only bound a hang."""
+"""Seconds, to guard against a hang."""
 
 
 class FakeClock:
-    """The time of the running loop, which moves only when it is told to."""
+    """Replaces the running loop's clock, which moves only in `advance`."""
 
     def __init__(self) -> None:
         loop: Any = asyncio.get_running_loop()
@@ -34,14 +34,14 @@ class FakeClock:
         self._now += seconds
 
     async def until(self, condition: Callable[[], object], step: float = 0.1) -> None:
-        """Let time pass in steps until something is so."""
+        """Advance in steps until a condition holds."""
         while not condition():
             await asyncio.sleep(0)
             self.advance(step)
 
 
 class Calls:
-    """Counts the calls of functions on this thread: what work costs on a machine however busy."""
+    """Counts function calls on this thread: a measure of work independent of the machine's load."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -59,8 +59,8 @@ class Calls:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    while not condition():  # noqa: ASYNC110 - of many things that tell nobody
+    """Wait until a condition holds."""
+    while not condition():  # noqa: ASYNC110 - there are many conditions
         await asyncio.sleep(0)
 
 
@@ -77,7 +77,7 @@ class Asked:
 
 
 class Seen:
-    """The messages of an environment."""
+    """Records the messages of an environment."""
 
     def __init__(self, environment: LocalEnvironment) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -104,7 +104,7 @@ def echo(text: str) -> str:
 
 
 class Counting:
-    """`count()` raises a counter in a file."""
+    """`count()` increments a counter in a file."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "count"
@@ -126,7 +126,7 @@ class Counting:
 
 
 class Slow:
-    """`slow()` waits until it is told, or aborted."""
+    """`slow()` waits for `go_on`, or for an abort."""
 
     def __init__(self, **options: Any) -> None:
         self.began = asyncio.Event()
@@ -154,7 +154,7 @@ def call(name: str, id: str | None = None, /, **args: Any) -> ToolCall:
 
 
 async def made(*tools: Any, callback: Any = None, **options: Any) -> LocalEnvironment:
-    """An environment with tools, and a callback that approves unless another one is given."""
+    """Return an environment with tools, and a callback that approves by default."""
     environment = LocalEnvironment(**options)
     environment.register_tool_approval_callback(callback or Asked())
     for each in tools:
@@ -163,5 +163,5 @@ async def made(*tools: Any, callback: Any = None, **options: Any) -> LocalEnviro
 
 
 def run(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run a test's coroutine; pytest bounds a hang."""
+    """Run a test's coroutine."""
     return asyncio.run(work)
