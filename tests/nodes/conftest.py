@@ -1,4 +1,4 @@
-"""One attempt of one step, run as an engine runs it."""
+"""A single attempt of a step, run like in an engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Bench:
     Attributes:
         workdir: The working folder.
         kept: The artifacts of the execution.
-        said: Texts that steps have shown.
+        said: Output of steps, each with its address.
     """
 
     def __init__(self, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ class Bench:
         secrets: dict[str, Any] | None = None,
         key: str | None = None,
     ) -> Any:
-        """Run one attempt, at once if the step can, and return its value."""
+        """Run one attempt, directly if the step permits it, and return its value."""
         input = input or {}
         runner = self.runner(kind, task or {}, input, secrets or {})
         run = Run(3, 1, 0, "place/s", args, input, key)
@@ -77,7 +77,7 @@ class Bench:
 
 
 def _compiled(value: Any) -> list[Any]:
-    """Return a value as the compiler writes it, so that secrets are seen where they are."""
+    """Return a value in compiled form, which marks the positions of secrets."""
     match value:
         case SecretText():
             return ["secret", value.parts]
@@ -95,7 +95,7 @@ def bench(tmp_path: Path) -> Bench:
 
 @pytest.fixture
 def module(tmp_path: Path) -> Callable[..., str]:
-    """Write modules beside a flow file; returns the folder."""
+    """Writes modules next to a flow file, and returns the folder."""
     folder = tmp_path / "flows"
 
     def write(_folder: str = "", **sources: str) -> str:

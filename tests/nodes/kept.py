@@ -1,4 +1,4 @@
-"""What an execution keeps of files, for a step that runs without an engine."""
+"""Kept files of an execution, for a step that runs without an engine."""
 
 from __future__ import annotations
 

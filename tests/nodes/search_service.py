@@ -1,4 +1,4 @@
-"""A server on 127.0.0.1 that answers as search services do."""
+"""A local server that responds like search services."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 class Service:
-    """A search service, and what it was asked."""
+    """A search service, and a record of its requests."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.answer: Answer | None = as_json({"results": FOUND})
-        """None: it says nothing until the other side has gone."""
+        """None: stay silent until the client disconnects."""
         self.waiting = threading.Event()
         self.url = ""
 

@@ -1,4 +1,4 @@
-"""`http` against a real server on 127.0.0.1."""
+"""`http` against a real local server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from flowengine.kernel.graph.compiled import SecretText
 from .conftest import Bench
 
 ERROR_TEXT = 64 * 1024
-"""Characters of a body that an error has."""
+"""Maximum characters of a body in an error."""
 
 JSON = {"Content-Type": "application/json; charset=utf-8"}
 ZIPPED = {**JSON, "Content-Encoding": "gzip"}
@@ -53,7 +53,7 @@ PAGES: dict[str, Page] = {
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers by path; `/echo` tells what was asked."""
+    """Responds by path. `/echo` returns the request."""
 
     protocol_version = "HTTP/1.1"
     asked: ClassVar[list[dict[str, Any]]] = []
@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
             case ["away"]:
                 port = self.headers["Host"].partition(":")[2]
                 return 302, {"Location": f"http://localhost:{port}/echo"}, b""
-            case ["pay", _]:  # nobody hears the answer of the first time
+            case ["pay", _]:  # the response to the first request gets lost
                 key = asked["headers"]["idempotency-key"]
                 if key not in self.paid:
                     self.paid.append(key)
@@ -115,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
         return PAGES[path]
 
     def hang(self) -> None:
-        """Say nothing until the other side has gone."""
+        """Stay silent until the client disconnects."""
         self.waiting.set()
         self.close_connection = True
         if self.rfile.read(1) == b"":
@@ -279,7 +279,7 @@ def test_circle_of_redirects_ends(bench: Bench, server: str) -> None:
     assert error["retryable"] is False
 
 
-# What goes wrong
+# Errors
 
 
 def test_server_that_is_not_there_is_an_error_worth_a_retry(bench: Bench) -> None:

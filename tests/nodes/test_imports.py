@@ -1,4 +1,4 @@
-"""What starting costs is held by what is imported: no timing, so nothing to flicker."""
+"""Start-up cost, measured by imports, since timing would make the tests flaky."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAVY = {
 
 
 def loaded_by(program: str) -> set[str]:
-    """Return the top-level modules that a fresh interpreter has loaded after a program."""
+    """Return the top-level modules loaded by a program in a new interpreter."""
     done = subprocess.run(
         [sys.executable, "-c", f"{program}\nimport sys; print(*sys.modules)"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Step kinds where they are used: in flows that an engine runs."""
+"""Step kinds in use: in flows that an engine runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEAVY = {
 
 @pytest.fixture
 def flow(tmp_path: Path) -> Any:
-    """Write a flow file, with modules beside it."""
+    """Write a flow file, with modules next to it."""
 
     def write(steps: str, head: str = "", **modules: str) -> Path:
         for name, source in modules.items():
@@ -224,7 +224,7 @@ def test_script_of_a_killed_engine_is_ended_before_the_step_is_tried_again(
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_hello_flow_loads_no_heavy_library(tmp_path: Path, times: int) -> None:
-    """The first run reads and checks the file; the second finds it compiled in the store."""
+    """The first run reads and checks the file, and the second one finds the compiled form."""
     hello = Path(__file__).parents[2] / "examples" / "hello.yaml"
     program = (
         "import sys\nfrom flowengine.cli import main\n"

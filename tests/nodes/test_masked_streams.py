@@ -1,4 +1,4 @@
-"""Secrets in a text that arrives in pieces are masked, wherever it is cut."""
+"""Secrets in streamed text are masked, wherever it is split."""
 
 from __future__ import annotations
 

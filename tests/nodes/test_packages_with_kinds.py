@@ -1,8 +1,8 @@
-"""A step kind of another package can do all that the built-in ones do.
+"""Third-party step kinds have all abilities of built-in ones.
 
-Each flow here is compiled twice, with a built-in kind and with one of `packages/acme_kinds.py`.
-What comes out must be the same, but for the name of the kind: the compiled form if the flow is
-good, the errors if it is not. The two names are of one length, so that all places are the same.
+Each flow is compiled twice, with a built-in kind and with one of `packages/acme_kinds.py`. Apart
+from the name of the kind, the results must be equal: the compiled form of a valid flow, or the
+errors of an invalid one. Both names have the same length, so that all positions agree.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ panel_line = acme_kinds:PanelLine
 
 @pytest.fixture(autouse=True)
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The package is installed: its module and its entry points are on the path."""
+    """Simulates an installed package: its module and its entry points are on the path."""
     site = tmp_path / "site"
     info = site / "acme_kinds-1.0.dist-info"
     info.mkdir(parents=True)
@@ -60,7 +60,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder of the flows, with a module beside them."""
+    """The folder of the flows, with a module next to them."""
     folder = tmp_path / "flows"
     folder.mkdir()
     (folder / "work.py").write_text(
@@ -72,7 +72,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def outcome(text: str, folder: Path, kind: str, builtin: str) -> Any:
-    """The compiled form, or the report, with the name of the kind as that of the built-in one."""
+    """Return the compiled form or the report, with the kind renamed to the built-in one."""
     try:
         compiled = compile_text(text.replace("KIND", kind), folder=folder)
     except FlowFileError as error:
@@ -212,7 +212,7 @@ def test_a_tool_that_runs_a_command_goes_where_the_step_says(folder: Path) -> No
 
 
 class Flaky(BaseHTTPRequestHandler):
-    """Fails the first request, and notes the keys of all."""
+    """Fails the first request, and records the keys of all."""
 
     keys: ClassVar[list[str | None]] = []
 

@@ -1,4 +1,4 @@
-"""Functions get their arguments as their type hints say."""
+"""Functions receive their arguments converted to their type hints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures read from source: nothing is imported, whatever stands in the module."""
+"""Signatures read from source: no module is imported, regardless of its contents."""
 
 from __future__ import annotations
 

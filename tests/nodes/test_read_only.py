@@ -1,4 +1,4 @@
-"""Plain data that cannot be changed: whatever is done to it, the original stays as it is."""
+"""Read-only data: no operation changes the original."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _extended(items: list[Any]) -> list[Any]:
 
 
 def spoil(value: Any) -> None:
-    """Change a list or dict, without asking its methods."""
+    """Change a list or dict directly, without its overridden methods."""
     if isinstance(value, list):
         list.append(value, "spoilt")
     else:

@@ -37,7 +37,7 @@ class Greet(StepKind):
 
 @pytest.fixture
 def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A distribution with step kinds of its own, installed beside the built-in ones."""
+    """A third-party distribution with step kinds, installed beside the built-in ones."""
     info = tmp_path / "extra_kinds-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(DIST)

@@ -329,7 +329,7 @@ def test_nothing_that_a_script_leaves_running_outlives_it(bench: Bench) -> None:
 
 
 def marked_processes() -> list[int]:
-    """Those of steps of this process: other tests run some of the same execution."""
+    """Return the processes of this process's steps. Other tests use the same execution ID."""
     start, end = f"{MARK}=01k8exec:".encode(), f"@{as_text(this_process())}".encode()
     found = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
@@ -403,7 +403,7 @@ def test_what_a_dead_engine_left_running_is_found_and_killed(tmp_path: Path) -> 
 
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    dead = f"01k8dead{os.getpid()}"  # of no other test, which may run beside this one
+    dead = f"01k8dead{os.getpid()}"  # unique to this process, as other tests may run in parallel
     program = f"setsid -f bash -c 'echo $$ > {fifo}; while :; do sleep 1000; done'"
     subprocess.run(["bash", "-c", program], env={**os.environ, MARK: f"{dead}:4"}, check=True)
     pid = int(fifo.read_text())
@@ -419,7 +419,7 @@ def test_what_a_dead_engine_left_running_is_found_and_killed(tmp_path: Path) -> 
 
 
 def children_of_this_process() -> set[str]:
-    """The processes that this one has started and not waited for; other tests may have some."""
+    """Return the child processes not yet reaped. Other tests may have left some."""
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -445,7 +445,7 @@ def test_many_commands_at_once_leave_no_descriptor_and_no_child(bench: Bench) ->
 
 
 def test_a_command_may_ask_for_a_timeout(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps have a `timeout` of their own; other kinds may ask for one for their commands."""
+    """Steps have a `timeout`, and other kinds may set one for their commands."""
     monkeypatch.setattr(commands, "Command", partial(Command, timeout=0.5))
 
     result = bench.do("run", {"script": "sleep 60", "accept": "any"})

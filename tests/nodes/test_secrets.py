@@ -1,4 +1,4 @@
-"""References become values in the process that needs them; values never leave it."""
+"""References become values only in the process that needs them, and values never leave it."""
 
 from __future__ import annotations
 

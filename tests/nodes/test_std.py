@@ -28,7 +28,7 @@ def refused(bench: Bench, name: str, **args: Any) -> str:
 
 @pytest.fixture
 def outside(bench: Bench) -> Path:
-    """A file beside the working folder that no tool may touch."""
+    """A file beside the working folder that tools must not touch."""
     path = bench.workdir.parent / "outside.txt"
     path.write_text("secret")
     return path
@@ -202,7 +202,7 @@ def test_circle_of_links_is_an_error(bench: Bench) -> None:
 def test_folder_swapped_for_a_link_while_it_is_walked_never_leads_out(
     bench: Bench, outside: Path
 ) -> None:
-    """Somebody exchanges a folder for a link to the outside as fast as they can."""
+    """A thread exchanges a folder with a link to the outside as fast as it can."""
     place, link = bench.workdir / "place", bench.workdir / "link"
     place.mkdir()
     (place / "outside.txt").write_text("harmless")
@@ -224,7 +224,7 @@ def test_folder_swapped_for_a_link_while_it_is_walked_never_leads_out(
             try:
                 seen.add(tool(bench, "read_file", path="place/outside.txt")["text"])
                 tool(bench, "write_file", path="place/outside.txt", text="harmless")
-            except Exception as error:  # refused, or not there in this moment
+            except Exception as error:  # refused, or missing at this moment
                 seen.add(type(error).__name__)
     finally:
         stop.set()

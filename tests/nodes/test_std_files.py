@@ -1,4 +1,4 @@
-"""The `std` tools on files that agents work with: read lines, edit, search."""
+"""The `std` tools for agents' files: reading lines, editing, searching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`std.http` and the environments of kind `http` in which it works."""
+"""`std.http`, and the environments of kind `http` that it uses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def site(served: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def echo(handler: Any) -> None:
-    """Answer with what was sent."""
+    """Respond with the request."""
     length = int(handler.headers.get("Content-Length", 0))
     told = {
         "method": handler.command,
@@ -179,7 +179,7 @@ def test_headers_stay_with_the_server_they_are_for(site: Site) -> None:
         assert site.seen[0][1]["authorization"] == "Bearer s3cret"
         assert "authorization" not in other.seen[0][1]
         posted = output(run({"url": site.url("/post"), "method": "POST"}, [site.place]))
-        assert (posted["status"], len(other.seen)) == (302, 1)  # that redirect is the answer
+        assert (posted["status"], len(other.seen)) == (302, 1)  # the redirect is the response
 
 
 def test_a_policy_that_names_nothing_is_refused(site: Site) -> None:
@@ -256,7 +256,7 @@ def _contents(case: Case, number: int) -> list[str]:
 
 
 def _parts(told: str) -> tuple[str, str]:
-    """Return what stands before the block, and inside."""
+    """Return the text before the block, and the text inside."""
     found = re.fullmatch(r"(.*?)<content (\w{16})>\n(.*)\n</content \2>", told, re.DOTALL)
     assert found is not None, told
     return found[1], found[3]

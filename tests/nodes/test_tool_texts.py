@@ -1,4 +1,4 @@
-"""What models read of what tools return: text, with what they need to go on."""
+"""Tool results as models read them: text, with everything needed to continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOM = 10_000
 
 
 def read(name: str, output: Any, args: dict[str, Any] | None = None, room: int = ROOM) -> Any:
-    """How a model reads an output of a `std` tool."""
+    """Return the output of a `std` tool as a model reads it."""
     return registry.kind("std").text_for_model({"tool": name}, {"args": args or {}}, output, room)
 
 

@@ -1,4 +1,4 @@
-"""Values against JSON Schemas: the verdict, the field and the words."""
+"""Validation of values against JSON Schemas: result, field and message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`web_search` against a server on 127.0.0.1 that answers as search services do."""
+"""`web_search` against a local server that responds like search services."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_service_that_refuses_or_answers_nonsense(
     assert error["message"].startswith("tavily: ")
     assert KEY not in json.dumps(error)
     assert error.get("retry_after") == (7_000 if answer[0] == 429 else None)
-    assert len(service.asked) == 1  # tries are the engine's
+    assert len(service.asked) == 1  # retries are up to the engine
 
 
 def test_a_service_that_is_not_there_may_come_back(bench: Bench, service: Service) -> None:
@@ -140,7 +140,7 @@ steps:
     with: {{query: cats}}
     timeout: 1s
 """
-    library.load()  # loading it takes longer than that
+    library.load()  # loading the library takes longer than the timeout
     (tmp_path / "f.yaml").write_text(flow)
     with Engine(tmp_path / "store") as engine:
         result = engine.run(tmp_path / "f.yaml")
@@ -162,7 +162,7 @@ def test_long_texts_and_more_than_was_asked_for_are_cut(bench: Bench, service: S
 
 def test_every_service_that_the_library_knows_can_be_named() -> None:
     library.load()
-    types = import_module("litellm.types.utils")  # by a statement mypy would read half of it
+    types = import_module("litellm.types.utils")  # hidden from mypy, which would read it all
 
     assert [*PROVIDERS] == sorted(one.value for one in types.SearchProviders)
 

@@ -1,6 +1,6 @@
-"""Step kinds as another package would bring them: each does what a built-in one does.
+"""Third-party step kinds that are equivalent to built-in ones.
 
-They import `flowengine.sdk` and nothing else of flowengine.
+They import only `flowengine.sdk`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from flowengine.sdk import (
 
 
 class Fetch(StepKind):
-    """A request, as `http` sends one."""
+    """An HTTP request, like `http`."""
 
     constants = ("accept", "idempotency_header")
     secrets = ("url", "headers", "query", "auth")
@@ -110,7 +110,7 @@ class Fetch(StepKind):
 
 
 class Invoke(StepKind):
-    """A call of a Python function, as `python` makes one."""
+    """A call of a Python function, like `python`."""
 
     constants = ("function",)
     takes_arguments = True
@@ -148,7 +148,7 @@ class Invoke(StepKind):
 
 
 class Job(StepKind):
-    """A command, as `run` and `shell` run one."""
+    """A command, like `run` and `shell`."""
 
     constants = ("script", "accept", "files")
     constants_hint = "pass values to a script in 'env', or use 'argv'"
@@ -192,7 +192,7 @@ class Job(StepKind):
 
 
 class Server(StepKind):
-    """A server with many tools in one session, as `mcp` has them."""
+    """A server with many tools in one session, like `mcp`."""
 
     places = ("tool",)
     takes_arguments = True
@@ -210,7 +210,7 @@ class Server(StepKind):
 
 
 class Table(StepKind):
-    """Tables of a database as tools: `orders.TABLE` counts the rows that fit."""
+    """Tables of a database as tools: `orders.TABLE` counts the matching rows."""
 
     places = ("tool",)
     takes_arguments = True
@@ -240,7 +240,7 @@ class Table(StepKind):
 
 
 class Transcript(StepKind):
-    """Reads a list of the flow's state that grows, without copies of it."""
+    """Reads a growing list of the flow's state without copying it."""
 
     constants = ("of",)
 
@@ -270,7 +270,7 @@ class Transcript(StepKind):
 
 
 class Model(StepKind):
-    """Uses tokens and money, as a model does."""
+    """Uses tokens and money, like a model."""
 
     meters = {  # noqa: RUF012 - nothing changes it
         "tokens": Meter(used=("usage.read", "usage.written"), reserved="most"),
@@ -286,7 +286,7 @@ class Model(StepKind):
 
 
 class Assistant(StepKind):
-    """What an agent needs: arguments and a configuration, secrets, a place, a typed answer."""
+    """An agent's needs: arguments and configuration, secrets, an environment, a typed answer."""
 
     constants = ("returns", "takes")
     secrets = ("settings",)
@@ -333,7 +333,7 @@ class Assistant(StepKind):
 
 
 class Panel(StepKind):
-    """Asks each of several tools, as an agent asks its tools: it generates a flow."""
+    """Asks each of several tools, like an agent, by generating a flow."""
 
     takes_arguments = True
     outcomes = ("agreed",)
@@ -398,7 +398,7 @@ class Panel(StepKind):
 
 
 class PanelLine(StepKind):
-    """A line of a panel; no flow file can name it."""
+    """A line of a panel, which flow files cannot name."""
 
     places = ("generated",)
 
