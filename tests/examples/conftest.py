@@ -16,11 +16,11 @@ __all__ = ["EXAMPLES", "PROGRAM", "Shell"]
 
 EXAMPLES: Path = Path(__file__).parents[2] / "examples"
 Run = Callable[[Sequence[str], Path, Mapping[str, str]], "CompletedProcess[str]"]
-"""Runs a command line in a folder, with these variables."""
+"""Runs a command line in a folder, with environment variables."""
 
 
 class Shell:
-    """A user in a folder: runs `flowengine` in fresh processes, one after the other."""
+    """A user in a folder, who runs each `flowengine` command in a new process."""
 
     def __init__(self, folder: Path, run: Run = run_program) -> None:
         self.folder = folder
@@ -30,14 +30,14 @@ class Shell:
     def __call__(
         self, *arguments: str | Path, code: int = 0, env: Mapping[str, str] | None = None
     ) -> Done:
-        """Run a command, which must end with this code; nothing is on its standard input."""
+        """Run a command without standard input, and check its exit code."""
         words = [*map(str, arguments)]
         done = self._run(words, self.folder, self.env | dict(env or {}))
         assert done.returncode == code, f"{arguments}\n{done.stdout}\n{done.stderr}"
         return Done(done.returncode, done.stdout, done.stderr)
 
     def waits(self, **filters: str) -> dict[str, dict[str, Any]]:
-        """The pending approvals, by title."""
+        """Return the pending approvals, by title."""
         options = [word for name, value in filters.items() for word in (f"--{name}", value)]
         return {
             wait["title"]: wait for wait in self("--json", "approvals", "list", *options).json()
@@ -57,7 +57,7 @@ def flowengine(tmp_path: Path, forks: Forks) -> Shell:
 
 @pytest.fixture
 def group(flowengine: Shell) -> Callable[[str, list[str]], None]:
-    """Name the members of a group in the settings of the user."""
+    """Set the members of a group in the user's settings."""
 
     def write(name: str, members: list[str]) -> None:
         settings = flowengine.folder / ".config" / "flowengine" / "settings.yaml"

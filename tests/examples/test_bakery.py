@@ -1,4 +1,4 @@
-"""The bakery: orders begin with a message, share an oven, and go out by themselves (F93)."""
+"""The bakery: orders start with a message, share an oven, and go out automatically (F93)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example has cases, which pass and together enter every branch (F71)."""
+"""Every example has test cases, which pass and together cover every branch (F71)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coding agent: what is risky waits, and is rejected, edited or approved by a person."""
+"""The coding agent: risky calls wait, and are approved, rejected or edited by an approver."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_risky_calls_wait_and_the_change_comes_back_in_the_end(
     shown = flowengine("--json", "show", newest(flowengine)).json()
     calls = {one["address"]: str(one) for one in shown["steps"]}
     assert "Keep the drafts." in calls["repair/coder.calls#4[1]/run"]
-    assert "check.py\\ndrafts" in calls["repair/coder.calls#5[1]/run"]  # what ran is the edit
+    assert "check.py\\ndrafts" in calls["repair/coder.calls#5[1]/run"]  # the edited command ran
 
 
 def newest(flowengine: Shell) -> str:
@@ -95,7 +95,7 @@ def test_nothing_of_the_project_changes_before_it_is_published(
 def test_an_agent_whose_process_was_killed_goes_on_in_its_copy(
     flowengine: Shell, project: Path
 ) -> None:
-    """What the command that was cut off has done, nobody knows: the agent is told, and looks."""
+    """The outcome of the interrupted command is unknown. The agent receives a note, and checks."""
     edit = {"path": "slugs.py", "old": '[^a-z0-9]"', "new": '[^a-z0-9]+"'}
     wait = "cd /src && touch begun && sleep 100 && touch ended"
     script = [

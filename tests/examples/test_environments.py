@@ -1,4 +1,4 @@
-"""The examples of environments print what is stored beside them, and leave nothing (E84)."""
+"""The examples of environments print the stored outputs, and leave nothing behind (E84)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ HERE = EXAMPLES / "environments"
 
 @pytest.fixture
 def folder(flowengine: Shell) -> Iterator[Path]:
-    """The examples in a folder of their own, from which nothing may be left running."""
+    """A copy of the examples, from which no process may survive."""
     shutil.copytree(HERE, flowengine.folder, dirs_exist_ok=True)
     flowengine.env["PATH"] = f"{Path(sys.executable).parent}:{flowengine.env['PATH']}"
     yield flowengine.folder
     kept = environments_for(flowengine.folder / ".flowengine", flowengine.env)
     assert not list(kept.glob("entries/*"))
     assert not list(kept.glob("workspaces/*/*/*"))
-    ours = f".{Registry(kept).name}."  # in the mark of whatever was started, wherever it runs
+    ours = f".{Registry(kept).name}."  # in the mark of each process of these environments
     until(lambda: not any(ours in mark for mark in marked(VARIABLE).values()))
 
 
@@ -42,7 +42,7 @@ def stored(name: str) -> str:
 
 @pytest.fixture
 def address(folder: Path) -> Iterator[str]:
-    """Of a server that runs elsewhere."""
+    """The address of a server that runs elsewhere."""
     server = subprocess.Popen(
         [sys.executable, "units_server.py", "http"], cwd=folder, stdout=subprocess.PIPE, text=True
     )

@@ -1,4 +1,4 @@
-"""The expense approval with its stand-in ledger, as Ana and Ben use it."""
+"""The expense approval with a stand-in for the ledger, as used by Ana and Ben."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRETS = {"ERP_TOKEN": "t0ken-of-the-ledger", "MAIL_PASSWORD": "pa55word-of-the
 def office(
     flowengine: Shell, group: Callable[[str, list[str]], None]
 ) -> Iterator[Callable[..., list[str]]]:
-    """A folder with a receipt, managers and a ledger; gives the command that starts a flow."""
+    """A folder with a receipt, managers and a ledger. Returns the command that starts a flow."""
     group("managers", ["ana", "ben"])
     (flowengine.folder / "receipt.txt").write_text("1,250.00")
     flowengine.env |= SECRETS
@@ -51,7 +51,7 @@ def office(
 
 
 def enter_for_ana(flowengine: Shell) -> None:
-    """Start the flow as a service does that knows its users: nobody here is Ana to the system."""
+    """Start the flow like a service that knows its users. Ana has no account on this system."""
     service = (
         "import json, sys; from flowengine import Engine\n"
         "with Engine(user='user:ana', stay=0) as engine:\n"
@@ -92,7 +92,7 @@ def test_a_manager_lowers_the_amount_and_it_is_booked_so(
 
     assert "file        receipt.txt\n" in flowengine("approvals", "show", wait["id"]).out
     form = ["--form", "cost_center=4711"]
-    flowengine("approve", wait["id"], "--as", "user:ana", *form, code=8)  # she asked for it
+    flowengine("approve", wait["id"], "--as", "user:ana", *form, code=8)  # her own request
     ben = ["--as", "user:ben", "--edit", "amount=1200"]
     wrong = flowengine("approve", wait["id"], *ben, "--form", "cost_center=47", code=3)
     done = flowengine("approve", wait["id"], *ben, "--form", "cost_center=0815")

@@ -30,7 +30,7 @@ def test_the_tests_pass_in_the_third_round_and_the_change_comes_back_when_accept
         assert waiting.status == "waiting", waiting.error
     assert project.read_text() == before
 
-    with Engine("store") as engine:  # another process: the copy is still there
+    with Engine("store") as engine:  # in another engine, the copy still exists
         [wait] = engine.waits().items
         ended = engine.approve(wait["id"]).result
 

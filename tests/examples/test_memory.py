@@ -1,4 +1,4 @@
-"""The assistant that remembers: what one execution keeps, the next finds; nobody else does."""
+"""The assistant with memory: notes of one execution are available to the same user's next one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_execution_finds_what_another_kept(flowengine: Shell) -> None:
 
 
 def test_a_model_can_only_reach_the_notes_of_the_person(folder: Path) -> None:
-    """Neither the database nor whose it is can be said by a model; a removal is asked about."""
+    """Models cannot choose a database or an owner, and removals need an approval."""
     script = [
         {"calls": [{"name": "remember", "arguments": {"note": "Likes figs."}}]},
         {"calls": [{"name": "recall", "arguments": {"word": "' or 1=1 --"}}]},

@@ -1,4 +1,4 @@
-"""The research crew: questions at once, handoffs, a report that a person sends back."""
+"""The research crew: parallel questions, handoffs, a report that an approver sends back."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HERE = EXAMPLES / "research_crew"
 
 
 PORT = "18766"
-"""Of the example's site."""
+"""The port of the example's site."""
 
 
 @pytest.fixture
 def port() -> str:
-    """Return a port at which nobody serves: another run of the tests may serve at the example's."""
+    """Return a free port, because another test run may use the example's own."""
     with socket.socket() as line:
         line.bind(("127.0.0.1", 0))
         return str(line.getsockname()[1])
@@ -85,7 +85,7 @@ def test_its_readme_shows_what_happens_with_a_site(
 
 
 def outline(text: str) -> list[str]:
-    """Lines without what differs: times, ids, users, the order of what happens at once."""
+    """Return the lines without varying parts: times, IDs, users, the order of parallel events."""
     text = re.sub(r"user:\w+", "USER", text)
     text = re.sub(r"\d+\.\ds", "TIME", re.sub(r"\d{4}-\d\d-\d\dT\S+", "TIME", text))
     text = re.sub(r"\b01[0-9a-z]{10}\b", "EXECUTION", text)

@@ -1,4 +1,4 @@
-"""The document review, as its user runs it: one process after the other."""
+"""The document review as its user runs it, with a process per command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SOUND = [
 
 @pytest.fixture
 def inbox(flowengine: Shell) -> Path:
-    """A user's folder, inbox, with the samples and a file of another kind."""
+    """The user's inbox, with the samples and a file of another kind."""
     folder = flowengine.folder / "inbox"
     shutil.copytree(EXAMPLES / "document_review" / "samples", folder)
     (folder / "notes.txt").write_text("buy milk")
@@ -38,7 +38,7 @@ def inbox(flowengine: Shell) -> Path:
 
 
 def keep_only(folder: Path, *names: str) -> None:
-    """Remove the other samples: reading each takes a process of its own."""
+    """Remove the other samples, because reading each takes a process."""
     for file in folder.iterdir():
         if file.name not in names:
             file.unlink()

@@ -1,4 +1,4 @@
-"""What the README shows: kill -9 in the middle, resume, and nothing finished is done again."""
+"""The README's demonstration: kill -9 midway, resume, and completed work is not repeated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_killed_run_is_resumed_without_repeating_finished_parts(flowengine: Sh
 
 
 def until_done(flowengine: Shell, count: int) -> None:
-    """Return when so many parts are done, or more, and the next one has begun."""
+    """Wait until at least that many parts are done, and the next one has started."""
     until((flowengine.folder / ".flowengine" / "flowengine.db").exists)
     with Engine(flowengine.folder / ".flowengine") as engine:
 

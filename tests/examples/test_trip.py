@@ -1,4 +1,4 @@
-"""The trip: reserved, held, paid or given back; every effect is counted in the world's file."""
+"""The trip: reserved, held, and paid or released. The world's file counts every effect."""
 
 from __future__ import annotations
 
