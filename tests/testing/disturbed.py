@@ -1,4 +1,4 @@
-"""Random flows played with everything that can come between."""
+"""Random flows, run with all possible disturbances."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPLY = {"status": 200, "headers": {}, "body": None}
 
 
 def play(flow: CompiledFlow, chance: random.Random) -> Simulator:
-    """Play a flow; tasks fail now and then, the process dies, people decide, messages come."""
+    """Run a flow with random failures, crashes, decisions and messages."""
 
     def task(_run: Run) -> Any:
         if chance.random() < 0.15:
@@ -38,7 +38,7 @@ def play(flow: CompiledFlow, chance: random.Random) -> Simulator:
 
 
 def _rest(played: Simulator, chance: random.Random) -> None:
-    """Let things happen until nothing does by itself; now and then the process dies."""
+    """Apply events until none is possible, with occasional crashes."""
     for _ in range(2000):
         can = played.possible()
         if not can:
@@ -51,7 +51,7 @@ def _rest(played: Simulator, chance: random.Random) -> None:
 
 
 def check(flow: CompiledFlow, chance: random.Random) -> Simulator:
-    """Play a flow that the checker accepts: it ends, or waits for what may still come."""
+    """Run a flow that the checker accepts: it must end, or wait for a possible event."""
     played = play(flow, chance)
     check_over(played)
     it_does_not_stall(played)

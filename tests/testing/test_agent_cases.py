@@ -1,4 +1,4 @@
-"""Test cases of flows with agents: replies stand in the case, and any run becomes one (F72)."""
+"""Test cases of flows with agents: with scripted replies, or recorded from any run (F72)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ cases:
 
 
 def played(folder: Path, cases: str, text: str | None = None) -> list[str]:
-    """What is wrong with the cases of a flow."""
+    """Return the problems of a flow's test cases."""
     if text is not None:
         (folder / "flow.yaml").write_text(text)
     if not (folder / "tools.py").exists():
@@ -133,7 +133,7 @@ def test_nobody_needs_a_model_a_key_or_a_variable(
     monkeypatch.delenv("FLOWENGINE_MODEL")
 
 
-# Recorded
+# Recorded runs
 
 
 def recorded(one: Case) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def test_a_run_becomes_a_case_that_needs_no_model(tmp_path: Path) -> None:
 
     cases = f"cases:\n{text_of(found)}"
     assert played(tmp_path, cases) == []
-    assert len(one.model.requests) == 3  # nobody asked it again
+    assert len(one.model.requests) == 3  # the model was not called again
 
 
 @pytest.mark.parametrize("edit", [{}, {"a": 5}])
@@ -197,7 +197,7 @@ def test_a_case_has_what_a_tool_returned_not_what_the_model_was_shown(
     ("old", "new", "problem"),
     [
         ("You add.", "You subtract.", "instructions"),
-        ("What is 1 + 2?", "What is 1 + 3?", ""),  # the default: the case has its input
+        ("What is 1 + 2?", "What is 1 + 3?", ""),  # by default, the case contains its input
         ("tools: [add, boom]", "tools: [add]", "tools"),
         ('prompt: "${{ inputs.q }}"', 'prompt: "Hm. ${{ inputs.q }}"', "messages"),
     ],
@@ -232,7 +232,7 @@ def test_a_changed_description_of_a_tool_fails(tmp_path: Path) -> None:
 
 
 def test_runs_of_every_kind_become_cases(tmp_path: Path) -> None:
-    """Text calls, handoffs, a person's answer, an error of a model, a long result."""
+    """Text calls, handoffs, a decision, a model error, and a long result."""
     agents = """
 first: {instructions: You triage., handoffs: [second], fallbacks: [scripted/test]}
 second: {instructions: You add., tools: [add, boom], function_calling: text, finish: tools}
@@ -395,11 +395,11 @@ cases:
 
 
 def test_servers_of_agents_have_the_tools_that_the_case_answers_for(tmp_path: Path) -> None:
-    """No server is started; names and globs are offered as the case names tools."""
+    """No server is started. Names and globs resolve to the tools named in the case."""
     assert played(tmp_path, SORTED, SERVED) == []
     other = SORTED.replace("github.close", "github.delete")
     [problem, *_] = played(tmp_path, other, SERVED)
-    assert "- ask/first.calls[2]/github" in problem  # which no glob of the agent fits
+    assert "- ask/first.calls[2]/github" in problem  # which matches no glob of the agent
 
 
 def test_a_run_with_a_server_becomes_a_case(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_a_run_with_a_server_becomes_a_case(tmp_path: Path) -> None:
 
 
 def test_a_script_in_a_file_is_named_as_the_flow_names_it(tmp_path: Path) -> None:
-    """A case holds on every machine: no path of the one that recorded it is in it."""
+    """A case is valid on every machine, so it contains no path of the recording one."""
     (tmp_path / "replies.yaml").write_text("- {text: Hello.}\n")
     agents = "agents: {a: {model: MODEL, instructions: Greet.}}"
     steps = "steps: [{id: s, agent: a, with: {prompt: Hi.}}]"

@@ -1,4 +1,4 @@
-"""Every order in which things can happen, by the names under which users import it."""
+"""Every possible order of events, with the names that users import."""
 
 from __future__ import annotations
 

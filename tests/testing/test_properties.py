@@ -1,7 +1,7 @@
-"""Properties over random flows, drawn by Hypothesis and shrunk when they fail (F24).
+"""Properties of random flows, drawn by Hypothesis and minimized when they fail (F24).
 
-A flow for which one fails is written to `kept/`; what is there is played again in every run of the
-tests, under many schedules and with crashes.
+A failing flow is written to `kept/`. All flows there are run again in every test run, in many
+orders and with crashes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STUCK = sorted(BROKEN.glob("e207_*.yaml"))
 
 
 def keep(flow: dict[str, Any], holds: Callable[[], object]) -> None:
-    """Keep a flow for which something does not hold."""
+    """Check a property, and store the flow if it fails."""
     try:
         holds()
     except AssertionError:
@@ -53,7 +53,7 @@ def keep(flow: dict[str, Any], holds: Callable[[], object]) -> None:
 
 def compiled(flow: dict[str, Any] | str) -> CompiledFlow | None:
     text = flow if isinstance(flow, str) else json.dumps(flow)
-    accepted = compiled_if_accepted(text, Path(__file__).parent)  # `tools` lies beside
+    accepted = compiled_if_accepted(text, Path(__file__).parent)  # `tools` is in that folder
     return accepted.flow if accepted else None
 
 
@@ -92,7 +92,7 @@ def test_what_the_checker_accepts_of_tangled_flows_never_stalls(
 
 
 def is_warned_of(flow: dict[str, Any]) -> bool:
-    """Return whether a token may wait for a write to state that never comes: a warning says so."""
+    """Return whether a warning predicts that a token may wait forever for a write to state."""
     if not any("state" in step.get("trigger", {}) for step in flow["steps"]):
         return False
     return any(one.code == "W412" for one in compile_text(json.dumps(flow)).diagnostics)
@@ -126,7 +126,7 @@ def test_the_kernel_keeps_its_properties_on_any_graph(graph: Graph, chance: rand
 def test_flows_that_once_failed_keep_all_properties(path: Path) -> None:
     flow = compiled(path.read_text())
     if flow is None:
-        return  # it is refused now
+        return  # the checker now rejects it
     for seed in range(30):
         check(flow, random.Random(seed))
 
@@ -167,11 +167,11 @@ def test_a_bug_in_the_kernel_breaks_a_property(
         play_all()
 
 
-# What the checker refuses as stuck
+# Flows rejected as stuck
 
 
 def is_exact(flow: CompiledFlow) -> bool:
-    """Return whether the checker's game looked at everything in all scopes."""
+    """Return whether the checker's analysis was complete in all scopes."""
     cancels = nets.cancellations(flow)
     bodies = range(len(flow["bodies"]))
     return all(
@@ -180,7 +180,7 @@ def is_exact(flow: CompiledFlow) -> bool:
 
 
 def runs_all_flows(drawn: dict[str, Any]) -> bool:
-    """Return whether a flow runs all that its file declares as a part of itself."""
+    """Return whether a flow runs all flows of its file as subflows."""
     flows = drawn.get("flows", {})
     found: set[str] = set()
     pending = [drawn["steps"]]
@@ -213,7 +213,7 @@ def test_the_kernel_gets_stuck_where_the_checker_says_so(path: Path) -> None:
 
 
 def examples(text: str) -> list[str]:
-    """Return the example runs that the errors of a flow tell."""
+    """Return the example runs in the errors of a flow."""
     with pytest.raises(FlowFileError) as refusal:
         compile_text(text)
     told = [one.message for one in refusal.value.diagnostics if one.code == "E207"]
@@ -234,7 +234,7 @@ def test_the_example_of_an_error_can_be_played(path: Path) -> None:
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_examples_of_random_flows_can_be_played(block: int) -> None:
-    """To the checker a map has any number of items, and what is cancelled may be so at any time."""
+    """For the checker, maps have any number of items, and cancellation is possible at any time."""
     played = 0
     for seed in range(block, 4000, 10):
         if played:
@@ -254,12 +254,12 @@ def test_examples_of_random_flows_can_be_played(block: int) -> None:
 @pytest.mark.endurance
 @pytest.mark.parametrize("block", range(10))
 def test_the_stuck_run_of_refused_flows_is_found(block: int) -> None:
-    """Where the checker's answer is exact; beyond its bounds it is a cautious one."""
+    """If the checker's analysis is complete. Beyond its limits, it rejects as a precaution."""
     exact = 0
     for seed in range(block, 600, 10):
         drawn = _tangled(seed)
         if not runs_all_flows(drawn):
-            continue  # what is wrong may be in a flow that no run comes to
+            continue  # the error may be in a flow that is never run
         flow, codes = refused(json.dumps(drawn))
         if flow is None or set(codes) != {"E207"} or not is_exact(flow):
             continue

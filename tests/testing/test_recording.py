@@ -1,4 +1,4 @@
-"""Any execution becomes a case that gives the same history, offline (F72)."""
+"""Any execution becomes a test case that reproduces its history offline (F72)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 def same(engine: Engine, execution: str) -> Recorded:
-    """Record an execution; playing the case gives its history."""
+    """Record an execution, and check that the case reproduces its history."""
     recorded = record(engine, execution, "recorded")
     assert recorded.differences == [], text_of(recorded.case)
     return recorded
@@ -61,13 +61,13 @@ def test_flows_that_were_killed_at_any_write_become_cases(
         store.faults.clear()
         with Engine(store) as engine:
             with suppress(NotFound, Conflict):
-                same(engine, "it")  # as the killed process has left it
+                same(engine, "it")  # as left by the killed process
             world.finish(engine, file, "it", flow=flow)
             same(engine, "it")
 
 
 def test_what_comes_in_the_same_millisecond_keeps_its_order(tmp_path: Path) -> None:
-    """No time passes at all, while the process dies again and again with several calls at work."""
+    """No time passes at all, while the process repeatedly dies with several calls in flight."""
     flow = load(world.make(tmp_path, flows.ITEMS))
     script = {"once_look": 1, "book": 2}
     for seed in range(6):
@@ -94,7 +94,7 @@ def test_random_flows_become_cases(stage: Stage, block: int) -> None:
     for seed in range(block, 100, 10):
         wild = bool(seed % 4)
         flow = drawn(stage, seed, wild=wild)
-        shares = "concurrency" in flow or '"scope"' in json.dumps(flow)  # what no case can say
+        shares = "concurrency" in flow or '"scope"' in json.dumps(flow)  # not supported by cases
         if shares or accepted(stage, seed, wild=wild) is None:
             continue
         result = stage.run(flow, {name: bool(seed & 1) for name in "pqr"}, id=f"e{seed}")
@@ -350,7 +350,7 @@ outputs: {o: "${{ steps.b.output }}"}
 
 
 def moved(engine: Engine, after: str) -> str:
-    """Run the flow to its approval, move it to another version and let it end."""
+    """Run the flow to its approval, migrate it to another version, and let it end."""
     Path("acts.py").write_text("def act() -> int:\n    return 1\n")
     path = Path("it.yaml")
     path.write_text(MOVED)

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def act(value: object = None) -> object:
-    """Return what it is given."""
+    """Return the argument."""
     return value
