@@ -121,7 +121,7 @@ def values() -> dict[str, Any]:
 
 @pytest.fixture
 def evaluate() -> Evaluate:
-    """Check an expression, refuse problems, and return its value."""
+    """Check an expression, fail on problems, and return its value."""
 
     def run(source: str, values: dict[str, Any] = VALUES, names: Names = NAMES) -> Any:
         checked = check(source, names)
@@ -133,13 +133,13 @@ def evaluate() -> Evaluate:
 
 @pytest.fixture
 def untyped() -> Names:
-    """The same names, nothing known of their shapes: every check is at run time."""
+    """The same names without types, so that all checks happen at run time."""
     return Names({"properties": {root: {} for root in SCHEMA["properties"]}})
 
 
 @pytest.fixture
 def complain() -> Complain:
-    """Check an expression and return its problems as (code, the text marked)."""
+    """Check an expression, and return its problems as (code, marked text)."""
 
     def run(source: str, want: Any = "any", names: Names = NAMES) -> list[tuple[str, str]]:
         checked: Checked = check(source, names, want)

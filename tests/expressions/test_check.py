@@ -1,4 +1,4 @@
-"""F13: names and types are checked before anything runs, each problem at its place."""
+"""F13: names and types are checked before a run, with exact positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commands a policy allows: by their words, whatever their text pretends."""
+"""Commands permitted by a policy: matched as parsed by a shell, not as text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ALLOW = ["ls", "git log"]
 )
 def test_evasions_are_refused(command: str | list[str]) -> None:
     if command == "l\\\ns x":
-        assert check(command, ALLOW, "box") == ["ls", "x"]  # what a shell makes of it, too
+        assert check(command, ALLOW, "box") == ["ls", "x"]  # the same words as in a shell
         return
     with pytest.raises(Refused, match="box"):
         check(command, ALLOW, "box")
@@ -121,7 +121,7 @@ def test_a_command_that_is_none_has_no_answer_so_that_a_rule_asks() -> None:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with programs that write down how they were called, and do nothing else."""
+    """A folder with programs that only record how they were called."""
     folder = tmp_path_factory.mktemp("programs")
     for name in ("ls", "git", "rm", "sh", "env", "xargs", "f", "x"):
         program = folder / name
@@ -143,7 +143,7 @@ PIECES = [
 @given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
 @settings(max_examples=150)
 def test_what_a_rule_allows_is_all_that_a_real_bash_runs(programs: Path, command: str) -> None:
-    """The programs write down how they were called, and nothing else may appear in the folder."""
+    """Only the permitted programs may run, and no other file may appear in the folder."""
     for allowed in (command, f"ls {command}", f"git log {command}"):
         if only_runs(allowed, ALLOW):
             with TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Conditions on constants are decided without the CEL library, and as it would decide them."""
+"""Constant conditions are decided without the CEL library, with the same result."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_same_as_the_library(source: str, x: Any, y: Any) -> None:
     library = cel.program(f"({text}) == true", slots, {"y0": "x", "y1": "y"})
     there = outcome(lambda: library({"x": x, "y": y}))
     if "&&" in source or "||" in source or "!" in source or source in "xy":
-        # A bare operand that is no bool: the library's own `==` would make it false.
+        # A bare operand that is not a bool: the library's own `==` would yield false.
         library = cel.program(f"({text}) ? true : false", slots, {"y0": "x", "y1": "y"})
         there = outcome(lambda: library({"x": x, "y": y}))
     assert here == there

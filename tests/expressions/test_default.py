@@ -1,5 +1,7 @@
-"""F101: `default` takes the first that is neither null nor missing, `has` looks without touching;
-both through paths that lead over null, typed and untyped."""
+"""F101: `default` and `has`, on paths through null and missing keys, typed and untyped.
+
+`default` returns the first value that exists and is not null. `has` only checks.
+"""
 
 from __future__ import annotations
 

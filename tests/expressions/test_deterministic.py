@@ -1,4 +1,4 @@
-"""F25: an expression gives the same bytes whatever the hash seed of the process."""
+"""F25: an expression yields the same bytes for every hash seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What evaluation gives, and how it fails."""
+"""Results and errors of evaluation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_values_pass_through_whole(evaluate: Any, source: str, value: Any) -> No
 
 
 def msgpack_or_repr(value: Any) -> Any:
-    """The bytes of a value, order of keys included, where msgpack can write it."""
+    """Return the bytes of a value in msgpack, which include the order of keys, or its `repr`."""
     try:
         return msgpack.packb(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""The functions that the language adds to CEL, and the parts of CEL that stand in its place."""
+"""Functions that the language adds to CEL, and CEL features that it replaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""F13: no expression touches the interpreter, files or the network, and its cost is bounded."""
+"""F13: no expression reaches the interpreter, files or the network, and its cost is bounded."""
 
 from __future__ import annotations
 
@@ -128,9 +128,9 @@ BOUNDED = [
 
 @pytest.fixture(autouse=True)
 def _nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever reaches out of the evaluation fails the test."""
+    """Any access beyond the evaluation fails the test."""
     for source in ("text + 'a'", "timestamp('2026-01-01T00:00:00Z').getHours('Europe/Paris')"):
-        run(source)  # what is loaded once is loaded
+        run(source)  # so that later runs load nothing
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         pytest.fail(f"reached out: {args} {kwargs}")
@@ -175,7 +175,7 @@ def test_cost_is_linear(source: str) -> None:
 
 
 def test_a_corpus_of_noise_never_crashes() -> None:
-    """Every cut of working expressions, and every pair of tokens, is either refused or a value."""
+    """Fragments of working expressions, and all pairs of tokens, are an error or a value."""
     seeds = [
         "default(x.s, 'a') + string(list[0]) == r'\\d' ? {'a': [1, 2.5e3]} : null",
         "list.filter(a, a in [1, 2] && !(a > 1)).map(a, -a)[0] % 2",

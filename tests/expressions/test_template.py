@@ -1,4 +1,4 @@
-"""F14: one expression keeps its type, text around it makes text, `$${{` escapes."""
+"""F14: a single expression keeps its type, surrounding text makes it text, `$${{` escapes."""
 
 from __future__ import annotations
 
