@@ -1,4 +1,4 @@
-"""Agents in flows that are built in Python: the same graph as in a file, whichever way (F7)."""
+"""Agents in flows built in Python: always the same graph as in a file (F7)."""
 
 from __future__ import annotations
 

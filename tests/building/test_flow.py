@@ -1,4 +1,4 @@
-"""Flows that Python builds: every manner gives the graph that a file gives, and runs as it."""
+"""Flows built in Python: every style yields the same graph and behavior as a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.building import work
 
 
 def same(flow: Flow, text: str) -> None:
-    """Check that a flow means what a file means, and is written out so that it does again."""
+    """Check that a flow equals a file, and still does after it was written out."""
     hash = flow.compile().hash
     written = flow.to_yaml()
     found: dict[str, Any] = {}
@@ -612,7 +612,7 @@ def one_more(memory: Any, n: int) -> int:
 
 
 def test_a_tool_declares_the_environments_that_its_function_gets() -> None:
-    """E27: by the name of a parameter, which its callers do not see."""
+    """E27: by the name of a parameter, which is hidden from callers."""
     flow = Flow("it")
     flow.declare("environments", "memory", {"kind": "sqlite", "config": {"path": ":memory:"}})
     flow.tool(environments=["memory"])(one_more)

@@ -1,4 +1,4 @@
-"""Functions of steps are found again: in this program, and in another process."""
+"""Functions of steps are found again, in this program and in other processes."""
 
 from __future__ import annotations
 

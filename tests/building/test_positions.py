@@ -1,4 +1,4 @@
-"""What is wrong in a built flow is told as of a file, at its place in Python."""
+"""Errors in a built flow are reported as for a file, with positions in the Python source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Either form of a flow written out as the other means the same (F7)."""
+"""A flow in either form, written out in the other, has the same meaning (F7)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLES = [
 
 
 def long_form(text: str) -> str:
-    """Return a flow with all short forms written out, its keys in one order."""
+    """Return a flow with all short forms expanded, and sorted keys."""
     model = load_source(read_text(text), Diagnostics())
     assert model is not None
     return expanded(model)
@@ -40,14 +40,14 @@ def data_of(text: str) -> Any:
 
 
 def in_order(data: Any) -> Any:
-    """Return data with the keys of all maps sorted: their order is no part of a flow."""
+    """Return data with the keys of all maps sorted, as their order has no meaning."""
     if isinstance(data, dict):
         return {key: in_order(data[key]) for key in sorted(data)}
     return [in_order(one) for one in data] if isinstance(data, list) else data
 
 
 def check(text: str, folder: Path, wanted: str) -> None:
-    """Write a flow of this hash out as YAML and as Python, and read both again."""
+    """Write a flow with this hash as YAML and as Python, and read both again."""
     flow = Flow.from_text(text, folder)
 
     written = flow.to_yaml()
@@ -86,7 +86,7 @@ def flows_in_the_docs() -> list[str]:
 
 
 def flows_in_the_tests() -> list[str]:
-    """Return all texts in the tests of the language that are flows."""
+    """Return all texts in the language tests that are flows."""
     texts = []
     for path in sorted((ROOT / "tests" / "language").glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -174,7 +174,7 @@ def test_any_data_is_written_so_that_it_is_read_again(tmp_path_factory: Any, dat
 
 
 def escaped(data: Any) -> Any:
-    """Return data without the beginnings of expressions."""
+    """Return data with the starts of expressions escaped."""
     if isinstance(data, dict):
         return {key.replace("${{", ""): escaped(one) for key, one in data.items()}
     if isinstance(data, list):

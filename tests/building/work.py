@@ -1,4 +1,4 @@
-"""Functions that the flows of the tests call."""
+"""Functions called by the flows of these tests."""
 
 from __future__ import annotations
 
