@@ -1,4 +1,4 @@
-"""Traces: what a running engine exports, and what its journal gives, are the same."""
+"""Traces: a running engine exports the same spans as its journal yields."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def exported(exporter: InMemorySpanExporter) -> list[tuple[str, str, str | None, str, int, int]]:
-    """Return the ids, names and times of exported spans."""
+    """Return the IDs, names and times of exported spans."""
     return sorted(
         (
             f"{span.context.trace_id:032x}",
@@ -209,13 +209,13 @@ def test_trace_of_a_killed_process_is_continued(folder: Path) -> None:
 
 
 class Collector(BaseHTTPRequestHandler):
-    """Receives spans as a collector does: protobuf over HTTP."""
+    """Receives spans like a collector: protobuf over HTTP."""
 
     received: list[ExportTraceServiceRequest]
     status = 200
 
     def do_POST(self) -> None:
-        """Note a request."""
+        """Record a request."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
@@ -224,7 +224,7 @@ class Collector(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        """Suppress request logging."""
 
 
 @pytest.fixture
