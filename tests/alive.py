@@ -1,4 +1,4 @@
-"""Whether a process lives, of which a test knows only the number."""
+"""The state of processes that a test knows only by their ID."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def state(pid: int) -> str:
-    """Return the letter of the state of a process; `X` if there is none."""
+    """Return the state of a process as a letter, or `X` if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:  # it may also end between the opening of the file and the reading
+    except OSError:  # it may also end between opening and reading the file
         return "X"
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process runs: one that has ended may wait to be reaped."""
+    """Return whether a process runs. Zombies do not count."""
     return state(pid) not in {"Z", "X"}

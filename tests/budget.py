@@ -1,10 +1,9 @@
-"""What the tests may cost: processor seconds for each folder, in `budget.toml`.
+"""The cost of tests: a limit on CPU seconds per folder, in `budget.toml`.
 
     make test ARGS=--budget
 
-A run with `--budget` fails when a folder has used more than it may, and prints the ten dearest
-tests. Counted are the processes that run the tests, and those that they have started and waited
-for.
+A run with `--budget` fails if a folder exceeds its limit, and prints the ten most expensive tests.
+The processes that run the tests are counted, with the children that they have waited for.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ DEAREST = 10
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that compares with the budget."""
+    """Add the option that enforces the budget."""
     parser.addoption(
         "--budget", action="store_true", help=f"fail when a folder costs more than {BUDGET.name}"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count where tests run, and add up where results arrive."""
+    """Measure in workers, and add up in the process that reports."""
     config.pluginmanager.register(Meter())
     if config.getoption("--budget") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Bill())
 
 
 class Meter:
-    """Counts what each phase of a test costs."""
+    """Measures the cost of each phase of a test."""
 
     def __init__(self) -> None:
         self.before = used()
@@ -49,13 +48,13 @@ class Meter:
 
 
 def used() -> float:
-    """Return the processor seconds so far of this process and of its children that have ended."""
+    """Return the CPU seconds used so far by this process and its ended children."""
     who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return sum(sum(resource.getrusage(one)[:2]) for one in who)
 
 
 class Bill:
-    """Adds up by folder, and compares with the budget."""
+    """Adds up the cost by folder, and enforces the budget."""
 
     def __init__(self) -> None:
         self.tests: dict[str, float] = defaultdict(float)
@@ -67,14 +66,14 @@ class Bill:
 
     @property
     def folders(self) -> dict[str, float]:
-        """What the tests of each folder have cost."""
+        """The cost of the tests in each folder."""
         folders: dict[str, float] = defaultdict(float)
         for test, cost in self.tests.items():
             folders[folder_of(test)] += cost
         return folders
 
     def over(self) -> list[str]:
-        """Return a line for each folder that costs more than it may."""
+        """Return a line for each folder that exceeds its limit."""
         budget = tomllib.loads(BUDGET.read_text())
         own, shared = budget["seconds"], budget["shared"]
         return [
@@ -101,6 +100,6 @@ class Bill:
 
 
 def folder_of(test: str) -> str:
-    """Return the folder that a test counts for; files that stand alone are together."""
+    """Return the folder that a test counts for. Files outside of folders form one group."""
     parts = test.partition("::")[0].split("/")
     return parts[1] if len(parts) > 2 else "tests"

@@ -1,7 +1,7 @@
 """The command line and Python programs, run in the process of the tests.
 
-Each has standard streams, environment variables and modules of its own, as in a process of its
-own, and none may leave anything behind: `nothing_left` looks for it.
+Each run has its own standard streams, environment variables and modules, like a process, and must
+not leave anything behind, as `nothing_left` checks.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from flowengine.sdk import threads
 from flowengine.sdk.background import background
 
 PROGRAM = str(Path(sys.executable).with_name("flowengine"))
-"""The installed program, where a process of its own is the point."""
+"""The installed program, for tests that need a separate process."""
 
 ONCE = ("FLOWENGINE_PROCESS", "TIKTOKEN_CACHE_DIR")
-"""Variables that an engine, and the library of models, set once in a process."""
+"""Variables that an engine, and the model library, set once per process."""
 
 
 class Done(NamedTuple):
-    """A command line that ended."""
+    """The result of a command line."""
 
     code: int
     out: str
     err: str
 
     def json(self) -> Any:
-        """What it printed with `--json`; nothing else may stand there."""
+        """Parse the output of `--json`, which must be the only output."""
         return json.loads(self.out)
 
     @property
     def ids(self) -> list[str]:
-        """The short ids of what waits, in order."""
+        """The short IDs of waits, in order."""
         return re.findall(r"^  (\w{4,16})  ", self.err, re.MULTILINE)
 
 
@@ -60,9 +60,9 @@ def flowengine(
     """Run a command in this process.
 
     Args:
-        words: The words after the program's name.
-        typed: Standard input, a pipe; None: that of the tests.
-        env: Environment variables in addition.
+        words: Arguments of the program.
+        typed: Standard input as a pipe. None: that of the tests.
+        env: Additional environment variables.
     """
     return _apart(lambda: main([str(word) for word in words]), typed, env)
 
@@ -70,11 +70,12 @@ def flowengine(
 def python(*words: str | Path, env: Mapping[str, str] | None = None) -> Done:
     """Run a Python program in this process: a file, or `-c` and its text.
 
-    One that ends without cleaning up needs a process. What it raises is reported as by Python.
+    Programs that exit without cleanup need a separate process. Exceptions are reported like in
+    Python.
 
     Args:
-        words: The words after `python`.
-        env: Environment variables in addition.
+        words: Arguments of `python`.
+        env: Additional environment variables.
     """
     return _apart(lambda: _run_program([str(word) for word in words]), None, env)
 
@@ -102,7 +103,7 @@ def _written(stream: io.TextIOWrapper) -> str:
 
 
 def _run_program(words: list[str]) -> int:
-    """Run a program as its process does: it is the module `__main__`, beside its own modules."""
+    """Run a program like a process would: as the module `__main__`, next to its own modules."""
     program = ModuleType("__main__")
     if words[0] == "-c":
         name, text, beside, argv = "<string>", words[1], "", ["-c", *words[2:]]
@@ -139,7 +140,7 @@ def _main_module(program: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _own_modules() -> Iterator[None]:
-    """Forget the modules of the current folder in the end: the next process imports them anew."""
+    """Forget the modules of the current folder at the end, for the next run to import them."""
     known = {*sys.modules}
     folder = os.path.join(os.getcwd(), "") if os.path.exists(".") else None
     try:
@@ -158,8 +159,8 @@ _at_work = threading.Lock()
 def nothing_left() -> Iterator[None]:
     """Fail if threads, processes, open files or settings of this process are left or changed.
 
-    What ends by itself a moment later is waited for. Within another call nothing is looked for:
-    what that one has opened meanwhile is told apart only when it has ended.
+    Resources that are released within a moment are waited for. Nested calls check nothing:
+    resources of the outer call can be distinguished only once it has ended.
     """
     if not _at_work.acquire(blocking=False):
         yield
@@ -180,7 +181,7 @@ def nothing_left() -> Iterator[None]:
 
 
 def _held() -> set[str]:
-    """Return what this process holds: threads, child processes, files."""
+    """Return the resources of this process: threads, child processes, files."""
     held = {f"thread {one.name} {one.ident}" for one in threading.enumerate() if _of_call(one)}
     steps = [one for one in threading.enumerate() if one.name == "flowengine-step"]
     held |= {f"function at work {number}" for number in range(threads._idle._value, len(steps))}
@@ -192,7 +193,7 @@ def _held() -> set[str]:
     for number in os.listdir("/proc/self/fd"):
         try:
             file = os.readlink(f"/proc/self/fd/{number}")
-        except OSError:  # it is closed
+        except OSError:  # already closed
             continue
         if not file.startswith("socket:"):  # clients of daemons and models keep connections
             held.add(f"file {number}: {file}")
@@ -200,7 +201,7 @@ def _held() -> set[str]:
 
 
 def _of_call(thread: threading.Thread) -> bool:
-    """Return whether a thread is none of the test's, nor of those that a process starts once."""
+    """Return whether a thread belongs to the call, not to a test or to the process as a whole."""
     executor: Any = getattr(background().loop, "_default_executor", None)
     kept = {background().thread, *(executor._threads if executor else ())}
     target = getattr(getattr(thread, "_target", None), "__module__", None) or ""
@@ -209,7 +210,7 @@ def _of_call(thread: threading.Thread) -> bool:
 
 
 def _settings() -> dict[str, Any]:
-    """Return what a command could change of this process."""
+    """Return the settings of this process that a command could change."""
     variables = {f"variable {name}": one for name, one in os.environ.items() if name not in ONCE}
     handlers = {f"handler of {one}": signal.getsignal(one) for one in signal.valid_signals()}
     return {

@@ -15,18 +15,18 @@ from hypothesis.internal.constants_ast import Constants
 
 pytest_plugins = ["tests.endurance", "tests.budget", "tests.rest"]
 
-# Thousands of programs start below. Without this each of them would compile all of its modules
-# where the machine forbids to keep what was compiled, as images of containers like to.
+# The tests start thousands of programs. Without a cache, as in many container images, each of them
+# would compile all of its modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 MEMORY = "/dev/shm"
 ROOM = 4 * 2**30
-"""Bytes that have to be free there."""
+"""Free bytes required there."""
 
 
 def _has_room(folder: str) -> bool:
-    """Return whether what the tests write finds room in a folder, and programs run there."""
+    """Return whether a folder has enough space for the tests, and permits running programs."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -35,25 +35,25 @@ def _has_room(folder: str) -> bool:
     return free >= ROOM and not found.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK)
 
 
-# Nothing of what the tests write has to outlast them, and on a disk each of a million small writes
-# waits for the one before: in memory they cost a fifth less. Elsewhere with TMPDIR.
+# Test data is temporary. On a disk, each of a million small writes would wait for the previous one;
+# in memory, the tests cost a fifth less. TMPDIR selects another folder.
 if "TMPDIR" not in os.environ and _has_room(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
 
-# A shell ignores SIGINT for what it runs in the background, and nohup ignores SIGHUP. All programs
-# below would inherit that: tests that send these signals would find that nothing happens.
+# Shells ignore SIGINT for background jobs, and nohup ignores SIGHUP. Child processes would inherit
+# that, and tests that send these signals would have no effect.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# A busy machine is no fault of an example. Each run draws the same ones, so that what a change did
-# is told from luck; others are drawn with --hypothesis-profile=explore.
+# Examples must not fail because of a busy machine. Each run draws the same ones, so that failures
+# are due to changes rather than chance. --hypothesis-profile=explore draws others.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("flowengine", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("flowengine")
 
-# Those that it finds in the source of all modules that are loaded depend on what ran before.
+# Hypothesis collects constants from all loaded modules, which depend on the previous tests.
 providers._get_local_constants = Constants
 
 
@@ -67,20 +67,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes run the tests by `-n auto`: three for each processor.
+    """Return the number of processes for `-n auto`: three per CPU.
 
-    About half of the time a test waits: for a process, a container, a timeout that it is about.
-    With two for each, a quarter of the processors' time was idle.
+    Tests wait about half of the time: for a process, a container, or a timeout. With two per CPU,
+    the CPUs were idle for a quarter of the time.
     """
     return 3 * len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep the tests themselves, a million objects, out of each collection of garbage.
+    """Exclude the tests themselves, a million objects, from garbage collection.
 
-    While they are made none of them is garbage. What they load later, such as the library of
-    models, is searched seldom.
+    No garbage is created while they are collected. Objects loaded later, such as the model library,
+    are rarely scanned.
     """
     gc.disable()
     try:
@@ -92,7 +92,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 LOADING = (
-    # The library of models, three seconds of a processor, and that of MCP, one.
+    # The model library takes three CPU seconds to load, and that of MCP takes one.
     ("tests/agents/models/", "tests/cli/test_chat.py", "tests/nodes/test_web_search.py"),
     (
         "tests/envs/mcp/",
@@ -106,17 +106,17 @@ LOADING = (
         "tests/tool_environment/test_kinds_of_tools.py",
     ),
 )
-"""Tests that need a library that takes long to load, by library."""
+"""Tests that need a slow-loading library, by library."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what loads much one after the other: then one process has to, and not each of them."""
+    """Run tests with slow-loading libraries in sequence, so that only one process loads each."""
     items.sort(key=lambda item: [not item.nodeid.startswith(tests) for tests in LOADING])
 
 
 @pytest.fixture(scope="session", autouse=True)
 def user_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A state folder for this run: nothing is written into that of whoever runs the tests."""
+    """A state folder for this run, so that the developer's own stays untouched."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("state")
         patch.setenv("XDG_STATE_HOME", str(folder))

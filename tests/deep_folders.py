@@ -1,4 +1,4 @@
-"""Folders in folders, as programs in sandboxes can make them: too deep for recursion and paths."""
+"""Nested folders, as created by programs in sandboxes: too deep for recursion and for paths."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 DEPTH = 1500
-"""More than a function may call itself, and than file descriptors are to be had."""
+"""Beyond the limits on recursion and on file descriptors."""
 
 
 def make_deep(folder: Path, depth: int = DEPTH, name: str = "d") -> int:
-    """Make folders in a folder; return a descriptor of the deepest, to be closed."""
+    """Create nested folders, and return a descriptor of the deepest. The caller closes it."""
     folder.mkdir(exist_ok=True)
     here = os.open(folder, os.O_RDONLY)
     for _ in range(depth):

@@ -1,8 +1,8 @@
-"""Tests that try much, and are dear for it: each run takes a tenth of their cases.
+"""Expensive tests with many cases: each run takes a tenth of them.
 
-A test with the marker `endurance` has cases by the dozen: kills, races, random flows, large
-documents. They are dealt to ten slices. `make test` runs one slice, chosen by the number of
-commits, so that ten changes in a row run them all; `make endurance` runs all at once.
+A test with the marker `endurance` has dozens of cases: kills, races, random flows, large documents.
+They are distributed over ten slices. `make test` runs one slice, chosen by the number of commits,
+so that ten consecutive commits cover all. `make endurance` runs all slices.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _commits(root: Path) -> int:
-    """Return the number of commits so far; 0 where there is no repository."""
+    """Return the number of commits so far, or 0 without a repository."""
     command = ["git", "rev-list", "--count", "HEAD"]
     try:
         printed = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
@@ -47,7 +47,7 @@ def _commits(root: Path) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the cases of other slices, but for those that the command line names."""
+    """Deselect the cases of other slices, except for those named on the command line."""
     if config.option.slice == "all":
         return
     marked = [item for item in items if item.get_closest_marker("endurance")]
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _slices(items: list[pytest.Item]) -> Iterator[int]:
-    """Yield the slice of each case: neighbours have different ones, few cases any."""
+    """Yield the slice of each case: neighbors differ, and tests with few cases get any slice."""
     cases: dict[str, Iterator[int]] = {}
     for item in items:
         test = item.nodeid.partition("[")[0]
@@ -69,7 +69,7 @@ def _slices(items: list[pytest.Item]) -> Iterator[int]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how each case that failed is repeated."""
+    """Print the command that repeats each failed case."""
     found = terminalreporter.getreports("failed") + terminalreporter.getreports("error")
     reports = [one for one in found if isinstance(one, pytest.TestReport)]
     for case in dict.fromkeys(one.nodeid for one in reports if "endurance" in one.keywords):

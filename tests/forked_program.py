@@ -1,8 +1,8 @@
-"""Runs `flowengine` in fresh processes that need not load its modules: forks of one that has.
+"""Runs `flowengine` in new processes, forked from one that has already loaded its modules.
 
-Each run is a process as a user would start it, with its own folder, variables and streams, or with
-a terminal in a session of its own. It only finds those modules in memory that an earlier run has
-loaded, which would take most of its time.
+Each run is a process as started by a user, with its own folder, variables and streams, or with a
+terminal in a new session. Only the modules loaded by earlier runs are already in memory, as loading
+them would take most of its time.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _KEPT = {
     *("flowengine", "flowengine_envs", "flowengine_nodes"),
     *("cel_expr_python", "jsonschema_rs", "mcp", "mcp_types"),
 }
-"""Packages whose modules are kept in memory, with what they import: none reads a variable, starts
-a thread or opens anything when it is imported."""
+"""Packages kept in memory, with their imports. On import, they read no variables, start no threads
+and open nothing.
+"""
 
 
 class Forks:
-    """The process that is forked; it ends with the block."""
+    """The process that is forked. It ends with the block."""
 
     def __enter__(self) -> Forks:
         self._folder = TemporaryDirectory()
@@ -56,7 +57,7 @@ class Forks:
     def run(
         self, words: Sequence[str], folder: Path, env: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command line, with nothing on its standard input."""
+        """Run a command line with empty standard input."""
         out, err = Path(self._folder.name, "out"), Path(self._folder.name, "err")
         asked = {
             "words": [*words],
@@ -73,7 +74,7 @@ class Forks:
     def start(
         self, words: Sequence[str], folder: Path, env: Mapping[str, str], terminal: int
     ) -> OnTerminal:
-        """Start a command line on a terminal, which is its controlling one."""
+        """Start a command line on a terminal, which becomes its controlling terminal."""
         told = os.path.join(self._folder.name, "told")
         os.mkfifo(told)
         try:
@@ -98,11 +99,11 @@ class Forks:
 
 
 class OnTerminal:
-    """A program that runs on a terminal; used as a `subprocess.Popen`.
+    """A program on a terminal, with the interface of `subprocess.Popen`.
 
     Args:
-        pid: Of the process.
-        told: Descriptor from which its exit code can be read when it has ended.
+        pid: ID of the process.
+        told: Descriptor that yields the exit code once the process has ended.
     """
 
     def __init__(self, pid: int, told: int) -> None:
@@ -127,7 +128,7 @@ class OnTerminal:
             return None
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         os.kill(self.pid, signal.SIGKILL)
 
 
@@ -136,12 +137,12 @@ _SHARED = ExitStack()
 
 @cache
 def shared_forks() -> Forks:
-    """Return the forks of all tests of this process; `end_shared_forks` ends them."""
+    """Return the forks for all tests of this process. `end_shared_forks` ends them."""
     return _SHARED.enter_context(Forks())
 
 
 def end_shared_forks() -> None:
-    """End them, if there are any."""
+    """End the shared forks, if there are any."""
     _SHARED.close()
     shared_forks.cache_clear()
 
@@ -149,7 +150,7 @@ def end_shared_forks() -> None:
 def run_program(
     words: Sequence[str], folder: Path, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command line in a process that loads all of its modules, as `Forks.run` does."""
+    """Run a command line like `Forks.run`, but in a process that loads all of its modules."""
     return subprocess.run(
         [PROGRAM, *words],
         cwd=folder,
@@ -163,9 +164,9 @@ def run_program(
 
 
 def _serve() -> None:
-    """Run what is asked for, a line each, and answer with the exit code.
+    """Run a command line for each line of input, and print the exit code.
 
-    Of what runs on a terminal, the answer is the process, and its exit code comes later.
+    For a program on a terminal, print the process ID. Its exit code follows later.
     """
     running: list[IO[str]] = []
     for line in sys.stdin:
@@ -187,7 +188,7 @@ def _serve() -> None:
 
 
 def _is_kept(loaded: IO[str]) -> bool:
-    """Load what a run had to load, if it has ended; return whether it has told of that."""
+    """Load the modules reported by a run. Return whether it has reported them yet."""
     size = os.fstat(loaded.fileno()).st_size
     _keep(os.pread(loaded.fileno(), size, 0).decode().split())
     if size:
@@ -196,12 +197,12 @@ def _is_kept(loaded: IO[str]) -> bool:
 
 
 def _start(asked: Mapping[str, Any], loaded: int) -> int:
-    """Start a program on a terminal, and a process that tells of its end; return the former."""
+    """Start a program on a terminal, and a process that reports its end. Return the program."""
     terminal = os.open(asked["terminal"], os.O_RDWR | os.O_NOCTTY)
     started, tell = os.pipe()
     waiter = os.fork()
     if not waiter:
-        for number in range(2):  # else whoever ends the forks would wait for this one
+        for number in range(2):  # otherwise the end of the forks would wait for this process
             os.dup2(terminal, number)
         telling = os.open(asked["told"], os.O_WRONLY)
         pid = os.fork()
@@ -219,13 +220,13 @@ def _start(asked: Mapping[str, Any], loaded: int) -> int:
     os.close(started)
     os.close(tell)
     with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:  # those that have told
+        while os.waitpid(-1, os.WNOHANG)[0]:  # reap those that have reported
             pass
     return pid
 
 
 def _keep(names: Sequence[str]) -> None:
-    """Load what a run had to load, for those that follow."""
+    """Load the modules that a run had to load, for later runs."""
     for name in names:
         importlib.import_module(name)
     if names:
@@ -256,7 +257,7 @@ def _take_terminal(terminal: int) -> None:
 
 
 def _become_program(asked: Mapping[str, Any], loaded: int) -> NoReturn:
-    """Do what the installed program does, in its folder, with its variables and streams."""
+    """Act like the installed program, in its folder, with its variables and streams."""
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["env"])

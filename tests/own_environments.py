@@ -1,4 +1,4 @@
-"""Where the engine of a test keeps its environments: in the state folder of its user."""
+"""Location of a test engine's environments: in the state folder of its user."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from flowengine.store_folder import known
 
 
 def environments_in(store: Path) -> Path:
-    """Return the folder for a store; where there is no store, a path at which nothing is."""
+    """Return the folder for a store, or a path that does not exist if there is no store."""
     private = known(os.path.abspath(store))
     return Path(private, "environments") if private else store / "nothing"
 
 
 def environments_for(store: Path, env: Mapping[str, str]) -> Path:
-    """Return the folder for the one store of a user whose home is a folder of the test."""
+    """Return the folder for the only store of a user whose home is a folder of the test."""
     found = list(Path(env["HOME"], ".local/state/flowengine/stores").glob("*"))
     assert len(found) <= 1
     return found[0] / "environments" if found else store / "nothing"
 
 
 def stored_in(store: Path) -> Iterator[Path]:
-    """Yield everything that is stored: in the store's folder, and of its environments."""
+    """Yield everything stored: in the store's folder, and in that of its environments."""
     for folder in (store, environments_in(store)):
         yield from folder.rglob("*")

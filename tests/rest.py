@@ -1,8 +1,7 @@
-"""No test leaves something in its process that never rests.
+"""Tests must not leave work running in their process.
 
-One that rescheduled itself for ever on the loop that all tests share would take a processor from
-those that follow, and memory without end, and none of them would fail. So each process that has run
-tests for `-n` looks at its end whether it can be idle.
+A callback that reschedules itself forever on the shared loop would take CPU time and memory from
+later tests, without failing any. So each worker process of `-n` checks at its end that it is idle.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ import pytest
 
 PAUSE = 0.5
 MOST = 0.05
-"""Processor seconds that may be used in that time."""
+"""Maximum CPU seconds during `PAUSE`."""
 LOOKS = 20
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Look where tests run, and tell where results arrive."""
+    """Measure in workers, and report in the main process."""
     config.pluginmanager.register(Rest())
 
 
 class Rest:
-    """Finds the processes that are not idle at their end."""
+    """Finds worker processes that are not idle at their end."""
 
     def __init__(self) -> None:
         self.restless: list[str] = []
@@ -50,7 +49,7 @@ class Rest:
 
 
 def _restless() -> Iterator[str]:
-    """Yield a line if this process works although no test runs."""
+    """Yield a line if this process is busy although no test runs."""
     begun, seen = time.process_time(), dict[str, None]()
     for _ in range(LOOKS):
         time.sleep(PAUSE / LOOKS)
@@ -62,7 +61,7 @@ def _restless() -> Iterator[str]:
 
 
 def _lines_of_tests() -> Iterator[str]:
-    """Yield the lines of tests that other threads are in."""
+    """Yield the test code positions of other threads."""
     for thread, innermost in sys._current_frames().items():
         frame = innermost if thread != threading.get_ident() else None
         while frame is not None:

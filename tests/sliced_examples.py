@@ -1,10 +1,10 @@
-"""Tests that Hypothesis draws examples for, by the dozen: dealt to the slices of `tests.endurance`.
+"""Hypothesis tests with many examples, distributed over the slices of `tests.endurance`.
 
     @sliced(examples=20)
     @given(graphs())
     def test_a_property(drawn: Drawn) -> None: ...
 
-has ten cases with 20 examples each; a normal run takes one of them.
+has ten cases with 20 examples each. A normal run takes one of them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ Test = Callable[..., None]
 
 
 def sliced(examples: int) -> Callable[[Test], Test]:
-    """Return a decorator for a test without fixtures; each of its cases draws other examples.
+    """Return a decorator for a test without fixtures. Each of its cases draws different examples.
 
     Args:
-        examples: How many each case draws.
+        examples: Number of examples per case.
     """
 
     def decorated(test: Test) -> Test:
         drawing = settings(max_examples=examples)(test)
 
         def run(case: int) -> None:
-            # Without a seed all cases would draw the same, or others in each run, by the profile.
+            # Without a seed, depending on the profile, all cases would draw the same or random
+            # examples.
             (seed(case)(drawing) if settings().derandomize else drawing)()
 
         run.__doc__ = test.__doc__

@@ -17,7 +17,7 @@ def test_the_named_tests_exist() -> None:
 
 
 def fault_of(named: str) -> str:
-    """Return what is wrong with the name of a test, of a file or of a folder; empty if nothing."""
+    """Return the error in the name of a test, file or folder, or an empty string."""
     path, _, name = named.partition("::")
     if not (ROOT / path).exists():
         return f"{path} does not exist"
@@ -27,7 +27,7 @@ def fault_of(named: str) -> str:
 
 @cache
 def text_of(path: str) -> str:
-    """Return the text of a file of tests."""
+    """Return the text of a test file."""
     return (ROOT / path).read_text()
 
 
@@ -37,7 +37,7 @@ ROWS = [
     if re.match(r"\| [A-Z]\d", line)
 ]
 LAST = {"E": 115, "F": 101, "M": 90, "S": 92, "T": 102, "V": 62, "W": 85}
-"""Number of the last row of each letter."""
+"""Number of the last row per letter."""
 UNUSED = {
     "F": [9, 18, 19, *range(26, 30), 39, *range(46, 50), *range(55, 60), *range(63, 70)],
     "V": [8, 9, *range(14, 20), *range(25, 30), *range(41, 50), 59],

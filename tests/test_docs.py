@@ -1,4 +1,4 @@
-"""The flow files and programs in the documentation work as they stand."""
+"""The flow files and programs in the docs work as shown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TO_HEADING = re.compile(r"\]\(((?!\w+:)[^)#\s]*)#([^)\s]+)\)")
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
-    """Every block of a language, with its place."""
+    """Yield every code block of a language, with its position."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for match in re.finditer(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
@@ -36,7 +36,7 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
 
 
 PLUGIN = "    sql:\n"
-"""What is in the one flow that needs the package of `docs/extending.md`."""
+"""Part of the only flow that needs the package of `docs/extending.md`."""
 FLOWS = [
     (place, text)
     for place, text in blocks("yaml")
@@ -87,7 +87,7 @@ def test_links_to_headings_have_one() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors that a Markdown page has on GitHub: those of its headings."""
+    """Return the anchors of a Markdown page on GitHub, which come from its headings."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     words = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", word).strip().lower().replace(" ", "-") for word in words}
@@ -134,7 +134,7 @@ def test_the_programs_of_the_python_page_print_what_it_says(tmp_path: Path) -> N
 
 
 def install(site: Path, module: str, project: dict[str, Any]) -> Path:
-    """Lay a package out as an installer does: its module, its name and its entry points."""
+    """Create an installed package: its module, metadata and entry points."""
     info = site / "flowengine_sql-1.0.dist-info"
     info.mkdir(parents=True)
     (site / "flowengine_sql.py").write_text(module)

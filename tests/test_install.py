@@ -1,7 +1,6 @@
-"""What `make demo` and `make test` install, and with what: on machines with and without uv.
+"""Installation by `make demo` and `make test`, on machines with and without uv.
 
-The programs that would install something are scripts here that write down how they were called,
-so that nothing is fetched.
+All installers are replaced by scripts that only record their arguments, so nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 COPIED = ("Makefile", "pyproject.toml", "requirements", "scripts/install.sh")
 
-# An interpreter, which is also the one in the .venv that it makes. Files say what the machine has.
+# A fake interpreter, also for the .venv that it creates. Files represent the state of the machine.
 PYTHON = """\
 #!/bin/bash
 echo "$(basename "$0") $*" >>"$MACHINE/calls"
@@ -54,7 +53,7 @@ echo "apt-get $*" >>"$MACHINE/calls"
 
 
 class Machine:
-    """A machine with a checkout; what it `has` are files that its programs look at."""
+    """A machine with a checkout. `has` creates the files that represent its state."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,7 +74,7 @@ class Machine:
             (self.folder / name).touch()
 
     def make(self, *arguments: str) -> tuple[list[str], str]:
-        """Run make; return what was called to install something, and what was printed."""
+        """Run make. Return the calls of installers, and the output."""
         calls = self.folder / "calls"
         calls.write_text("")
         path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
@@ -99,7 +98,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    """A machine with Python and pip that reaches a registry; no uv."""
+    """A machine with Python and pip that reaches a registry, but without uv."""
     machine = Machine(tmp_path)
     machine.has("pip", "ensurepip", "uv-wheel", "registry-for-uv")
     return machine
@@ -202,7 +201,7 @@ def test_a_bare_debian_gets_what_it_lacks(machine: Machine) -> None:
 
 
 def needed(project: str, extras: frozenset[str] = frozenset()) -> set[str]:
-    """Return the names of all that a distribution needs here, with all that these need."""
+    """Return the names of a distribution's dependencies on this machine, direct and indirect."""
     seen: set[tuple[str, frozenset[str]]] = set()
     left = [(project, extras)]
     while left:

@@ -1,4 +1,4 @@
-"""The mutation tester, on programs of a few lines."""
+"""The mutation tester, applied to programs of a few lines."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_change_survives_only_if_no_test_notices_it(project: Path) -> None:
 
     assert results == {
         "return a if a > b else b  ->  return None": (True, "failed"),
-        "a > b  ->  a >= b": (False, ""),  # makes no difference
+        "a > b  ->  a >= b": (False, ""),  # an equivalent change
         "a > b  ->  not a > b": (True, "failed"),
         "0  ->  1": (False, ""),
         "number < limit  ->  number <= limit": (True, "failed"),

@@ -1,4 +1,4 @@
-"""What a user installs: names, entry points, pins, and the wheel itself."""
+"""Packages as installed by users: names, entry points, pins, and the wheel itself."""
 
 from __future__ import annotations
 

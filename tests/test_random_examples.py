@@ -1,4 +1,4 @@
-"""Examples that Hypothesis draws are the same in each run (`tests/conftest.py`)."""
+"""Hypothesis draws the same examples in each run (`tests/conftest.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README shows is what the program prints, ids, times and durations aside."""
+"""The README's transcripts match the program's output, except for IDs, times and durations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 PLAYED = [block for block in BLOCKS if "kill -9" not in block]
-"""All but the kill, whose moment is left to chance; `tests/examples/test_slow.py` plays that."""
+"""Without the kill, whose moment is random. `tests/examples/test_slow.py` covers it."""
 
 
 def test_the_flows_are_the_examples() -> None:
@@ -30,7 +30,7 @@ def test_the_flows_are_the_examples() -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with a checkout and a folder of invoices; commands begin in the checkout."""
+    """A home with a checkout and a folder of invoices. Commands start in the checkout."""
     shutil.copytree(ROOT / "examples", tmp_path / "flowengine" / "examples")
     (tmp_path / "invoices").mkdir()
     for name in ("travel_quote.html", "order_confirmation.html"):

@@ -1,4 +1,4 @@
-"""How the tests are run: slices of those that try much, the budget, and nothing left that works."""
+"""Running of the tests: slices, the budget, and detection of unfinished work."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_restless():
 
 
 class Project:
-    """A folder with tests, which are run as those of this project."""
+    """A folder with tests, which are run with the settings of this project."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

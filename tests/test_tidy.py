@@ -1,4 +1,4 @@
-"""What a linter cannot check: each finding is `path:line: what: use this`."""
+"""Rules that linters cannot check. Each finding is `path:line: what: use this`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BINARY = {".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".png", ".db"}
 LONGEST_FUNCTION = 70
 LARGEST_FILE = 300_000
 
-# Written in pieces, so that this file does not find itself.
+# Written in pieces, so that this file does not match itself.
 MACHINE = re.compile(r"(?<![\w.])/(" + "work|root|home/[a-z]+|Users/[a-z]+" + r")/(?=\w)")
 HOSTS = re.compile(
     "py" + r"pi\.org|python" + r"hosted\.org|npm" + r"js\.(com|org)|deb\." + r"debian"
@@ -27,7 +27,7 @@ BLANKS = re.compile(r"[^\S\n](?=\n|\Z)")
 
 
 def files() -> list[Path]:
-    """What belongs to the project: tracked files, and new ones that are not ignored."""
+    """Return the project's files: tracked ones, and new ones that are not ignored."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -43,7 +43,7 @@ TEXTS = [path for path in FILES if path.suffix not in BINARY and not path.is_sym
 
 
 def found(pattern: re.Pattern[str]) -> Iterator[str]:
-    """Yield the place of every line of a text file in which there is a pattern."""
+    """Yield the position of every line of a text file that matches a pattern."""
     for path in TEXTS:
         text = path.read_text(encoding="utf-8")
         for number in sorted({text.count("\n", 0, m.start()) + 1 for m in pattern.finditer(text)}):
@@ -79,7 +79,7 @@ def test_text_files_end_with_one_newline_and_no_line_ends_with_blanks() -> None:
 
 
 def functions(text: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the functions of a module. No expression is searched: that takes most of the time."""
+    """Yield the functions of a module. Expressions are skipped, which saves most of the time."""
     if text.count("\n") <= LONGEST_FUNCTION:
         return
     blocks: list[ast.AST] = [ast.parse(text)]

@@ -1,4 +1,4 @@
-"""What pages show of programs and commands is run as it is."""
+"""Programs and commands in the docs are run, and produce the output shown."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tests.command_line import Done, flowengine, python
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "from").glob("*.md"))
 PROGRAMS = [DOCS / "building.md", DOCS / "agents-in-python.md"]
-"""Pages with programs and what they print."""
+"""Pages with programs and their output."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODES = {"(failed)": 1, "(waiting)": 4, "(cancelled)": 6, "(refused)": 7, "": 0}
-"""What a transcript says of how a command ended."""
+"""Words in a transcript for the exit code of a command."""
 
 NEEDS_PROCESS = re.compile(r"os\._exit\(|\bopen\(")
-"""In a program that its process cleans up after."""
+"""Marks programs that rely on the end of their process for cleanup."""
 
 
 class Section(NamedTuple):
-    """One row: what is shown of it."""
+    """A section of a page, with its transcripts."""
 
     page: str
     title: str
@@ -57,7 +57,7 @@ def test_what_a_row_shows_happens(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLOWENGINE_USER", "user:ana")
-    programs = Path(sys.executable).parent  # where `python` is the one that has flowengine
+    programs = Path(sys.executable).parent  # contains the `python` that has flowengine
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     transcripts = []
     for language, text in BLOCK.findall(section.text):
@@ -76,7 +76,7 @@ def test_what_a_row_shows_happens(
 
 
 def play(transcript: str) -> str:
-    """Type the commands of a transcript, and return it with what they say."""
+    """Run the commands of a transcript, and return it with their actual output."""
     told = []
     for command in re.findall(r"^\$ (.*)$", transcript, re.MULTILINE):
         done = run(shlex.split(command))
@@ -86,7 +86,7 @@ def play(transcript: str) -> str:
 
 
 def run(words: list[str]) -> Done:
-    """Run a command as the shell does."""
+    """Run a command like a shell."""
     env = {}
     while "=" in words[0]:
         name, _, env[name] = words.pop(0).partition("=")
@@ -106,7 +106,7 @@ def text_of(words: list[str]) -> str:
 
 
 def in_process(words: list[str]) -> tuple[int, str, str]:
-    """Run a program in a process of its own."""
+    """Run a program in a separate process."""
     command = [sys.executable, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
@@ -128,5 +128,5 @@ def test_every_row_of_a_table_leads_to_its_section_or_says_that_it_is_not_there(
 
 
 def anchor(title: str) -> str:
-    """Return the anchor that a heading gets."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")

@@ -1,4 +1,4 @@
-"""The tutorial, page by page in one directory: each command prints what its page shows."""
+"""The tutorial, page by page in one directory: each command prints the output on its page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_each_command_prints_what_its_page_shows(
 
 
 def printed(command: str, waits: dict[str, str]) -> str:
-    """Run a command, and return what it prints on both streams."""
+    """Run a command, and return its output on both streams."""
     for shown, real in waits.items():
         command = command.replace(shown, real)
     if command in {"rm rates.csv", 'echo "USD 1.08" > rates.csv'}:

@@ -1,4 +1,4 @@
-"""Transcripts of commands in pages, compared without ids, times and durations."""
+"""Transcripts of commands in the docs, compared without IDs, times and durations."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from flowengine.settings import current_user
 
 WAIT = re.compile(r"(?:approval|question) ([0-9a-f]{4,})\b")
-"""The id of a wait, where a transcript first shows it."""
+"""The ID of a wait at its first appearance in a transcript."""
 
 
 class Exchange(NamedTuple):
-    """A command of a transcript, and what it prints."""
+    """A command of a transcript, and its output."""
 
     command: str
     output: str
@@ -24,13 +24,13 @@ def exchanges(block: str) -> list[Exchange]:
 
 
 def plain(text: str, waits: dict[str, str]) -> list[str]:
-    """Lines without what differs from run to run.
+    """Return lines without varying parts.
 
-    Items of a map end in any order, and the widest so far sets the width of a column.
+    Items of a map end in any order, and the widest so far determines the width of a column.
     """
     for shown, real in waits.items():
         text = re.sub(rf"\b({shown}|{real})\b", "WAIT", text)
-    text = text.replace(current_user(), "user:ana")  # whoever runs the tests
+    text = text.replace(current_user(), "user:ana")  # the user who runs the tests
     text = re.sub(r"\b01[0-9a-z]{6,24}\b", "EXECUTION", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
     text = re.sub(r"(\d+[dhm] )*\b[\d.]+[ms]?s\b|(\d+m \d+s)", "DURATION", text)
