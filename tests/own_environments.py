@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from flowengine.store_folder import known
@@ -20,9 +20,3 @@ def environments_for(store: Path, env: Mapping[str, str]) -> Path:
     found = list(Path(env["HOME"], ".local/state/flowengine/stores").glob("*"))
     assert len(found) <= 1
     return found[0] / "environments" if found else store / "nothing"
-
-
-def stored_in(store: Path) -> Iterator[Path]:
-    """Yield everything stored: in the store's folder, and in that of its environments."""
-    for folder in (store, environments_in(store)):
-        yield from folder.rglob("*")

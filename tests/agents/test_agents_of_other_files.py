@@ -13,6 +13,7 @@ from flowengine import Engine
 from flowengine.errors import FlowFileError
 from flowengine.sdk.untrusted import unmarked
 from tests.agents.flows import NAME, Case, call
+from tests.stored_data import stored_in
 
 SERVER = Path(__file__).with_name("mcp_server.py")
 TOOLS = """
@@ -116,7 +117,7 @@ def test_each_uses_its_own_files_tools_secrets_and_environments(files: Path) -> 
     assert found[3] == "kept with 13"
     assert "tools_of_lib found c" in found[-1]
     assert case.model.requests[1].settings == {"user": "s3cr3t-of-lib"}
-    stored = [one.read_bytes() for one in (files / "store.db").rglob("*") if one.is_file()]
+    stored = stored_in(files / "store.db").values()
     assert stored
     assert not any(b"s3cr3t-of-lib" in one for one in stored)
     with case.engine_open() as engine:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.agents.flows import NAME, Case, call, flow
+from tests.stored_data import stored_in
 
 CANARY = "c4n4ry-0123456789"
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -97,11 +98,6 @@ tools:
     return Case(folder, flow(agent, head=head), script)
 
 
-def stored(folder: Path) -> bytes:
-    files = [one for one in folder.rglob("*") if one.is_file() and "store" in str(one)]
-    return b"".join(one.read_bytes() for one in files)
-
-
 @pytest.mark.parametrize("kind", ["python", "shell", "http", "mcp"])
 def test_they_reach_the_tool_and_nobody_else(
     tmp_path: Path,
@@ -139,7 +135,7 @@ def test_they_reach_the_tool_and_nobody_else(
     out, err = capfd.readouterr()
     seen = {"model": content, "updates": str(told), "shown": str(shown), "out": out, "err": err}
     assert [name for name, text in seen.items() if CANARY in text] == []
-    assert CANARY.encode() not in stored(tmp_path)
+    assert CANARY.encode() not in b"".join(stored_in(tmp_path / "store.db").values())
 
 
 def test_what_a_python_tool_says_logs_and_raises_is_masked(
@@ -161,7 +157,7 @@ def test_what_a_python_tool_says_logs_and_raises_is_masked(
     out, err = capfd.readouterr()
     for seen in (content, str(told), out, err, caplog.text):
         assert CANARY not in seen
-    assert CANARY.encode() not in stored(tmp_path)
+    assert CANARY.encode() not in b"".join(stored_in(tmp_path / "store.db").values())
 
 
 @pytest.mark.parametrize("kind", ["python", "shell", "http", "mcp"])

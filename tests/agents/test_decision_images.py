@@ -13,6 +13,7 @@ from flowengine.agents.models.conversations import answers_first
 from flowengine.errors import InputError
 from tests.agents.flows import HEAD, Case, call, flow
 from tests.command_line import flowengine
+from tests.stored_data import stored_in
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"1" * 20
 GIF = b"GIF89a" + b"2" * 20
@@ -52,7 +53,7 @@ def test_all_of_them_reach_the_model_with_a_yes_and_with_a_no(tmp_path: Path) ->
         entries = repr(list(engine.events(first["execution"])))
     assert result.status == "succeeded", result.error
     assert b64encode(PNG).decode() not in entries
-    stored = [one.read_bytes() for one in (tmp_path / "store.db").rglob("*") if one.is_file()]
+    stored = stored_in(tmp_path / "store.db").values()
     assert PNG in stored
     assert not [content for content in stored if b64encode(PNG) in content]
 

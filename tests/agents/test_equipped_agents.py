@@ -29,6 +29,7 @@ from flowengine_envs.kinds.sqlite import Database
 from flowengine_envs.sandboxes.processes import has
 from tests.execution_environment.toy import Toy
 from tests.nodes.search_service import serving
+from tests.stored_data import stored_in
 
 ASK = [{"role": "user", "content": "Do it."}]
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -348,7 +349,7 @@ def test_a_search_service_is_asked(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert offered(model) == ["run_python", "web_search"]
     assert found.split("\n")[1:2] == ["https://example.com/0"]
     assert service.asked[0]["key"] == "Bearer s3cr3t-value"
-    stored = b"".join(one.read_bytes() for one in Path("store").rglob("*") if one.is_file())
+    stored = b"".join(stored_in("store").values())
     assert b"s3cr3t-value" not in stored
 
 
@@ -363,7 +364,7 @@ def test_secrets_of_a_server_are_references(folder: Path, monkeypatch: pytest.Mo
 
     assert "TOKEN" in json.dumps(found)
     assert "s3cr3t-value" not in json.dumps(found)
-    stored = b"".join(one.read_bytes() for one in Path("store").rglob("*") if one.is_file())
+    stored = b"".join(stored_in("store").values())
     assert b"s3cr3t-value" not in stored
 
 

@@ -39,6 +39,7 @@ from flowengine.metachain import AgentRunFailed, MetaChain, Runner
 from flowengine.sdk import ValidationError
 from flowengine.tool_environment import tool
 from tests.agents.flows import without_marks
+from tests.stored_data import stored_in
 
 ASK = [{"role": "user", "content": "What is 1 + 2?"}]
 
@@ -304,7 +305,7 @@ def test_live_objects_reach_the_tools_that_ask_and_nothing_else(
     offers = json.dumps([one.parameters for one in bench.model.requests[0].tools])
     assert "context_variables" not in offers
     requests = "".join(str(one) for one in bench.model.requests)
-    stored = b"".join(one.read_bytes() for one in (tmp_path / "store").rglob("*") if one.is_file())
+    stored = b"".join(stored_in(tmp_path / "store").values())
     for text in (journal, shown, requests, str(bench.events), stored.decode("latin1")):
         assert "SECRET-HANDLE" not in text
 
@@ -987,8 +988,8 @@ def test_images_of_messages_are_files_of_the_execution(bench: Bench, tmp_path: P
     assert bench.sent(0)[-1]["content"] == parts
     assert found.history[0] == asked
     assert url not in journal
-    stored = [one for one in (tmp_path / "store").rglob("*") if one.is_file()]
-    assert not [one for one in stored if url.encode() in one.read_bytes()]
+    stored = stored_in(tmp_path / "store")
+    assert not [name for name, data in stored.items() if url.encode() in data]
 
 
 REPLIES = """

@@ -16,6 +16,7 @@ import pytest
 
 from flowengine import Engine
 from tests.server.api import Api
+from tests.stored_data import stored_in
 
 NAMES = ("PY", "SH", "JS", "TERM_", "OWN", "BOX", "DB", "NOTES", "UNITS", "FAILED")
 
@@ -186,20 +187,21 @@ def declared() -> str:
     return ", ".join(f"{name}: {{env: SECRET_{name}}}" for name in NAMES)
 
 
-def files_below(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and not path.is_symlink()
-    }
-
-
 def test_what_is_searched_for_would_be_found() -> None:
     for name, needle in forms(secret("PY")).items():
         assert found_in({"sink": b"a" + needle + b"b"}), name
     for ends in (b"", b"a", b"ab"):
         text = base64.b64encode(ends + secret("PY").encode() + b"and more")
         assert [each for each in found_in({"sink": text}) if "base64" in each]
+
+
+def test_what_is_compressed_in_a_store_would_be_found(tmp_path: Path) -> None:
+    text = f"flowengine: 1\nid: tell\nsteps: [{{id: a, output: '{secret('PY')}'}}]\n"
+    Path(tmp_path, "tell.yaml").write_text(text)
+    with Engine(tmp_path / "store") as engine:
+        engine.run(tmp_path / "tell.yaml")
+
+    assert any("flows, row" in each for each in found_in(stored_in(tmp_path / "store")))
 
 
 def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixture[str]) -> None:
@@ -233,7 +235,7 @@ def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixtu
         sinks = {
             f"open {folder}: {name}": data
             for folder in (".flowengine", "state")
-            for name, data in files_below(place / folder).items()
+            for name, data in stored_in(place / folder).items()
         }
     captured = capfd.readouterr()
     sinks |= {
@@ -245,9 +247,9 @@ def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixtu
         "log": log.getvalue().encode(),
         "stdout": captured.out.encode(),
         "stderr": captured.err.encode(),
-        **{f"store: {name}": data for name, data in files_below(place / ".flowengine").items()},
-        **{f"state: {name}": data for name, data in files_below(place / "state").items()},
-        **{f"temporary: {name}": data for name, data in files_below(place / "temporary").items()},
+        **{f"store: {name}": data for name, data in stored_in(place / ".flowengine").items()},
+        **{f"state: {name}": data for name, data in stored_in(place / "state").items()},
+        **{f"temporary: {name}": data for name, data in stored_in(place / "temporary").items()},
     }
     seen = json.loads(Path("seen.json").read_text())
     assert "box" in seen["envs list"]

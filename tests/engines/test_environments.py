@@ -19,7 +19,7 @@ from flowengine.execution_environment import register_provider, unregister_provi
 from flowengine.sdk import Command, StepContext
 from flowengine.sdk.environments import Request, background
 from tests.execution_environment.toy import Thing, Toy, until
-from tests.own_environments import stored_in
+from tests.stored_data import stored_in
 
 FUNCTIONS = """
 from flowengine.sdk import StepContext
@@ -453,7 +453,7 @@ outputs: {{n: "${{{{ state.n }}}}", told: "${{{{ steps.a.output }}}}"}}
     assert result.outputs is not None, result.error
     assert result.outputs["n"] == 2
     assert re.search(rf"result\.it: a value of type \S*{type_} cannot", result.outputs["told"])
-    stored = b"".join(path.read_bytes() for path in Path("store").iterdir() if path.is_file())
+    stored = b"".join(stored_in("store").values())
     assert b"object at 0x" not in stored
 
 
@@ -660,7 +660,7 @@ outputs: {b: "${{ steps.b.output }}", c: "${{ steps.c.output.stderr }}"}
 def test_nothing_live_is_stored(toy: Toy) -> None:
     run(ONE + 'steps: [{id: a, python: "things:use", environments: [toy]}, {id: q, approval: Go?}]')
 
-    stored = b"".join(path.read_bytes() for path in Path("store").iterdir() if path.is_file())
+    stored = b"".join(stored_in("store").values())
     assert b"Thing" not in stored
     assert toy.things[0].request.id.encode() not in stored
 
@@ -726,8 +726,8 @@ steps: [{id: a, python: "things:use", environments: [toy]}]
 
     thing: Thing = toy.things[0]
     assert thing.request.config.token.reveal() == "SEKRET"
-    for path in stored_in(Path("store")):
-        assert not path.is_file() or b"SEKRET" not in path.read_bytes()
+    for name, data in stored_in("store").items():
+        assert b"SEKRET" not in data, name
 
 
 def test_a_secret_in_clear_is_refused_before_anything_is_opened(toy: Toy) -> None:

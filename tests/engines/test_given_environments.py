@@ -12,7 +12,8 @@ from flowengine import Engine
 from flowengine.errors import UsageError
 from flowengine.execution_environment import SpecInvalid
 from tests.execution_environment.toy import Toy
-from tests.own_environments import environments_in, stored_in
+from tests.own_environments import environments_in
+from tests.stored_data import stored_in
 
 FUNCTIONS = """
 import flowengine
@@ -142,8 +143,8 @@ def test_a_secret_is_a_reference(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> N
         assert engine.run(one("echo"), execution_environments=[spec]).outputs == {"a": "hi"}
 
     assert toy.things[0].request.config.token.reveal() == "SEKRET"
-    for path in stored_in(Path("store")):
-        assert not path.is_file() or b"SEKRET" not in path.read_bytes()
+    for name, data in stored_in("store").items():
+        assert b"SEKRET" not in data, name
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from flowengine.errors import FlowFileError
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
 from flowengine_envs.sandboxes.processes import has
-from tests.own_environments import stored_in
+from tests.stored_data import stored_in
 
 SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "nasty_server.py"
 COMMAND = f"{[sys.executable, str(SERVER), 'more']}"
@@ -152,8 +152,8 @@ outputs: {{env: "${{{{ steps.env.output }}}}", data: "${{{{ steps.data.output }}
 
     assert '"KEY": "k-***"' in result.outputs["env"]
     assert result.outputs["data"] == {"a": 1, "who": "***", "size": 2}
-    for path in stored_in(Path("store")):
-        assert not path.is_file() or b"SEKRET" not in path.read_bytes()
+    for name, data in stored_in("store").items():
+        assert b"SEKRET" not in data, name
 
 
 def test_a_server_may_be_a_declared_environment() -> None:

@@ -14,6 +14,7 @@ from flowengine import Engine, load
 from flowengine.errors import FlowFileError
 from flowengine.sdk import previews
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
+from tests.stored_data import stored_in
 
 TOOLS = """
 from pathlib import Path
@@ -152,7 +153,7 @@ def test_one_that_fails_is_left_out_with_a_note(preview: str, note: str) -> None
 
 def test_a_secret_that_it_gives_away_is_masked_everywhere() -> None:
     assert asked("leaks")["preview"] == "the key is ***"
-    stored = b"".join(one.read_bytes() for one in Path().rglob("store*") if one.is_file())
+    stored = b"".join(stored_in("store").values())
     assert b"c4n4ry" not in stored
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
+from tests.stored_data import stored_in
 
 DIES = """
 import os, signal
@@ -62,7 +63,7 @@ def test_it_shows_tool_and_arguments_with_secrets_masked() -> None:
     assert "call " in shown
     assert "Bearer ***" in shown
     assert "c4n4ry" not in shown
-    stored = b"".join(file.read_bytes() for file in Path("store").rglob("*") if file.is_file())
+    stored = b"".join(stored_in("store").values())
     assert b"c4n4ry" not in stored
 
 
