@@ -342,7 +342,8 @@ def test_a_cancelled_statement_is_interrupted(opened: Open) -> None:
     async def work() -> Any:
         endless = NUMBERS.format(10**12) + "select count(*) from n"
         asking = asyncio.ensure_future(database.async_query(endless))
-        await asyncio.sleep(0.05)
+        while not database._turn.locked():  # noqa: ASYNC110 - it runs from then on
+            await asyncio.sleep(0.001)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
