@@ -21,7 +21,7 @@ from scripts import states
 from tests.command_line import python
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")
 TO_HEADING = re.compile(r"\]\(((?!\w+:)[^)#\s]*)#([^)\s]+)\)")
 
