@@ -173,15 +173,16 @@ class Runner:
             AgentRunFailed: The execution failed.
         """
         check_keywords("a run of agents", options, RunOptions.__annotations__)
-        how: flows.How = {
-            "model": options.get("model") or self.model,
-            "max_turns": max_turns,
-            "execute_tools": execute_tools,
-            "budget": options.get("budget"),
-            "policies": options.get("policies", ()),
-        }
-        agents = (agent, *options.get("agents", ()))
-        return Work.starting(self.logger, agents, messages, context_variables, options, how)
+        described = flows.described(
+            (agent, *options.get("agents", ())),
+            model=options.get("model") or self.model,
+            max_turns=max_turns,
+            execute_tools=execute_tools,
+            chat=options.get("session") is not None,
+            budget=options.get("budget"),
+            policies=options.get("policies", ()),
+        )
+        return Work.starting(self.logger, described, messages, context_variables, options)
 
     def _kept(
         self,

@@ -115,11 +115,10 @@ class Work:
     def starting(
         cls,
         logger: LoggerManager,
-        agents: Sequence[Agent],
+        described: flows.Described,
         messages: str | list[dict[str, Any]],
         context_variables: Mapping[str, Any] | None,
         options: RunOptions,
-        how: flows.How,
     ) -> Self:
         """Return a new run, or the continuation of an existing session."""
         variables = {} if context_variables is None else context_variables
@@ -130,8 +129,7 @@ class Work:
         id = options.get("id") or RandomIds().execution(time.time_ns() // 1_000_000)
         if session is not None:
             check_session(session, messages, options.get("id"))
-            id, how, labels = session_id(session), {**how, "chat": True}, labels | {LABEL: session}
-        described = flows.described(agents, **how)
+            id, labels = session_id(session), labels | {LABEL: session}
         live = {key: one for key, one in variables.items() if not is_plain(one)}
         plain = {key: one for key, one in variables.items() if key not in live}
         inputs = copy.deepcopy({"messages": messages, "context": plain})

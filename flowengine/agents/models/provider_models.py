@@ -43,7 +43,7 @@ from flowengine.agents.models.replies import (
 from flowengine.agents.models.reply_parts import GuardedListener, PartSender
 from flowengine.agents.models.streams import ArrivingReply
 from flowengine.agents.models.usage import estimated_usage, told_usage
-from flowengine.agents.models.wire_names import WireNames
+from flowengine.agents.models.wire_names import WireNames, wire_name
 from flowengine.agents.text_calls.requests import request_messages
 from flowengine.sdk import Plain, StepError
 from flowengine.sdk.background import background
@@ -223,7 +223,7 @@ def _asked(
     }
     if request.longest_reply is not None:
         _bound_reply(request.longest_reply, sent)
-    conversation = Conversation(provider, names, vision=facts.vision is not False)
+    conversation = Conversation(provider, vision=facts.vision is not False)
     messages = _answer_schema(request, provider, facts, known, sent)
     if calling == "text":
         shown = conversation.with_images(messages)
@@ -232,7 +232,7 @@ def _asked(
         sent["messages"] = request_messages(shown, tools, form, must_call=must)
     else:
         sent["messages"] = conversation.written(messages)
-        _offer(request, names, known, sent)
+        _offer(request, known, sent)
     if provider in _CACHED_BY_MARKS and "claude" in request.model:
         with_cache_marks(sent["messages"])
     if listen is not None:
@@ -270,13 +270,13 @@ def _answer_schema(
     return [{**first, "content": content}, *others]
 
 
-def _offer(request: ModelRequest, names: WireNames, known: set[str], sent: dict[str, Any]) -> None:
+def _offer(request: ModelRequest, known: set[str], sent: dict[str, Any]) -> None:
     choice = request.tool_choice
     if not request.tools or (choice == "none" and "tool_choice" not in known):
         return
-    sent["tools"] = offered(request.tools, names)
+    sent["tools"] = offered(request.tools)
     if choice and "tool_choice" in known:
-        form = {"type": "function", "function": {"name": names.to_wire(choice)}}
+        form = {"type": "function", "function": {"name": wire_name(choice)}}
         sent["tool_choice"] = choice if choice in ("auto", "none", "required") else form
     if not request.parallel_tool_calls and "parallel_tool_calls" in known:
         sent["parallel_tool_calls"] = False
