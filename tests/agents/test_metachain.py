@@ -141,20 +141,6 @@ def test_the_system_message_is_built_anew_each_turn(bench: Bench) -> None:
         assert systems == [bench.sent(number)[0]] == [{"role": "system", "content": text}]
 
 
-def test_what_is_said_of_a_model_reaches_it(bench: Bench) -> None:
-    agent = Agent(name="A", model="one", functions=[add], tool_choice="add",
-                  parallel_tool_calls=False, settings={"temperature": 0})  # fmt: skip
-    bench.run(agent, [{"text": "so"}])
-    [request] = bench.model.requests
-    assert (request.model, request.tool_choice) == ("one", "add")
-    assert request.parallel_tool_calls is False
-    assert request.settings == {"temperature": 0}
-
-    bench.run(Agent(name="A", model="one"), [{"text": "so"}], model="two")
-    [request] = bench.model.requests
-    assert (request.model, request.tools) == ("two", ())
-
-
 def test_calls_are_left_alone_on_request(bench: Bench) -> None:
     def never() -> None:
         raise SystemExit
@@ -360,17 +346,6 @@ def test_calls_that_run_together_merge_in_their_order_and_clashes_are_told(bench
 
 def _divides(n: int) -> float:
     return 1 / n
-
-
-def test_turns_are_counted_and_their_limit_is_an_end_and_no_error(bench: Bench) -> None:
-    agent = Agent(name="A", functions=[add])
-    calls = [call("add", a=1, b=n) for n in range(4)]
-
-    found = bench.run(agent, [{"calls": calls}] * 3, max_turns=3)
-
-    assert found.termination == "max_turns"
-    assert len(bench.model.requests) == 3
-    assert len(found.messages) == 15
 
 
 def test_a_run_that_moves_no_more_ends(bench: Bench) -> None:
