@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from functools import update_wrapper
@@ -62,6 +61,8 @@ def _blocking(
     run = _awaited(prepare, f"{name}_async")
 
     def call(self: Runner, /, *args: _Args.args, **options: _Args.kwargs) -> Response:
+        import asyncio
+
         refuse_in_loop(None, f"{name}_async()")
         return asyncio.run(run(self, *args, **options))
 

@@ -12,6 +12,7 @@ from flowengine.agents.kept_images import with_kept
 from flowengine.agents.live_functions import LIVE
 from flowengine.agents.log_events import LogEvent
 from flowengine.engines.seam import RandomIds
+from flowengine.engines.starting.beginning import exists
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.metachain import flows
 from flowengine.metachain.agent_events import AgentEvents
@@ -25,7 +26,6 @@ from flowengine.metachain.sessions import (
     check_session,
     continued,
     failure,
-    has_begun,
     session_id,
 )
 from flowengine.sdk.python_functions.schema_forms import is_plain
@@ -179,7 +179,7 @@ class Work:
 
     def _next(self, engine: Engine) -> SessionRequest | None:
         """Return the request to an existing session, or None without a session."""
-        if self.session is None or not has_begun(engine, self.id):
+        if self.session is None or not exists(engine._host, self.id):
             return None
         message, context = self.inputs["messages"][0]["content"], self.inputs["context"]
         return SessionRequest(self.session, self.id, self.flow, message, context, self.resources)
