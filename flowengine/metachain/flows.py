@@ -78,7 +78,10 @@ def described(
     if budget is not None:
         top["budget"] = budget
     try:
-        flow = _loaded(dumps([found.sections, top, runs]), found.files)
+        # The files of skills may have changed since the flow was compiled.
+        has_files = any(agent.skills for agent in found.agents.values())
+        load = _loaded.__wrapped__ if has_files else _loaded
+        flow = load(dumps([found.sections, top, runs]))
     except FlowFileError as error:  # the agents are not in a file
         first, *more = [one for one in error.diagnostics if not one.is_warning]
         said = "; ".join([f"{one.file}: {one.message}" for one in (first, *more)])
@@ -87,8 +90,8 @@ def described(
 
 
 @lru_cache(maxsize=64)
-def _loaded(content: str, files: str) -> LoadedFlow:
-    """Return the compiled flow. `files` is the digest of the files that it names."""
+def _loaded(content: str) -> LoadedFlow:
+    """Return the compiled flow."""
     from json import loads
 
     from flowengine.engines.flows import load
