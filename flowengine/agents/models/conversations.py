@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from json import dumps, loads
+from json import dumps
 from typing import Any
 
 from flowengine.agents.models.port import Message
 from flowengine.agents.models.wire_names import wire_name
-from flowengine.agents.text_calls.records import ToolOffer
+from flowengine.agents.text_calls.records import ToolOffer, object_in
 from flowengine.sdk.read_only import plain, unwrapped
 
 LONGEST_ID = 40
@@ -183,11 +183,8 @@ def is_strict(schema: Any) -> bool:
 
 def _object_text(arguments: str) -> str:
     """Return arguments unchanged if they are an object, because some providers parse them."""
-    try:
-        if isinstance(loads(arguments), dict):
-            return arguments
-    except (ValueError, RecursionError):
-        pass
+    if object_in(arguments) is not None:
+        return arguments
     return dumps({"unreadable": arguments[:_UNREADABLE]}, ensure_ascii=False)
 
 
