@@ -22,15 +22,12 @@ from flowengine.agents.flow_environments import (
 )
 from flowengine.agents.function_schemas import read_tool
 from flowengine.agents.handoff_discovery import all_agents, reachable, targets
-from flowengine.agents.skills import LARGEST
 from flowengine.agents.tool_steps import ASK
 from flowengine.agents.turn_limit import turn_limit
 from flowengine.errors import UsageError
-from flowengine.kernel.graph.values import digest
 from flowengine.sdk import Plain
 from flowengine.sdk.literal_text import literal_text
 from flowengine.sdk.python_functions.signature import Signature
-from flowengine.sdk.read_folders import UnreadableFolder, find_folders, read_folder
 from flowengine.sdk.step_kind import BuiltFlow
 
 SECRET = "secret:"
@@ -84,8 +81,6 @@ class AgentDeclarations:
     """Name of the entry of the first agent."""
     agents: dict[str, Agent]
     """Name of the entry → agent."""
-    files: str
-    """Digest of the skill files that the entries refer to."""
 
 
 def declarations(
@@ -127,7 +122,6 @@ def declarations(
         policies=writer.policies,
         first=ids[agents[0].name],
         agents={ids[name]: one for name, one in known.items()},
-        files=digest([_files(one) for one in known.values() if one.skills]),
     )
 
 
@@ -194,21 +188,6 @@ def declare_in(agent: object, flow: BuiltFlow) -> str:
         rules = flow.head.setdefault("policies", [])
         rules += [one for one in found.policies if one not in rules]
     return found.first
-
-
-def _files(agent: Agent) -> Plain:
-    """Return the content of an agent's skill directories.
-
-    An unreadable directory contributes its error message. The compiler reports it.
-    """
-    found: list[Plain] = []
-    for pattern in agent.skills:
-        for folder in find_folders(os.getcwd(), os.fspath(pattern)):
-            try:
-                found.append([folder, {**read_folder(folder, LARGEST)[0]}])
-            except UnreadableFolder as error:
-                found.append(error.message)
-    return found
 
 
 def _referring(value: Any, secrets: dict[str, Plain]) -> Any:

@@ -8,7 +8,7 @@ newest message. The mark does not move until the next reduction, so providers ca
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from flowengine.agents.models.errors import ContextWindowExceeded
@@ -96,13 +96,7 @@ class RequestSize:
 
     def _error(self, message: str, tokens: int) -> ContextWindowExceeded:
         error = ContextWindowExceeded(message, tokens=tokens)
-        error.data = {
-            "tokens": tokens,
-            "fixed": self.fixed,
-            "estimated": self.estimated,
-            "bound": self.bound,
-            "model": self.model,
-        }
+        error.data = {**asdict(self), "tokens": tokens}
         return error
 
 

@@ -83,13 +83,9 @@ def _with_url(part: Any, url: str) -> Any:
     return {**part, "image_url": {**part["image_url"], "url": url}}
 
 
-def address(image: Plain) -> str:
-    """Return the URL of an image attached to a decision, which is an artifact.
-
-    Args:
-        image: The image. Journals of earlier versions contain a `data:` URL.
-    """
-    return image if isinstance(image, str) else f"artifact:{image['sha256']}"
+def address(image: Mapping[str, Plain]) -> str:
+    """Return the URL of an image attached to a decision, which is an artifact."""
+    return f"artifact:{image['sha256']}"
 
 
 def with_data(message: dict[str, Any], find: Find) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from flowengine.agents.text_calls.records import object_in
 from flowengine.sdk import Plain
 
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
@@ -49,11 +50,10 @@ def said_in(message: Mapping[str, Plain]) -> str:
 def _call(function: Mapping[str, Plain]) -> str:
     """Return a call in Python syntax. Arguments that are not JSON are shown as sent."""
     sent = str(function["arguments"])
-    try:
-        arguments = json.loads(sent)
+    arguments = object_in(sent)
+    given = [sent]
+    if arguments is not None:
         given = [f"{name}={_as_json(one)}" for name, one in arguments.items()]
-    except (ValueError, AttributeError):
-        given = [sent]
     return f"{function['name']}({', '.join(given)})"
 
 

@@ -6,14 +6,10 @@ approvals and history therefore work as for other flows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+from flowengine.metachain.agent_events import StreamPart
 from flowengine.metachain.autoagent import MetaChain, get_chat_completion, handle_tool_calls
 from flowengine.metachain.chain import Runner
 from flowengine.metachain.work import AgentRunFailed
-
-if TYPE_CHECKING:
-    from flowengine.metachain.agent_events import StreamPart
 
 __all__ = [
     "AgentRunFailed",
@@ -23,11 +19,3 @@ __all__ = [
     "get_chat_completion",
     "handle_tool_calls",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "StreamPart":
-        raise AttributeError(f"module 'flowengine.metachain' has no attribute {name!r}")
-    from flowengine.metachain.agent_events import StreamPart
-
-    return StreamPart

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from functools import update_wrapper
@@ -62,6 +61,8 @@ def _blocking(
     run = _awaited(prepare, f"{name}_async")
 
     def call(self: Runner, /, *args: _Args.args, **options: _Args.kwargs) -> Response:
+        import asyncio
+
         refuse_in_loop(None, f"{name}_async()")
         return asyncio.run(run(self, *args, **options))
 
@@ -173,15 +174,16 @@ class Runner:
             AgentRunFailed: The execution failed.
         """
         check_keywords("a run of agents", options, RunOptions.__annotations__)
-        how: flows.How = {
-            "model": options.get("model") or self.model,
-            "max_turns": max_turns,
-            "execute_tools": execute_tools,
-            "budget": options.get("budget"),
-            "policies": options.get("policies", ()),
-        }
-        agents = (agent, *options.get("agents", ()))
-        return Work.starting(self.logger, agents, messages, context_variables, options, how)
+        described = flows.described(
+            (agent, *options.get("agents", ())),
+            model=options.get("model") or self.model,
+            max_turns=max_turns,
+            execute_tools=execute_tools,
+            chat=options.get("session") is not None,
+            budget=options.get("budget"),
+            policies=options.get("policies", ()),
+        )
+        return Work.starting(self.logger, described, messages, context_variables, options)
 
     def _kept(
         self,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.agents.generated_calls import calls_of
 from flowengine.engines.inspection.subflows import Subflow, subflows
-from flowengine.errors import NotFound
+from flowengine.engines.starting.beginning import exists
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
@@ -44,9 +44,7 @@ def conversations(engine: Engine, execution: str) -> dict[str, Conversation]:
         engine: The engine with the execution.
         execution: Its full id. If it does not exist yet, the result is empty.
     """
-    try:
-        engine.store.execution(execution)
-    except NotFound:
+    if not exists(engine._host, execution):
         return {}
     found = subflows(engine._read(execution))
     return {one.address: _of(one) for one in found if one.state.keys() >= _KEYS}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from json import dumps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.agents.agent_declarations import declarations
 from flowengine.agents.turn_limit import TURNS, turn_limit
@@ -28,21 +28,6 @@ STEP = "run"
 OUTCOMES = ("resolved", "not_resolved", "max_turns", "budget", "tools_not_executed")
 
 
-class How(TypedDict, total=False):
-    """Options of a run."""
-
-    model: str | None
-    """Overrides the model of every agent."""
-    max_turns: int | Mapping[str, Any]
-    """Maximum model calls: a number, or `{"count": 10, "last": "answer"}`. Default: 30."""
-    execute_tools: bool
-    """Whether calls are run. Default: true."""
-    chat: bool
-    """Whether the user is asked for the next message after each answer. Default: false."""
-    budget: Mapping[str, Any] | None
-    policies: Sequence[Mapping[str, Any]]
-
-
 @dataclass(frozen=True)
 class Described:
     """The flow that runs agents, and the Python objects that it refers to."""
@@ -54,32 +39,49 @@ class Described:
     """Key → function, for functions that other processes cannot find."""
 
 
-def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
+def described(
+    agents: Sequence[Agent],
+    *,
+    model: str | None = None,
+    max_turns: int | Mapping[str, Any] = TURNS,
+    execute_tools: bool = True,
+    chat: bool = False,
+    budget: Mapping[str, Any] | None = None,
+    policies: Sequence[Mapping[str, Any]] = (),
+) -> Described:
     """Return the flow that runs agents, with the functions that exist only in this process.
 
     Args:
         agents: The agents. The first one starts. Handoff targets are found in their functions.
-        **how: See `How`.
+        model: Overrides the model of every agent.
+        max_turns: Maximum model calls: a number, or `{"count": 10, "last": "answer"}`.
+        execute_tools: Whether calls are run.
+        chat: Whether the user is asked for the next message after each answer.
+        budget: As in a flow.
+        policies: As in a flow.
 
     Raises:
         UsageError: The flow has errors.
     """
     if not agents:
         raise UsageError("there is no agent to compile", hint="give at least one")
-    references = _References(how.get("model"))
+    references = _References(model)
     found = declarations(agents, references)
-    limit = turn_limit(how.get("max_turns", TURNS))
+    limit = turn_limit(max_turns)
     runs = {
         "name": found.first,
         "max_turns": {"count": limit.turns, "last": limit.last},
-        "execute_tools": how.get("execute_tools", True),
-        "chat": how.get("chat", False),
+        "execute_tools": execute_tools,
+        "chat": chat,
     }
-    top: dict[str, Any] = {"policies": [*how.get("policies", ()), *found.policies]}
-    if how.get("budget") is not None:
-        top["budget"] = how["budget"]
+    top: dict[str, Any] = {"policies": [*policies, *found.policies]}
+    if budget is not None:
+        top["budget"] = budget
     try:
-        flow = _loaded(dumps([found.sections, top, runs]), found.files)
+        # The files of skills may have changed since the flow was compiled.
+        has_files = any(agent.skills for agent in found.agents.values())
+        load = _loaded.__wrapped__ if has_files else _loaded
+        flow = load(dumps([found.sections, top, runs]))
     except FlowFileError as error:  # the agents are not in a file
         first, *more = [one for one in error.diagnostics if not one.is_warning]
         said = "; ".join([f"{one.file}: {one.message}" for one in (first, *more)])
@@ -88,8 +90,8 @@ def described(agents: Sequence[Agent], **how: Unpack[How]) -> Described:
 
 
 @lru_cache(maxsize=64)
-def _loaded(content: str, files: str) -> LoadedFlow:
-    """Return the compiled flow. `files` is the digest of the files that it names."""
+def _loaded(content: str) -> LoadedFlow:
+    """Return the compiled flow."""
     from json import loads
 
     from flowengine.engines.flows import load

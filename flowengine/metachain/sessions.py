@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.errors import NotFound, UsageError
+from flowengine.errors import UsageError
 from flowengine.metachain.conversations import conversations
 from flowengine.metachain.flows import STEP
 from flowengine.metachain.responses import next_message
@@ -72,20 +72,6 @@ def check_session(name: str, messages: Sequence[Mapping[str, Any]], id: str | No
 
 def _is_text(content: Any) -> bool:
     return isinstance(content, str) and bool(content.strip())
-
-
-def has_begun(engine: Engine, id: str) -> bool:
-    """Return whether a session exists.
-
-    Args:
-        engine: The engine whose store is searched.
-        id: Id of the session's execution.
-    """
-    try:
-        engine.store.execution(id)
-    except NotFound:
-        return False
-    return True
 
 
 async def continued(engine: Engine, request: SessionRequest) -> ExecutionResult:

@@ -12,6 +12,7 @@ from flowengine.agents.kept_images import with_kept
 from flowengine.agents.live_functions import LIVE
 from flowengine.agents.log_events import LogEvent
 from flowengine.engines.seam import RandomIds
+from flowengine.engines.starting.beginning import exists
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.metachain import flows
 from flowengine.metachain.agent_events import AgentEvents
@@ -25,7 +26,6 @@ from flowengine.metachain.sessions import (
     check_session,
     continued,
     failure,
-    has_begun,
     session_id,
 )
 from flowengine.sdk.python_functions.schema_forms import is_plain
@@ -115,11 +115,10 @@ class Work:
     def starting(
         cls,
         logger: LoggerManager,
-        agents: Sequence[Agent],
+        described: flows.Described,
         messages: str | list[dict[str, Any]],
         context_variables: Mapping[str, Any] | None,
         options: RunOptions,
-        how: flows.How,
     ) -> Self:
         """Return a new run, or the continuation of an existing session."""
         variables = {} if context_variables is None else context_variables
@@ -130,8 +129,7 @@ class Work:
         id = options.get("id") or RandomIds().execution(time.time_ns() // 1_000_000)
         if session is not None:
             check_session(session, messages, options.get("id"))
-            id, how, labels = session_id(session), {**how, "chat": True}, labels | {LABEL: session}
-        described = flows.described(agents, **how)
+            id, labels = session_id(session), labels | {LABEL: session}
         live = {key: one for key, one in variables.items() if not is_plain(one)}
         plain = {key: one for key, one in variables.items() if key not in live}
         inputs = copy.deepcopy({"messages": messages, "context": plain})
@@ -181,7 +179,7 @@ class Work:
 
     def _next(self, engine: Engine) -> SessionRequest | None:
         """Return the request to an existing session, or None without a session."""
-        if self.session is None or not has_begun(engine, self.id):
+        if self.session is None or not exists(engine._host, self.id):
             return None
         message, context = self.inputs["messages"][0]["content"], self.inputs["context"]
         return SessionRequest(self.session, self.id, self.flow, message, context, self.resources)

@@ -121,9 +121,8 @@ def test_a_streamed_run_gives_each_reply_and_the_same_response(run: Streamed) ->
     assert [part.response for part in parts[:-1]] == [None] * (len(parts) - 1)
 
 
-@BOTH
 def test_calls_their_results_and_handoffs_are_parts_in_order(
-    run: Streamed, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("API_KEY", "hunter2-long")
     Secrets({"KEY": {"env": "API_KEY"}}).reveal(SecretText([["KEY"]]))
@@ -145,7 +144,7 @@ def test_calls_their_results_and_handoffs_are_parts_in_order(
     ]
 
     with answering(*script):
-        parts = run(agent, ASK)
+        parts = streamed_here(agent, ASK)
 
     kinds = ("tool_call", "tool_result", "handoff", "start")
     told = [
@@ -177,8 +176,7 @@ def test_calls_their_results_and_handoffs_are_parts_in_order(
     assert "hunter2" not in repr(parts[:-1])
 
 
-@BOTH
-def test_parts_of_an_agent_that_is_a_tool_are_its_own(run: Streamed) -> None:
+def test_parts_of_an_agent_that_is_a_tool_are_its_own() -> None:
     expert = Agent(name="The expert", description="Adds.", tools=[add])
     asking = Agent(name="A", tools=[expert.as_tool("ask_expert")])
     script = [
@@ -189,7 +187,7 @@ def test_parts_of_an_agent_that_is_a_tool_are_its_own(run: Streamed) -> None:
     ]
 
     with answering(*script):
-        parts = run(asking, ASK, {"n": 1})
+        parts = streamed_here(asking, ASK, {"n": 1})
 
     assert [(one.kind, one.agent, one.call, one.arguments) for one in parts if one.call] == [
         ("call", "A", "c1", None),
@@ -201,29 +199,14 @@ def test_parts_of_an_agent_that_is_a_tool_are_its_own(run: Streamed) -> None:
     ]
 
 
-@BOTH
-def test_a_run_that_fails_raises_after_what_was_said(run: Streamed) -> None:
+def test_a_run_that_fails_raises_after_what_was_said() -> None:
     entry = {"raise": "ModelError", "message": "no key", "retryable": False}
 
     with answering(entry), pytest.raises(AgentRunFailed, match="no key"):
-        run(TRIAGE, ASK)
+        streamed_here(TRIAGE, ASK)
 
 
-def resumed_here(chain: MetaChain, *given: Any, **how: Any) -> list[StreamPart]:
-    return list(chain.resume_stream(*given, **how))
-
-
-def resumed_on_a_loop(chain: MetaChain, *given: Any, **how: Any) -> list[StreamPart]:
-    async def main() -> list[StreamPart]:
-        return [part async for part in chain.resume_stream_async(*given, **how)]
-
-    return asyncio.run(main())
-
-
-@pytest.mark.parametrize("resume", [resumed_here, resumed_on_a_loop])
-def test_a_run_that_waited_goes_on_in_parts(
-    resume: Callable[..., list[StreamPart]], tmp_path: Path
-) -> None:
+def test_a_run_that_waited_goes_on_in_parts(tmp_path: Path) -> None:
     agent = Agent(name="A", functions=[add], approvals={"add": "required"})
     script = [
         {"text": "Let me see.", "calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]},
@@ -233,10 +216,10 @@ def test_a_run_that_waited_goes_on_in_parts(
         chain = MetaChain(engine)
         *first, last = chain.stream(agent, ASK)
         assert last.response is not None
-        [still] = resume(chain, last.execution, agent)
+        [still] = chain.resume_stream(last.execution, agent)
         engine.approve(last.response.waits[0]["id"], resume=False)
-        parts = resume(chain, last.execution, agent)
-        again = resume(chain, last.execution, agent)
+        parts = list(chain.resume_stream(last.execution, agent))
+        again = list(chain.resume_stream(last.execution, agent))
 
     [wait] = last.response.waits
     [asked] = [one for one in first if one.kind not in ("start", "text", "call", "end")]
@@ -281,10 +264,9 @@ def test_a_question_comes_again_when_more_is_known_of_it() -> None:
     assert {one["id"] for one in asked} == {last.response.waits[0]["id"]}
 
 
-@BOTH
-def test_what_cannot_be_run_is_refused(run: Streamed) -> None:
+def test_what_cannot_be_run_is_refused() -> None:
     with answering() as model, pytest.raises(UsageError, match="max_turns"):
-        run(TRIAGE, ASK, max_turns=0)
+        streamed_here(TRIAGE, ASK, max_turns=0)
 
     assert model.requests == []
 
@@ -396,14 +378,13 @@ def test_no_syntax_of_calls_reaches_who_listens_to_a_run(wire: Wire) -> None:
 TWO = ({"content": "It is "}, {"content": "4, I "})
 
 
-@BOTH
 def test_a_broken_reply_is_taken_back_and_comes_again_as_a_whole(
-    run: Streamed, wire: Wire, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flowengine.agents.declared.RETRY", {"delay": "1ms", "attempts": 3})
     wire.answer(streamed(*TWO, finish=None, then="drop"), streamed({"content": "It is 3."}))
 
-    parts = run(agent(), ASK)
+    parts = streamed_here(agent(), ASK)
 
     assert [part.kind for part in parts] == [
         *("start", "text", "text", "restart"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from json import dumps, loads
+from json import dumps
 from typing import Any
 
 from flowengine.agents.models.port import Message
-from flowengine.agents.models.wire_names import WireNames
-from flowengine.agents.text_calls.records import ToolOffer
+from flowengine.agents.models.wire_names import wire_name
+from flowengine.agents.text_calls.records import ToolOffer, object_in
 from flowengine.sdk.read_only import plain, unwrapped
 
 LONGEST_ID = 40
@@ -21,13 +21,13 @@ _UNREADABLE = 300
 _CACHE = {"type": "ephemeral"}
 
 
-def offered(tools: Iterable[ToolOffer], names: WireNames) -> list[dict[str, Any]]:
+def offered(tools: Iterable[ToolOffer]) -> list[dict[str, Any]]:
     """Return tools in the form offered to a model with function calling."""
     return [
         {
             "type": "function",
             "function": {
-                "name": names.to_wire(tool.name),
+                "name": wire_name(tool.name),
                 "description": tool.description,
                 "parameters": tool.schema,
             },
@@ -68,13 +68,11 @@ class Conversation:
 
     Args:
         provider: The provider that receives them. Only its own parts are sent back to it.
-        names: Wire names of the tools.
         vision: Whether the model accepts images.
     """
 
-    def __init__(self, provider: str, names: WireNames, *, vision: bool) -> None:
+    def __init__(self, provider: str, *, vision: bool) -> None:
         self._provider = provider
-        self._names = names
         self._vision = vision
         self._ids: dict[str, str] = {}
         """Ids of calls by which the provider knows them, where they differ."""
@@ -99,7 +97,7 @@ class Conversation:
         if role == "tool":
             written["tool_call_id"] = self._id(message.get("tool_call_id") or "")
             if name := message.get("name"):
-                written["name"] = self._names.to_wire(name)
+                written["name"] = wire_name(name)
         if role == "assistant":
             self._write_assistant(message, written)
         return written
@@ -124,7 +122,7 @@ class Conversation:
             "id": self._id(call["id"]),
             "type": "function",
             "function": {
-                "name": self._names.to_wire(function["name"]),
+                "name": wire_name(function["name"]),
                 "arguments": _object_text(function.get("arguments") or "{}"),
             },
         }
@@ -185,11 +183,8 @@ def is_strict(schema: Any) -> bool:
 
 def _object_text(arguments: str) -> str:
     """Return arguments unchanged if they are an object, because some providers parse them."""
-    try:
-        if isinstance(loads(arguments), dict):
-            return arguments
-    except (ValueError, RecursionError):
-        pass
+    if object_in(arguments) is not None:
+        return arguments
     return dumps({"unreadable": arguments[:_UNREADABLE]}, ensure_ascii=False)
 
 

@@ -43,7 +43,7 @@ from flowengine.agents.models.replies import (
 from flowengine.agents.models.reply_parts import GuardedListener, PartSender
 from flowengine.agents.models.streams import ArrivingReply
 from flowengine.agents.models.usage import estimated_usage, told_usage
-from flowengine.agents.models.wire_names import WireNames
+from flowengine.agents.models.wire_names import WireNames, wire_name
 from flowengine.agents.text_calls.requests import request_messages
 from flowengine.sdk import Plain, StepError
 from flowengine.sdk.background import background
@@ -120,38 +120,23 @@ class ProviderModels:
     async def _ask(
         self, litellm: Any, request: ModelRequest, listen: Listener | None
     ) -> ModelReply:
-        calling = self._calling(litellm, request)
         events: list[Mapping[str, Plain]] = []
         while True:
-            try:
-                sent = await self._send(litellm, request, calling, listen)
-            except _ToolsRefused as refused:
-                self._without_tools.add(request.model)
-                calling = "text"
-                reason = str(refused.error)
-                events.append({"event": "text_calls", "model": request.model, "reason": reason})
-                _log.warning("%s takes no tools: it is asked for calls as text", request.model)
-            except _SchemaRefused:
-                self._without_schema.add(request.model)
-                _log.warning(
-                    "%s takes no JSON Schema for its answer: it gets it in words only",
-                    request.model,
-                )
-            else:
+            facts = self._facts(litellm, request.model)
+            calling = request.function_calling or facts.function_calling
+            asked = _asked(litellm, request, calling, facts, listen)
+            sent = await self._sent(litellm, asked, facts, events)
+            if sent is not None:
                 return read_sent(sent, request, calling, events=events)
 
-    def _calling(self, litellm: Any, request: ModelRequest) -> FunctionCalling:
-        return request.function_calling or self._facts(litellm, request.model).function_calling
+    async def _sent(
+        self, litellm: Any, asked: _Asked, facts: ModelFacts, events: list[Mapping[str, Plain]]
+    ) -> SentReply | None:
+        """Return the reply, or None if the provider refused the form of the request.
 
-    async def _send(
-        self,
-        litellm: Any,
-        request: ModelRequest,
-        calling: FunctionCalling,
-        listen: Listener | None,
-    ) -> SentReply:
-        facts = self._facts(litellm, request.model)
-        asked = _asked(litellm, request, calling, facts, listen)
+        It is then known, and the next request has another form.
+        """
+        request, model = asked.request, asked.request.model
         try:
             with as_plain():
                 async with asyncio.timeout(request.timeout or _TIMEOUT):
@@ -162,25 +147,20 @@ class ProviderModels:
         except Exception as error:
             broke_off = asked.parts.broke_off()
             if request.function_calling is None and "tools" in asked.sent and refuses_tools(error):
-                raise _ToolsRefused(error) from None
-            if (
-                facts.schema_mode is None
-                and "response_format" in asked.sent
-                and refuses_schema(error)
-            ):
-                raise _SchemaRefused from None
-            ours = as_ours(error, request.model, request.settings, broke_off=broke_off)
+                self._without_tools.add(model)
+                reason = str(as_ours(error, "it", {}))
+                events.append({"event": "text_calls", "model": model, "reason": reason})
+                _log.warning("%s takes no tools: it is asked for calls as text", model)
+                return None
+            asks_schema = facts.schema_mode is None and "response_format" in asked.sent
+            if asks_schema and refuses_schema(error):
+                self._without_schema.add(model)
+                _log.warning(
+                    "%s takes no JSON Schema for its answer: it gets it in words only", model
+                )
+                return None
+            ours = as_ours(error, model, request.settings, broke_off=broke_off)
             raise ours from ours.__cause__
-
-
-class _ToolsRefused(Exception):
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = as_ours(error, "it", {})
-
-
-class _SchemaRefused(Exception):
-    pass
 
 
 class _Here:
@@ -243,7 +223,7 @@ def _asked(
     }
     if request.longest_reply is not None:
         _bound_reply(request.longest_reply, sent)
-    conversation = Conversation(provider, names, vision=facts.vision is not False)
+    conversation = Conversation(provider, vision=facts.vision is not False)
     messages = _answer_schema(request, provider, facts, known, sent)
     if calling == "text":
         shown = conversation.with_images(messages)
@@ -252,7 +232,7 @@ def _asked(
         sent["messages"] = request_messages(shown, tools, form, must_call=must)
     else:
         sent["messages"] = conversation.written(messages)
-        _offer(request, names, known, sent)
+        _offer(request, known, sent)
     if provider in _CACHED_BY_MARKS and "claude" in request.model:
         with_cache_marks(sent["messages"])
     if listen is not None:
@@ -290,13 +270,13 @@ def _answer_schema(
     return [{**first, "content": content}, *others]
 
 
-def _offer(request: ModelRequest, names: WireNames, known: set[str], sent: dict[str, Any]) -> None:
+def _offer(request: ModelRequest, known: set[str], sent: dict[str, Any]) -> None:
     choice = request.tool_choice
     if not request.tools or (choice == "none" and "tool_choice" not in known):
         return
-    sent["tools"] = offered(request.tools, names)
+    sent["tools"] = offered(request.tools)
     if choice and "tool_choice" in known:
-        form = {"type": "function", "function": {"name": names.to_wire(choice)}}
+        form = {"type": "function", "function": {"name": wire_name(choice)}}
         sent["tool_choice"] = choice if choice in ("auto", "none", "required") else form
     if not request.parallel_tool_calls and "parallel_tool_calls" in known:
         sent["parallel_tool_calls"] = False

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from flowengine.agents.models.port import Listener, Model, ModelFacts, ModelReply, ModelRequest
+from flowengine.agents.text_calls.records import object_in
 from flowengine.sdk import StepError
 
 
@@ -66,11 +67,8 @@ def entry_of(message: Mapping[str, Any], usage: Mapping[str, Any]) -> dict[str, 
 def _arguments_of(call: Mapping[str, Any]) -> Any:
     """Return the arguments of a call as data, if serializing it reproduces the original text."""
     sent = call["function"]["arguments"]
-    try:
-        data = json.loads(sent)
-    except (ValueError, RecursionError):
-        return sent
-    return data if isinstance(data, dict) and json.dumps(data) == sent else sent
+    data = object_in(sent)
+    return sent if data is None or json.dumps(data) != sent else data
 
 
 def _answered(reply: ModelReply) -> dict[str, Any]:

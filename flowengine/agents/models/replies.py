@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from json import dumps, loads
+from json import dumps
 from secrets import token_hex
 from typing import Literal
 
@@ -23,7 +23,7 @@ from flowengine.agents.text_calls.arguments import bind
 from flowengine.agents.text_calls.examples import example_arguments
 from flowengine.agents.text_calls.marked_form import MarkedForm, mark_of, marked
 from flowengine.agents.text_calls.reading import MAX_CALLS, NOT_MADE, read_reply
-from flowengine.agents.text_calls.records import Call, Ended, Fault, Reading, ToolOffer
+from flowengine.agents.text_calls.records import Call, Ended, Fault, Reading, ToolOffer, object_in
 from flowengine.agents.text_calls.requests import MUST_CALL, faults_told
 from flowengine.agents.text_calls.unread import may_hold_call, unread_call
 from flowengine.sdk import Plain
@@ -280,7 +280,4 @@ def _as_sent(arguments: str | None) -> str | None:
 
     Repaired arguments are serialized again.
     """
-    try:
-        return arguments if arguments and isinstance(loads(arguments), dict) else None
-    except (ValueError, RecursionError):
-        return None
+    return arguments if arguments and object_in(arguments) is not None else None

@@ -50,7 +50,7 @@ def clash(names: Iterable[str]) -> tuple[str, str, str] | None:
 
 
 class WireNames:
-    """The names of the tools on offer, in both directions.
+    """The names of the tools on offer, by their wire names.
 
     Args:
         names: Flow names of the tools.
@@ -70,10 +70,6 @@ class WireNames:
                 retryable=False,
             )
         self._known = {wire_name(name): name for name in names}
-
-    def to_wire(self, name: str) -> str:
-        """Return the wire name of a tool. Earlier calls may name tools that are not on offer."""
-        return wire_name(name)
 
     def from_wire(self, name: str) -> str:
         """Return the flow name of a tool. A name that is not on offer is returned unchanged."""

@@ -133,29 +133,12 @@ def _check_plain(value: Any) -> None:
     Raises:
         Misfit: The value is nested too deeply, or a text is not Unicode.
     """
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        texts = (part for part in level if isinstance(part, str))
-        if any(not _is_unicode(text) for text in texts):
-            raise Misfit("a text has half a surrogate pair, which is not Unicode")
-        level = [inner for part in level for inner in _inside(part)]
-        if not level:
-            return
-    raise Misfit(f"they are nested more than {MAX_DEPTH} levels deep")
-
-
-def _inside(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [*value, *value.values()]
-    return value if isinstance(value, list) else []
-
-
-def _is_unicode(text: str) -> bool:
     try:
-        text.encode()
+        dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        raise Misfit("a text has half a surrogate pair, which is not Unicode") from None
+    except RecursionError:
+        raise Misfit(f"they are nested more than {MAX_DEPTH} levels deep") from None
 
 
 def _short(value: Any) -> str:

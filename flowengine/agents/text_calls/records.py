@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from json import loads
 from typing import Any, Literal
 
 Ended = Literal["stop", "length"]
@@ -76,3 +77,12 @@ def text_of(content: Any, between: str = "\n") -> str:
         return content or ""
     texts = [part.get("text", "") for part in content if isinstance(part, Mapping)]
     return between.join(filter(None, texts))
+
+
+def object_in(text: str) -> dict[str, Any] | None:
+    """Return the object that a text is as JSON, such as the arguments of a call, or None."""
+    try:
+        value = loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

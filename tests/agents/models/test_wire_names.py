@@ -40,8 +40,8 @@ def test_every_name_fits_the_wire_and_comes_back(names: set[str]) -> None:
         return
 
     for name in names:
-        assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", known.to_wire(name))
-        assert known.from_wire(known.to_wire(name)) == name
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", wire_name(name))
+        assert known.from_wire(wire_name(name)) == name
 
 
 def test_two_tools_of_one_name_on_the_wire_are_refused_by_both_names() -> None:
