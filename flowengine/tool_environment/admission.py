@@ -60,7 +60,7 @@ class Admission:
                 return found
             if digest_of(found.args) == digest_of(made.args):
                 return found
-        if _may_change(found):
+        if found.may_change:
             return None
         return error_response(found, "duplicate_call", "another call has this id already")
 
@@ -79,11 +79,14 @@ class Admission:
         call.arriving = Arriving(call)
         with parts.lock:  # another thread may have registered the same call
             there = parts.calls.get(call.id)
-            is_first = there is None or _may_change(there)
+            is_first = there is None or there.may_change
             if is_first:
                 parts.remember(call)
         if not is_first:
             return self._known(made) or await self.take(made)
+        if there is not None:
+            call.number = there.number + 1
+            await there.withdrawn()
         call.move("call_registered", call=call.view())
         return call
 
@@ -106,11 +109,6 @@ class Admission:
             f"there is no tool '{made.tool_name}'{hint}{known}",
             "unknown_tool",
         )
-
-
-def _may_change(call: Call) -> bool:
-    """Return whether a call was only submitted for approval, so that it can still change."""
-    return call.provisional and not call.started
 
 
 def finalise(call: Call) -> None:

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk import StepContext
-from flowengine.sdk.tool_calls import (
-    ApprovalResponse,
-    EnvironmentResponse,
-    ToolResult,
-)
-from flowengine.tool_environment.call import Call, Grant, digest_of
+from flowengine.sdk.previews import call_preview
+from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolResult
+from flowengine.tool_environment.call import Call, Submitted
 from flowengine.tool_environment.execution import execute, not_begun
-from flowengine.tool_environment.journal import Elsewhere, Step, approval_of
+from flowengine.tool_environment.journal import Elsewhere, Function, approval_of
 from flowengine.tool_environment.observers import observe
 from flowengine.tool_environment.outcomes import bounded, describe
 from flowengine.tool_environment.questions import Asking, unmasked
@@ -44,6 +41,33 @@ class Pipeline:
         self._parts = parts
         self._questions = questions
 
+    def start(self, call: Call) -> asyncio.Future[EnvironmentResponse]:
+        """Run a call with final arguments in a task, unless a task does already.
+
+        Args:
+            call: The call.
+
+        Returns:
+            Its response.
+        """
+        if call.work is None:
+            call.work = asyncio.ensure_future(self.run(call))
+        if call.work.get_loop() is not asyncio.get_running_loop():
+            return asyncio.wrap_future(call.response)
+        return call.work
+
+    async def approve(self, call: Call) -> EnvironmentResponse:
+        """Request a decision about a call that is made later, and return it."""
+        if call.submitted is None:
+            call.submitted = Submitted()
+        decision = self._questions.answer(call)
+        if decision is not None:
+            return EnvironmentResponse(result=decision)
+        decided = asyncio.wrap_future(call.submitted.decided)
+        ended = self.start(call)
+        await asyncio.wait([decided, ended], return_when=asyncio.FIRST_COMPLETED)
+        return await (decided if decided.done() else ended)
+
     async def run(self, call: Call) -> EnvironmentResponse:
         """Run a call with final arguments, and return a response in every case.
 
@@ -60,6 +84,8 @@ class Pipeline:
             return response
         except asyncio.CancelledError:  # the loop ends, not only the waiting task
             call.halt("aborted")
+            if call.may_change:  # the next one to make the call asks again
+                self._parts.calls.pop(call.id)
             began = call.stage in {"execution", "observers"}
             response = response_of(_stopped(call, began=began))
             raise
@@ -86,35 +112,21 @@ class Pipeline:
             call.definition = parts.registry.definition(call.tool) or call.definition
             decision = self._questions.answer(call)
         asking = Asking(self._questions, call)
-        result = await journal.make(call, *self._steps(call), asking, asks=decision is None)
+        result = await journal.make(
+            call, self._functions(call), asking.answer, asking.refused, asks=decision is None
+        )
         if approval_of(result) is not None:  # no decision was made
             result = await journal.withdraw(call)
             if asking.refusal is not None:
                 return result_of(call, "rejected", parts.mask(asking.refusal))
             if result.status == "cancelled":
-                return self._undecided(call, asking.answer)
+                return not_begun(call)
         return self._read(call, result)
-
-    async def ask(self, call: Call) -> EnvironmentResponse:
-        """Request a decision without making the call. An approval is kept for this call only."""
-        decision = self._questions.answer(call) or await self._questions.ask(call)
-        if not isinstance(decision, ApprovalResponse):
-            return response_of(self._undecided(call, decision))
-        if decision.approved:
-            assert call.definition is not None
-            version = call.definition.version
-            call.granted = Grant(version, digest_of(call.args), decision)
-        return EnvironmentResponse(result=decision)
-
-    def _undecided(self, call: Call, why: Any) -> ToolResult:
-        if why == "expired":
-            return result_of(call, "expired", "nobody decided in time; nothing was done")
-        return not_begun(call)
 
     # The steps of its execution
 
-    def _steps(self, call: Call) -> tuple[Step, Step]:
-        """Return the functions of the two steps, with only plain data as input and output."""
+    def _functions(self, call: Call) -> tuple[Function, Function, Function]:
+        """Return the functions of the call, with only plain data as input and output."""
 
         async def run(*, step_of_call: StepContext, **given: Any) -> dict[str, Any]:
             return await self._run(call, step_of_call, given)
@@ -122,7 +134,11 @@ class Pipeline:
         async def tell(*, result: Any) -> dict[str, Any]:
             return await self._observe(call, result)
 
-        return run, tell
+        def preview(args: dict[str, Any]) -> Any:
+            assert call.instance is not None
+            return call_preview(call.instance.preview, args)
+
+        return run, tell, preview
 
     async def _run(self, call: Call, step: StepContext, given: dict[str, Any]) -> dict[str, Any]:
         """Run the tool (first step)."""
@@ -141,7 +157,7 @@ class Pipeline:
         if call.stage == "execution":
             call.move("observers", names=[observer.name for observer in observers])
         return {
-            "result": self._parts.mask(result.model_dump(exclude_defaults=True)),
+            "result": result.model_dump(exclude_defaults=True),
             "state": self._state_of(call),
             "is_observed": bool(observers),
         }
@@ -182,6 +198,8 @@ class Pipeline:
             reason = f": {decision.feedback}" if decision.feedback else ""
             why = self._parts.mask(f"rejected by {decision.by}{reason}")
             made = _with_feedback(result_of(call, "rejected", why), decision)
+        elif result.error["type"] == "Expired":
+            made = result_of(call, "expired", "nobody decided in time; nothing was done")
         elif result.error["type"] == "Refused":
             made = result_of(call, "rejected", result.error["message"])
         else:

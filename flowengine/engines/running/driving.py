@@ -104,7 +104,8 @@ class Driving:
             found = host.stored(id, epoch)
             self._bring(found, resources)
             self._answer_open(found)
-            recover(found, host.store.inbox(id), host.clock.now())
+            consults = host.consultant is not None and host.consultant.has_own(id)
+            recover(found, host.store.inbox(id), host.clock.now(), consults=consults)
             _enter(found)
             found.look_ahead()
         except BaseException:
