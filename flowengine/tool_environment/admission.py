@@ -13,11 +13,11 @@ from flowengine.sdk.tool_calls import (
     ToolCall,
     ToolResult,
 )
+from flowengine.sdk.validation_messages import faults
 from flowengine.tool_environment.call import Call, digest_of
 from flowengine.tool_environment.errors import CallError
 from flowengine.tool_environment.parameters import Arriving
 from flowengine.tool_environment.results import response_of
-from flowengine.tool_environment.signatures import faults
 
 if TYPE_CHECKING:
     from flowengine.tool_environment.parts import Parts

@@ -19,11 +19,11 @@ from flowengine.sdk.process_tree import Family, mark_of
 from flowengine.sdk.threads import on_thread
 from flowengine.sdk.tool_calls import Ran, ToolResult
 from flowengine.sdk.tool_limits import largest_result
+from flowengine.sdk.user_code import Outcome, bounded, contained, is_coroutine_function, within
+from flowengine.sdk.user_code import call as call_plugin
 from flowengine.tool_environment.abort import Aborted
 from flowengine.tool_environment.call import Call, current
 from flowengine.tool_environment.context import Progress, ToolContext
-from flowengine.tool_environment.outcomes import Outcome, bounded, contained, within
-from flowengine.tool_environment.outcomes import call as call_plugin
 from flowengine.tool_environment.results import (
     Content,
     NoData,
@@ -212,30 +212,23 @@ class _Attempt:
         if definition.signature.context is not None:
             named[definition.signature.context] = self._context
         execute = self._call.instance.execute  # type: ignore[union-attr]
-        if inspect.iscoroutinefunction(execute):
-            with self._started:
-                return await execute(**named)
-        if inspect.isasyncgenfunction(execute):
-            with self._started:
+        with self._started:
+            if inspect.isasyncgenfunction(execute):
                 return _joined([self._item(item) async for item in execute(**named)])
-        self._on_thread = True
-        outcome = await on_thread(lambda: self._on_a_thread(execute, named))
-        if outcome.error is not None:
-            raise outcome.error
-        value = outcome.value
-        return await value if inspect.isawaitable(value) else value
+            if is_coroutine_function(execute):
+                return await execute(**named)
+            self._on_thread = True
+            try:
+                return await call_plugin(self._read, execute, named)
+            finally:
+                self._on_thread = False
 
-    def _on_a_thread(self, execute: Any, named: dict[str, Any]) -> Outcome:
-        try:
-            with self._started:
-                value = execute(**named)
-                if inspect.isgenerator(value):
-                    value = _joined([self._item(item) for item in value])
-            return Outcome(value)
-        except BaseException as error:
-            return Outcome(error=error)
-        finally:
-            self._on_thread = False
+    def _read(self, execute: Any, named: dict[str, Any]) -> Any:
+        """Call a function on this thread, and read the generator that it may return."""
+        value = execute(**named)
+        if inspect.isgenerator(value):
+            return _joined([self._item(item) for item in value])
+        return value
 
     def _item(self, item: Any) -> Any:
         """Process an item of a generator, which must end if the call is stopped."""

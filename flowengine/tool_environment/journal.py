@@ -51,10 +51,6 @@ _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 _CHOICES = ("approve", "reject", "respond")
 
 
-class Elsewhere(Exception):
-    """Another process holds a call that was stopped here."""
-
-
 class Journal:
     """The executions of one environment.
 
@@ -112,7 +108,7 @@ class Journal:
         refused: Callable[[FlowEngineError], None],
         *,
         asks: bool,
-    ) -> ExecutionResult:
+    ) -> ExecutionResult | None:
         """Start the execution of a call or resume the existing one, until it ends or waits.
 
         Args:
@@ -123,10 +119,8 @@ class Journal:
             asks: Whether the call needs a decision first.
 
         Returns:
-            The state of the execution. It waits for approval if no decision was made.
-
-        Raises:
-            Elsewhere: Another process holds it, and the call was stopped here.
+            The state of the execution. It waits for approval if no decision was made. None: another
+            process holds it, and the call was stopped here.
         """
         assert call.definition is not None
         keys = (call.tool, _OBSERVERS, _preview_of(call.tool))
@@ -141,7 +135,9 @@ class Journal:
                 return await self._start(call, live, asks=asks)
             return await self._go_on(call, live)
 
-    async def _start(self, call: Call, live: Mapping[str, Any], *, asks: bool) -> ExecutionResult:
+    async def _start(
+        self, call: Call, live: Mapping[str, Any], *, asks: bool
+    ) -> ExecutionResult | None:
         assert call.definition is not None
         options, version = call.definition.options, call.definition.version
         approval = ("required" if options.approval == "required" else "ask") if asks else "none"
@@ -167,13 +163,13 @@ class Journal:
                 raise
             return await self._go_on(call, live)
 
-    async def _go_on(self, call: Call, live: Mapping[str, Any]) -> ExecutionResult:
+    async def _go_on(self, call: Call, live: Mapping[str, Any]) -> ExecutionResult | None:
         """Resume the execution of a call, as soon as no other process holds it.
 
         While another process waits for its approval, the approvers of this one are asked as well.
 
-        Raises:
-            Elsewhere: Another process holds it, and the call was stopped here.
+        Returns:
+            The state of the execution. None: the call was stopped here before.
         """
         call.replayed = True
         asking: asyncio.Future[Any] | None = None
@@ -190,7 +186,7 @@ class Journal:
                 elif asking is not None and wait is None:
                     asking.cancel()
                 if not await call.unless_stopped(asyncio.ensure_future(asyncio.sleep(LOOK))):
-                    raise Elsewhere
+                    return None
         finally:
             if asking is not None:
                 asking.cancel()

@@ -13,6 +13,7 @@ from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
     ToolCall,
 )
+from flowengine.sdk.user_code import contained, describe
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.admission import (
     Admission,
@@ -31,7 +32,6 @@ from flowengine.tool_environment.errors import (
 from flowengine.tool_environment.feed import Feed, Message
 from flowengine.tool_environment.journal import Journal
 from flowengine.tool_environment.observers import Observers, check_observer
-from flowengine.tool_environment.outcomes import contained, describe
 from flowengine.tool_environment.parts import CallBounds, Parts
 from flowengine.tool_environment.pipeline import Pipeline
 from flowengine.tool_environment.questions import AutoApprove, Questions

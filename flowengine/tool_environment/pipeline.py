@@ -11,11 +11,11 @@ from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk import StepContext
 from flowengine.sdk.previews import call_preview
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolResult
+from flowengine.sdk.user_code import bounded, describe
 from flowengine.tool_environment.call import Call, Submitted
 from flowengine.tool_environment.execution import execute, not_begun
-from flowengine.tool_environment.journal import Elsewhere, Function, approval_of
+from flowengine.tool_environment.journal import Function, approval_of
 from flowengine.tool_environment.observers import observe
-from flowengine.tool_environment.outcomes import bounded, describe
 from flowengine.tool_environment.questions import Asking, unmasked
 from flowengine.tool_environment.registry import disposed, is_disposable
 from flowengine.tool_environment.results import response_of, result_of
@@ -89,10 +89,6 @@ class Pipeline:
             began = call.stage in {"execution", "observers"}
             response = response_of(_stopped(call, began=began))
             raise
-        except Elsewhere:
-            message = "aborted while another process has it: it may have acted"
-            response = response_of(result_of(call, call.stop or "aborted", message, ran="maybe"))
-            return response
         except Exception as error:
             logging.getLogger("flowengine.tools").exception("call %s failed", call.id)
             response = response_of(_internal(call, f"the environment failed: {describe(error)}"))
@@ -115,6 +111,9 @@ class Pipeline:
         result = await journal.make(
             call, self._functions(call), asking.answer, asking.refused, asks=decision is None
         )
+        if result is None:
+            why = "aborted while another process has it: it may have acted"
+            return result_of(call, call.stop or "aborted", why, ran="maybe")
         if approval_of(result) is not None:  # no decision was made
             result = await journal.withdraw(call)
             if asking.refusal is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.previews import Shown
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
+from flowengine.sdk.user_code import contained, describe
 from flowengine.tool_environment.authority import (
     AUTO,
     CallbackAuthority,
@@ -18,7 +19,6 @@ from flowengine.tool_environment.authority import (
 )
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.errors import DecisionError
-from flowengine.tool_environment.outcomes import contained, describe
 from flowengine.tool_environment.signatures import ArgumentFault
 from flowengine.tool_environment.tools import ToolOptions
 

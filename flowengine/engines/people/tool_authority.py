@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.people.approvals import GivenAnswer, decide
-from flowengine.errors import FlowEngineError
+from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.view import RESPOND
 
 if TYPE_CHECKING:
@@ -140,16 +140,14 @@ def _shown(found: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if found is None else {key: found[key] for key in ("action", "target")}
 
 
-async def _decision(response: Awaitable[EnvironmentResponse]) -> ApprovalResponse:
-    """Return the decision of an authority. An invalid response counts as rejection."""
+async def _decision(response: Awaitable[Any]) -> ApprovalResponse:
+    """Return the decision of an authority. Anything else counts as rejection."""
     from flowengine.sdk.tool_calls import ApprovalResponse
 
     try:
-        answered = await response
-        decision = answered.result
-        if isinstance(decision, ApprovalResponse):
-            return decision
-        why = "gave no decision" if answered.error is None else answered.error.message
+        return ApprovalResponse.of(await response)
+    except InputError as error:
+        why = f"gave no decision: {error.message}"
     except Exception as error:
         why = f"raised {type(error).__name__}"
     return ApprovalResponse(approved=False, feedback=f"the tool authority {why}"[:2000])
