@@ -92,6 +92,8 @@ class Call:
         """Arguments as edited before the approval."""
         self.decision: ApprovalResponse | None = None
         """The decision made in this process."""
+        self.refusal: str | None = None
+        """Why the decision made in this process does not count."""
         self.execution = ""
         """Id of its execution."""
         self.number = 0
@@ -116,7 +118,6 @@ class Call:
         """Whether the call was first submitted for approval only."""
         self.started = False
         """Whether `execute_tool` has started it."""
-        self.running = False
         self.turns: Turns | None = None
         """Turns of the calls that its own tool makes."""
         self.produced: list[str] = []
@@ -187,6 +188,22 @@ class Call:
         if not taken and self.submitted is not None:
             self.submitted.made.set_result(None)
         return not taken
+
+    async def is_made(self, decision: ApprovalResponse | None) -> bool:
+        """Wait until the call is made, if it was submitted for approval first.
+
+        Args:
+            decision: The decision, for whoever submitted it.
+
+        Returns:
+            False: the call must stop.
+        """
+        submitted = self.submitted
+        if submitted is None:
+            return True
+        if decision is not None and not submitted.decided.done():
+            submitted.decided.set_result(EnvironmentResponse(result=decision))
+        return await self.unless_stopped(asyncio.wrap_future(submitted.made))
 
     def turns_within(self, limit: int) -> Turns:
         """Return the turns of the calls that its tool makes."""

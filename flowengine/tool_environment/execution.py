@@ -71,7 +71,7 @@ async def execute(parts: Parts, call: Call, args: dict[str, Any], step: StepCont
 def _turns(parts: Parts) -> Turns:
     """Return the queue for a call. A tool that makes calls has its own, which avoids a deadlock."""
     outer = current.get()
-    if outer is None or not outer.running or parts.calls.get(outer.id) is not outer:
+    if outer is None or outer.stage != "execution" or parts.calls.get(outer.id) is not outer:
         return parts.turns
     return outer.turns_within(parts.bounds.running)
 
@@ -111,7 +111,6 @@ async def _run(
     parts: Parts, call: Call, args: dict[str, Any], step: StepContext, resources: dict[str, Any]
 ) -> ToolResult:
     call.move("execution", call=call.view())
-    call.running = True
     progress = Progress(
         lambda report, dropped: call.tell("progress", report=report, dropped=dropped)
     )
@@ -138,7 +137,6 @@ async def _run(
         result = await attempt.run()
     finally:
         progress.close()
-        call.running = False
     await _tell(parts, "end", call.view(), result)
     return result
 

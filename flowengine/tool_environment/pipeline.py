@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.engines.attempts.serialization import copy
@@ -16,7 +17,7 @@ from flowengine.tool_environment.call import Call, Submitted
 from flowengine.tool_environment.execution import execute, not_begun
 from flowengine.tool_environment.journal import Function, approval_of
 from flowengine.tool_environment.observers import observe
-from flowengine.tool_environment.questions import Asking, unmasked
+from flowengine.tool_environment.questions import unmasked
 from flowengine.tool_environment.registry import disposed, is_disposable
 from flowengine.tool_environment.results import response_of, result_of
 from flowengine.tool_environment.signatures import ArgumentFault
@@ -85,7 +86,7 @@ class Pipeline:
         except asyncio.CancelledError:  # the loop ends, not only the waiting task
             call.halt("aborted")
             if call.may_change:  # the next one to make the call asks again
-                self._parts.calls.pop(call.id)
+                self._parts.calls.pop(call.id, None)
             began = call.stage in {"execution", "observers"}
             response = response_of(_stopped(call, began=began))
             raise
@@ -107,17 +108,16 @@ class Pipeline:
                 return result_of(call, "invalid", parts.mask(fault))
             call.definition = parts.registry.definition(call.tool) or call.definition
             decision = self._questions.answer(call)
-        asking = Asking(self._questions, call)
-        result = await journal.make(
-            call, self._functions(call), asking.answer, asking.refused, asks=decision is None
-        )
+        ask, refused = partial(self._questions.ask, call), partial(self._questions.refused, call)
+        functions = self._functions(call)
+        result = await journal.make(call, functions, ask, refused, asks=decision is None)
         if result is None:
             why = "aborted while another process has it: it may have acted"
             return result_of(call, call.stop or "aborted", why, ran="maybe")
         if approval_of(result) is not None:  # no decision was made
             result = await journal.withdraw(call)
-            if asking.refusal is not None:
-                return result_of(call, "rejected", parts.mask(asking.refusal))
+            if call.refusal is not None:
+                return result_of(call, "rejected", parts.mask(call.refusal))
             if result.status == "cancelled":
                 return not_begun(call)
         return self._read(call, result)
@@ -146,9 +146,11 @@ class Pipeline:
         call.changed = None if args == call.args else args
         if call.stage == "parameters_final":  # approved elsewhere, or by a policy
             call.move("approval", call=call.view(), asked=False)
-        result = await _in_context(call, execute(self._parts, call, args, step))
         asked = step.approval is not None
         decision = call.decision or (self._parts.journal.decided(call) if asked else None)
+        if not await call.is_made(decision):
+            return {"result": not_begun(call).model_dump(exclude_defaults=True)}
+        result = await _in_context(call, execute(self._parts, call, args, step))
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})

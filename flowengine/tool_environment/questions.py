@@ -72,16 +72,34 @@ class Questions:
         self._tell(call, decision)
         return decision
 
-    async def ask(self, call: Call, preview: Awaitable[Shown]) -> ApprovalResponse | None:
-        """Request a decision about a call, and wait for it.
+    async def ask(
+        self, call: Call, asked: ToolCall, preview: Awaitable[Shown]
+    ) -> EnvironmentResponse:
+        """Request a decision about a call, and wait for it and until the call is made.
 
         Args:
             call: The call.
+            asked: The call as the engine asks about it.
             preview: Its preview, which is being computed.
 
         Returns:
-            The decision. None: the call must stop.
+            The decision for the engine. It is deferred if the call must stop.
         """
+        decision = await self._decision(call, preview)
+        if decision is None or not await call.is_made(decision):
+            return EnvironmentResponse(result=_DEFERRED)
+        call.decision = decision
+        fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
+        return EnvironmentResponse(result=decision.model_copy(update=self._parts.mask(fields)))
+
+    def refused(self, call: Call, error: FlowEngineError) -> None:
+        """Drop the decision about a call, because it is invalid or another one was made before."""
+        decision, call.decision = call.decision, None
+        if decision is not None:
+            call.refusal = f"the decision of {decision.by} is not valid: {error.message}"
+
+    async def _decision(self, call: Call, preview: Awaitable[Shown]) -> ApprovalResponse | None:
+        """Return the first decision about a call. None: the call must stop."""
         assert call.definition is not None
         question: Future[ApprovalResponse] = Future()
         question.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
@@ -99,11 +117,6 @@ class Questions:
             waiting.cancel()
         self._tell(call, question.result())
         return question.result()
-
-    def masked(self, decision: ApprovalResponse) -> ApprovalResponse:
-        """Return a decision in the form stored by the engine."""
-        fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
-        return decision.model_copy(update=self._parts.mask(fields))
 
     def _approves_itself(self, authority: CallbackAuthority, options: ToolOptions) -> bool:
         if authority.callback is not None:
@@ -217,54 +230,7 @@ class Questions:
             )
 
 
-class Asking:
-    """Decides about one call when the engine asks.
-
-    Args:
-        questions: Questions of the environment.
-        call: The call.
-    """
-
-    def __init__(self, questions: Questions, call: Call) -> None:
-        self._questions = questions
-        self._call = call
-        self.refusal: str | None = None
-        """Why the decision was rejected."""
-
-    async def answer(self, asked: ToolCall, preview: Awaitable[Shown]) -> EnvironmentResponse:
-        """Return the decision about the call. It is deferred if the call must stop.
-
-        The decision about a call that was only submitted for approval takes effect when it is made.
-        """
-        call, questions = self._call, self._questions
-        decision = await questions.ask(call, preview)
-        if decision is not None and await _made(call, decision):
-            call.decision = decision
-            return EnvironmentResponse(result=questions.masked(decision))
-        return EnvironmentResponse(result=_DEFERRED)
-
-    def refused(self, error: FlowEngineError) -> None:
-        """Drop the decision, because it is invalid or another one was made before."""
-        decision, self._call.decision = self._call.decision, None
-        if decision is not None:
-            self.refusal = f"the decision of {decision.by} is not valid: {error.message}"
-
-
 _DEFERRED = ApprovalResponse(approved=False, decision="defer")
-
-
-async def _made(call: Call, decision: ApprovalResponse) -> bool:
-    """Report the decision to whoever submitted the call, and wait until the call is made.
-
-    Returns:
-        False: the call must stop.
-    """
-    submitted = call.submitted
-    if submitted is None:
-        return True
-    if not submitted.decided.done():
-        submitted.decided.set_result(EnvironmentResponse(result=decision))
-    return await call.unless_stopped(asyncio.wrap_future(submitted.made))
 
 
 def unmasked(edited: Any, masked: Any, original: Any) -> Any:

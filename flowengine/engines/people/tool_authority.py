@@ -65,7 +65,7 @@ class Consultant:
         try:
             yield
         finally:
-            del self._of_executions[execution]
+            self._of_executions.pop(execution, None)
 
     def has_own(self, execution: str) -> bool:
         """Return whether a function is consulted about the calls of an execution."""
