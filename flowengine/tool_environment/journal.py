@@ -201,6 +201,15 @@ class Journal:
         """Return whether any process has started the tool of a call."""
         return _has_begun(self.engine.show(call.execution))
 
+    def late_result(self, call: Call) -> Mapping[str, Any] | None:
+        """Return the result of a tool that was stopped because its execution was cancelled.
+
+        It is in the journal, without an effect. None: the tool did not run, or left no result.
+        """
+        events = self.engine.events(call.execution)
+        made = (event["value"] for event in events if event["type"] == "succeeded")
+        return next((value["result"] for value in made if isinstance(value, dict)), None)
+
     def decided(self, call: Call) -> ApprovalResponse | None:
         """Return the latest decision about the approval of a call, if any."""
         for event in reversed(list(self.engine.events(call.execution))):

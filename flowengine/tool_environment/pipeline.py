@@ -150,7 +150,12 @@ class Pipeline:
         decision = call.decision or (self._parts.journal.decided(call) if asked else None)
         if not await call.is_made(decision):
             return {"result": not_begun(call).model_dump(exclude_defaults=True)}
-        result = await _in_context(call, execute(self._parts, call, args, step))
+        running = _in_context(call, execute(self._parts, call, args, step))
+        try:
+            result = await asyncio.shield(running)
+        except asyncio.CancelledError:  # somebody cancels the execution, or the loop ends
+            call.halt("aborted")
+            result = await running
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})
@@ -189,7 +194,9 @@ class Pipeline:
             if made.success and made.ran == "no":
                 made = _with_feedback(made, call.decision or self._parts.journal.decided(call))
         elif result.status == "cancelled":
-            made = _stopped(call, began=self._parts.journal.has_begun(call))
+            late = self._parts.journal.late_result(call)
+            began = late is None and self._parts.journal.has_begun(call)
+            made = _stopped(call, began=began) if late is None else ToolResult(**late)
         elif result.error is None:
             why = "the process ended during the call: nobody knows whether it acted"
             made = result_of(call, "uncertain", why, ran="maybe")
@@ -246,9 +253,9 @@ class Pipeline:
         call.forget()
 
 
-async def _in_context(call: Call, work: Coroutine[Any, Any, _Result]) -> _Result:
+def _in_context(call: Call, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
     """Run a part of a call in the context of its caller instead of the engine's."""
-    return await asyncio.get_running_loop().create_task(work, context=call.context)
+    return asyncio.get_running_loop().create_task(work, context=call.context)
 
 
 def _with_feedback(result: ToolResult, decision: ApprovalResponse | None) -> ToolResult:
