@@ -54,6 +54,20 @@ class Submitted:
         for future in (self.decided, self.made):
             future.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
 
+    async def is_made(self, call: Call, decision: ApprovalResponse | None) -> bool:
+        """Report the decision to whoever submitted the call, and wait until the call is made.
+
+        Args:
+            call: The call.
+            decision: The decision, if an approver made one.
+
+        Returns:
+            False: the call must stop.
+        """
+        if decision is not None and not self.decided.done():
+            self.decided.set_result(EnvironmentResponse(result=decision))
+        return await call.unless_stopped(asyncio.wrap_future(self.made))
+
 
 class Incoming(Protocol):
     """Receives the arguments of a call as they arrive."""
@@ -188,22 +202,6 @@ class Call:
         if not taken and self.submitted is not None:
             self.submitted.made.set_result(None)
         return not taken
-
-    async def is_made(self, decision: ApprovalResponse | None) -> bool:
-        """Wait until the call is made, if it was submitted for approval first.
-
-        Args:
-            decision: The decision, for whoever submitted it.
-
-        Returns:
-            False: the call must stop.
-        """
-        submitted = self.submitted
-        if submitted is None:
-            return True
-        if decision is not None and not submitted.decided.done():
-            submitted.decided.set_result(EnvironmentResponse(result=decision))
-        return await self.unless_stopped(asyncio.wrap_future(submitted.made))
 
     def turns_within(self, limit: int) -> Turns:
         """Return the turns of the calls that its tool makes."""

@@ -181,7 +181,10 @@ class _Attempt:
         if timeout is not None:
             timer = asyncio.get_running_loop().call_later(timeout, call.halt, "timed_out")
         try:
-            await call.unless_stopped(work)
+            try:
+                await call.unless_stopped(work)
+            except asyncio.CancelledError:  # the execution is cancelled, or the loop ends
+                call.halt("aborted")
             if work.done() and call.end():
                 if self._started:
                     await on_thread(self._warn_of_left)

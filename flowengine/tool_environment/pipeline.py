@@ -148,14 +148,13 @@ class Pipeline:
             call.move("approval", call=call.view(), asked=False)
         asked = step.approval is not None
         decision = call.decision or (self._parts.journal.decided(call) if asked else None)
-        if not await call.is_made(decision):
+        if call.submitted is not None and not await call.submitted.is_made(call, decision):
             return {"result": not_begun(call).model_dump(exclude_defaults=True)}
-        running = _in_context(call, execute(self._parts, call, args, step))
         try:
-            result = await asyncio.shield(running)
-        except asyncio.CancelledError:  # somebody cancels the execution, or the loop ends
+            result = await _in_context(call, execute(self._parts, call, args, step))
+        except asyncio.CancelledError:  # it waited for its turn, or had ended
             call.halt("aborted")
-            result = await running
+            result = _stopped(call, began=call.stage == "execution")
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})
@@ -253,9 +252,9 @@ class Pipeline:
         call.forget()
 
 
-def _in_context(call: Call, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
+async def _in_context(call: Call, work: Coroutine[Any, Any, _Result]) -> _Result:
     """Run a part of a call in the context of its caller instead of the engine's."""
-    return asyncio.get_running_loop().create_task(work, context=call.context)
+    return await asyncio.get_running_loop().create_task(work, context=call.context)
 
 
 def _with_feedback(result: ToolResult, decision: ApprovalResponse | None) -> ToolResult:

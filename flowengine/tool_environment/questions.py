@@ -86,7 +86,9 @@ class Questions:
             The decision for the engine. It is deferred if the call must stop.
         """
         decision = await self._decision(call, preview)
-        if decision is None or not await call.is_made(decision):
+        if decision is None:
+            return EnvironmentResponse(result=_DEFERRED)
+        if call.submitted is not None and not await call.submitted.is_made(call, decision):
             return EnvironmentResponse(result=_DEFERRED)
         call.decision = decision
         fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
