@@ -83,14 +83,24 @@ def test_an_asynchronous_callback_is_asked_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [None, "yes", 1, {}, {"approved": "true"}, ValueError("no"), {"approved": True, "args": {}}],
-    ids=repr,
+    ("answer", "cause"),
+    [
+        (None, "NoneType is not a decision"),
+        ("yes", "str is not a decision"),
+        (1, "int is not a decision"),
+        ({}, "'approved'"),
+        ({"approved": "true"}, "'approved' must be true or false"),
+        (ValueError("no"), "raised ValueError: no"),
+        ({"approved": True, "args": {}}, "belongs to the decision 'edit'"),
+        ({"approved": True, "decision": "reject"}, "contradicts"),
+        ({"approved": True, "images": [b"no image"]}, "'images.0'"),
+    ],
 )
-def test_doubt_means_no(answer: Any) -> None:
+def test_doubt_means_no(answer: Any, cause: str) -> None:
     result, asked = run(answer)
     assert result.error is not None
     assert result.error["type"] == "Rejected"
+    assert cause in result.error["message"]
     assert (sent(), len(asked)) == ("", 1)
 
 

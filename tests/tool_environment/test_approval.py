@@ -443,14 +443,7 @@ class Exiting:
     [
         (Raising(), "no terminal"),
         (Exiting(), "SystemExit"),
-        (lambda one: None, "NoneType"),
-        (lambda one: "yes", "str"),
-        (lambda one: 1, "int"),
-        (lambda one: {}, "approved"),
-        (lambda one: {"approved": "true"}, "approved"),
-        (lambda one: {"approved": True, "decision": "reject"}, "contradicts"),
         (lambda one: {"approved": True, "decision": "edit", "args": {"x": 1}}, "x"),
-        (lambda one: {"approved": True, "images": [b"no image"]}, "images"),
         (lambda one: one, "ToolCall"),
     ],
 )
