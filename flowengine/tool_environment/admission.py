@@ -92,6 +92,8 @@ class Admission:
 
     def _made_before(self, made: ToolCall) -> EnvironmentResponse | None:
         """Reject a call that differs from the one that an earlier process made with this id."""
+        if made.tool_call_id in self._parts.calls:  # it was only submitted for approval
+            return None
         kept = self._parts.journal.find(made.tool_call_id)
         if kept is None or (kept["tool"], kept["digest"]) == (made.tool_name, digest_of(made.args)):
             return None

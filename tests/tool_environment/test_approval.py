@@ -260,15 +260,19 @@ def test_the_same_call_again_gets_the_stored_result(tmp_path: Path) -> None:
     run(main())
 
 
-def test_other_arguments_under_an_old_grant_are_asked_about_anew() -> None:
+@pytest.mark.parametrize("kept", [False, True])
+def test_other_arguments_under_an_old_grant_are_asked_about_anew(kept: bool) -> None:
     async def main() -> None:
         asked = Asked()
-        async with await made(echo, callback=asked) as env:
+        engine = Engine(None) if kept else None
+        async with await made(echo, callback=asked, engine=engine) as env:
             await env.approve_tool(call("echo", "1", text="a"))
             response = await env.execute_tool(call("echo", "1", text="b"))
             assert response.tool_result is not None
             assert response.tool_result.content == "b"
             assert [each.args for each in asked.calls] == [{"text": "a"}, {"text": "b"}]
+        if engine is not None:
+            engine.close()
 
     run(main())
 
