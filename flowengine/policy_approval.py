@@ -149,13 +149,15 @@ async def ask(question: Question, handler: str | None = None) -> Answer:
     """
     import asyncio
 
+    from flowengine.sdk.user_code import call
+
     name = handler or _configured
     found: Handler | None = _known().get(name)
     if found is None:
         return Answer(False, f"there is no approval handler '{name}'", lasts=False)
     try:
         async with asyncio.timeout(_seconds + (1 if name == _DEFAULT else 0)):
-            given = await _call(found, question)
+            given = await call(found, question)
     except TimeoutError:
         return Answer(False, f"approval handler '{name}' did not answer in time", lasts=False)
     except asyncio.CancelledError:
@@ -225,18 +227,6 @@ def _widens(narrower: Any, policy: Mapping[str, Any]) -> str | None:
             continue
         return f"'{key}'"
     return None
-
-
-async def _call(handler: Handler, question: Question) -> Any:
-    """Call a handler: a coroutine function on this loop, any other on a thread."""
-    import inspect
-
-    from flowengine.sdk.threads import on_thread
-
-    if inspect.iscoroutinefunction(handler):
-        return await handler(question)
-    given = await on_thread(lambda: handler(question))
-    return await given if inspect.isawaitable(given) else given
 
 
 def _known() -> dict[str, Handler]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
-    from flowengine.engines.people.tool_authority import Consultant
+    from flowengine.engines.people.tool_authority import Answer, Consultant
     from flowengine.engines.results import ExecutionResult
     from flowengine.engines.seam import ToolAuthority
     from flowengine.errors import FlowEngineError
@@ -126,29 +126,32 @@ class Decider(Reader):
     def consulting(
         self,
         execution: str,
-        authority: ToolAuthority,
+        answer: Answer,
         refused: Callable[[FlowEngineError], None] | None = None,
     ) -> Iterator[None]:
-        """Consult an authority about the calls of one execution, instead of the engine's.
+        """Consult a function about the calls of one execution, instead of the engine's authority.
 
         It is consulted while the execution is driven within the block, whenever a call requires
-        approval.
+        approval, and about calls that required it in an earlier process. It is cancelled when
+        another approver decides first.
 
         Args:
             execution: Full id. The execution need not exist yet.
-            authority: As `tool_authority` of the engine.
-            refused: Receives the error that explains why a decision of the authority does not
-                count. The question is then left to human approvers.
+            answer: Takes the call, as soon as the question is open, and the preview, which is
+                being computed. Returns the decision.
+            refused: Receives the error that explains why a decision does not count. The question is
+                then left to human approvers.
         """
-        self._host.ask_about_call = self._consultant.ask
-        with self._consultant.asking(execution, authority, refused or (lambda error: None)):
+        self._host.consultant = self._consultant
+        with self._consultant.asking(execution, answer, refused):
             yield
 
     async def consult_async(self, wait: str) -> ExecutionResult | None:
-        """Consult the authority about an open question of an execution that is not being driven.
+        """Consult the authority about an open question of an execution that is not driven here.
 
-        A process that resumes an execution does not consult its authority about questions that an
-        earlier process opened.
+        A process that resumes an execution does not consult the engine's authority about questions
+        that an earlier process opened, and a process cannot resume an execution that another one
+        drives.
 
         Args:
             wait: Id of the question, or an unambiguous prefix of it.
@@ -158,7 +161,7 @@ class Decider(Reader):
             another process drives the execution.
         """
         found = self._host.store.wait(self._host.store.find_wait(wait))
-        if not await self._consultant.ask(found.id, found.record):
+        if not await self._consultant.ask(found.execution, found.id, found.record):
             return None
         return await self._driving.go_on_async(found.execution)
 

@@ -118,7 +118,7 @@ class Engine(Operator):
             self._driving = RemoteDriving(host, remote)
         self._tool_authority = tool_authority
         if tool_authority is not None:
-            host.ask_about_call = self._consultant.ask
+            host.consultant = self._consultant
         self._end_traces = self._begin_traces()
 
     def __enter__(self) -> Self:

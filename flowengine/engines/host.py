@@ -27,11 +27,11 @@ from flowengine.store_folder import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
 
     from flowengine.engines.environments.environments import Environments
-    from flowengine.engines.seam import Clock, Ids
+    from flowengine.engines.seam import CallConsultant, Clock, Ids
     from flowengine.execution_environment import NotReleased
     from flowengine.journal.ports.artifacts import ArtifactPort
     from flowengine.journal.ports.journals import JournalPort
@@ -96,9 +96,8 @@ class Host:
         """The subscribers that also receive output and replies as they arrive."""
         self.woken: dict[str, bool] = {}
         """Executions that received a message and must be resumed."""
-        self.ask_about_call: Callable[[str, Mapping[str, Any]], Awaitable[bool]] | None = None
-        """Asks a program about a call, by id and record of the question, before an approver
-        answers."""
+        self.consultant: CallConsultant | None = None
+        """Consults the programs that may decide about calls. None: there is none."""
         self.draining = False
         """Whether this process is being stopped: running attempts end, and no others begin."""
         self._closed = False
@@ -149,7 +148,7 @@ class Host:
         from flowengine.policy_approval import configured
 
         found = self._environments
-        if self.ask_about_call is not None:
+        if self.consultant is not None:
             return True
         return (found is not None and found.is_used) or configured() is not None
 

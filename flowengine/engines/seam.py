@@ -12,6 +12,10 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+    from typing import Any
+
+    from flowengine.sdk.previews import Shown
     from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -39,6 +43,29 @@ class ToolAuthority(Protocol):
 
     async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
         """Return the decision about a call."""
+
+
+class CallConsultant(Protocol):
+    """Consults tool authorities about calls before an approver answers."""
+
+    def has_own(self, execution: str) -> bool:
+        """Return whether an execution has an authority of its own, besides that of the engine."""
+
+    async def ask(
+        self,
+        execution: str,
+        wait: str,
+        record: Mapping[str, Any],
+        preview: Awaitable[Shown] | None = None,
+    ) -> bool:
+        """Consult the authority about a call, and return whether it was answered.
+
+        Args:
+            execution: Full id.
+            wait: Full id of the question.
+            record: Record of the question.
+            preview: The preview that is being computed. None: the record has it, if there is one.
+        """
 
 
 class SystemClock:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import (
@@ -19,11 +20,13 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
+    ValidationError,
     field_validator,
     model_validator,
 )
 
-from flowengine.errors import UsageError
+from flowengine.errors import InputError, UsageError
+from flowengine.sdk.validation_messages import faults
 
 Status = Literal[
     "ok", "error", "invalid", "rejected", "expired", "timed_out", "aborted", "uncertain"
@@ -158,6 +161,36 @@ class ApprovalResponse(Data):
     content: Annotated[str, Field(strict=True)] | None = None
     by: str = ""
     """The approver, set by the environment."""
+
+    @classmethod
+    def of(cls, given: Any) -> ApprovalResponse:
+        """Validate a decision.
+
+        Args:
+            given: A decision, a mapping with its fields, a boolean, or a response with one.
+
+        Returns:
+            A copy, which later changes to the original do not affect.
+
+        Raises:
+            InputError: It is none of these. The message names the invalid fields.
+        """
+        if isinstance(given, EnvironmentResponse):
+            if given.error is not None:
+                raise InputError(given.error.message)
+            given = given.result
+        if isinstance(given, bool):
+            given = {"approved": given}
+        if isinstance(given, ApprovalResponse):
+            given = given.model_dump()
+        if not isinstance(given, Mapping):
+            why = f"{type(given).__name__} is not a decision: give an ApprovalResponse"
+            raise InputError(why)
+        try:
+            return cls.model_validate(dict(given))
+        except ValidationError as error:
+            field = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
+            raise InputError(f"the decision is not valid: {faults(error)}", field=field) from None
 
     @model_validator(mode="after")
     def _is_one_decision(self) -> ApprovalResponse:

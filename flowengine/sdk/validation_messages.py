@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _MUST_BE = {
     "string_type": "text",
@@ -60,3 +63,11 @@ def parser_reason(error: Exception) -> str:
     """
     reason = re.split("['\"]", str(error), maxsplit=1)[0].strip(" :,")
     return reason[:1].lower() + reason[1:] if reason else "it cannot be parsed"
+
+
+def faults(error: ValidationError) -> str:
+    """Return every fault found by pydantic, each with its field."""
+    return "; ".join(
+        f"'{'.'.join(map(str, each['loc']))}' {predicate(each)}" if each["loc"] else predicate(each)
+        for each in error.errors(include_url=False, include_input=False)
+    )

@@ -13,11 +13,11 @@ from flowengine.sdk.tool_calls import (
     ToolCall,
     ToolResult,
 )
+from flowengine.sdk.validation_messages import faults
 from flowengine.tool_environment.call import Call, digest_of
 from flowengine.tool_environment.errors import CallError
 from flowengine.tool_environment.parameters import Arriving
 from flowengine.tool_environment.results import response_of
-from flowengine.tool_environment.signatures import faults
 
 if TYPE_CHECKING:
     from flowengine.tool_environment.parts import Parts
@@ -60,7 +60,7 @@ class Admission:
                 return found
             if digest_of(found.args) == digest_of(made.args):
                 return found
-        if _may_change(found):
+        if found.may_change:
             return None
         return error_response(found, "duplicate_call", "another call has this id already")
 
@@ -79,16 +79,21 @@ class Admission:
         call.arriving = Arriving(call)
         with parts.lock:  # another thread may have registered the same call
             there = parts.calls.get(call.id)
-            is_first = there is None or _may_change(there)
+            is_first = there is None or there.may_change
             if is_first:
                 parts.remember(call)
         if not is_first:
             return self._known(made) or await self.take(made)
+        if there is not None:
+            call.number = there.number + 1
+            await there.withdrawn()
         call.move("call_registered", call=call.view())
         return call
 
     def _made_before(self, made: ToolCall) -> EnvironmentResponse | None:
         """Reject a call that differs from the one that an earlier process made with this id."""
+        if made.tool_call_id in self._parts.calls:  # it was only submitted for approval
+            return None
         kept = self._parts.journal.find(made.tool_call_id)
         if kept is None or (kept["tool"], kept["digest"]) == (made.tool_name, digest_of(made.args)):
             return None
@@ -106,11 +111,6 @@ class Admission:
             f"there is no tool '{made.tool_name}'{hint}{known}",
             "unknown_tool",
         )
-
-
-def _may_change(call: Call) -> bool:
-    """Return whether a call was only submitted for approval, so that it can still change."""
-    return call.provisional and not call.started
 
 
 def finalise(call: Call) -> None:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from pydantic import ValidationError
-
+from flowengine.errors import InputError
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
-from flowengine.tool_environment.errors import DecisionError, RegistrationError
-from flowengine.tool_environment.outcomes import (
+from flowengine.sdk.user_code import (
     Outcome,
     bounded,
     call,
     describe,
     is_coroutine_function,
 )
-from flowengine.tool_environment.signatures import faults
+from flowengine.tool_environment.errors import DecisionError, RegistrationError
 from flowengine.tool_environment.turns import Turns
 
 AUTO = "auto"
@@ -99,34 +97,15 @@ def read_decision(given: Any, who: str) -> ApprovalResponse:
 
 
 def parse_decision(given: Any) -> ApprovalResponse:
-    """Validate a decision.
-
-    Args:
-        given: An `ApprovalResponse`, a mapping with its fields, or a boolean.
-
-    Returns:
-        A copy, which later changes to the original do not affect.
+    """Validate a decision, and return a copy. See `ApprovalResponse.of`.
 
     Raises:
-        DecisionError: The value has another form. The message names the invalid fields.
+        DecisionError: It is not a decision. The message names the invalid fields.
     """
-    if isinstance(given, EnvironmentResponse):
-        if given.error is not None:
-            raise DecisionError("invalid_decision", given.error.message)
-        given = given.result
-    if isinstance(given, bool):
-        given = {"approved": given}
-    if isinstance(given, ApprovalResponse):
-        given = given.model_dump()
-    if not isinstance(given, Mapping):
-        why = f"{type(given).__name__} is not a decision: give an ApprovalResponse"
-        raise DecisionError("invalid_decision", why)
     try:
-        return ApprovalResponse.model_validate(dict(given))
-    except ValidationError as error:
-        turn = ".".join(map(str, error.errors(include_url=False)[0]["loc"]))
-        why = f"the decision is not valid: {faults(error)}"
-        raise DecisionError("invalid_decision", why, field=turn) from None
+        return ApprovalResponse.of(given)
+    except InputError as error:
+        raise DecisionError("invalid_decision", error.message, field=error.field) from None
 
 
 def check_callback(callback: Any, arguments: int, what: str) -> None:

@@ -9,7 +9,7 @@ import threading
 from base64 import b64encode
 from concurrent.futures import Future
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
@@ -43,12 +43,30 @@ current: ContextVar[Call | None] = ContextVar("call", default=None)
 """The call whose tool runs in this context. Calls that the tool makes run within its turn."""
 
 
-class Grant(NamedTuple):
-    """An approval in advance, limited to one version of the tool and these arguments."""
+class Submitted:
+    """The state of a call that was submitted for approval before it is made."""
 
-    version: str
-    digest: str
-    decision: ApprovalResponse
+    def __init__(self) -> None:
+        self.decided: Future[EnvironmentResponse] = Future()
+        """The decision about the call."""
+        self.made: Future[None] = Future()
+        """Done when the call is made."""
+        for future in (self.decided, self.made):
+            future.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
+
+    async def is_made(self, call: Call, decision: ApprovalResponse | None) -> bool:
+        """Report the decision to whoever submitted the call, and wait until the call is made.
+
+        Args:
+            call: The call.
+            decision: The decision, if an approver made one.
+
+        Returns:
+            False: the call must stop.
+        """
+        if decision is not None and not self.decided.done():
+            self.decided.set_result(EnvironmentResponse(result=decision))
+        return await call.unless_stopped(asyncio.wrap_future(self.made))
 
 
 class Incoming(Protocol):
@@ -86,12 +104,14 @@ class Call:
         """Arguments without secrets, for the engine and the approver."""
         self.changed: dict[str, Any] | None = None
         """Arguments as edited before the approval."""
-        self.granted: Grant | None = None
-        """An approval given before the call is made."""
         self.decision: ApprovalResponse | None = None
         """The decision made in this process."""
+        self.refusal: str | None = None
+        """Why the decision made in this process does not count."""
         self.execution = ""
         """Id of its execution."""
+        self.number = 0
+        """How often other calls were submitted for approval with this id, and not made."""
         self.replayed = False
         """Whether an earlier process made the call."""
         self.context: Context = copy_context()
@@ -106,11 +126,12 @@ class Call:
         """The open question, if any."""
         self.response: Future[EnvironmentResponse] = Future()
         self.response.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
-        self.provisional = False
-        """Whether the call was only submitted for approval, and can still change its arguments."""
+        self.work: asyncio.Future[EnvironmentResponse] | None = None
+        """The task that approves and runs it."""
+        self.submitted: Submitted | None = None
+        """Whether the call was first submitted for approval only."""
         self.started = False
         """Whether `execute_tool` has started it."""
-        self.running = False
         self.turns: Turns | None = None
         """Turns of the calls that its own tool makes."""
         self.produced: list[str] = []
@@ -168,11 +189,19 @@ class Call:
             is_loading=self.is_loading,
         )
 
+    @property
+    def may_change(self) -> bool:
+        """Whether it was only submitted for approval, so that its arguments can still change."""
+        return self.submitted is not None and not self.started
+
     def take_up(self) -> bool:
         """Mark the call as started. Return False if it was started already."""
         with self._lock:
             taken, self.started = self.started, True
-            return not taken
+        self.context = copy_context()
+        if not taken and self.submitted is not None:
+            self.submitted.made.set_result(None)
+        return not taken
 
     def turns_within(self, limit: int) -> Turns:
         """Return the turns of the calls that its tool makes."""
@@ -193,6 +222,7 @@ class Call:
         self.produced = []
         self.controller = _ENDED
         self.context = Context()
+        self.work = None
 
     # Stopping
 
@@ -205,6 +235,12 @@ class Call:
         self.controller.abort(why)
         self._stopped.set_result(None)
         return True
+
+    async def withdrawn(self) -> None:
+        """Stop the call, and wait until it has ended if it was submitted."""
+        self.halt("aborted")
+        if self.work is not None:
+            await asyncio.shield(asyncio.wrap_future(self.response))
 
     def end(self) -> bool:
         """Record that the tool ended by itself. Return False if the call was stopped before."""

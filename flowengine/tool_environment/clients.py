@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from flowengine.sdk.background import running_loop
+from flowengine.sdk.user_code import contained, describe, within
 from flowengine.tool_environment.authority import check_callback
 from flowengine.tool_environment.errors import DecisionError, RegistrationError
 from flowengine.tool_environment.feed import Feed
-from flowengine.tool_environment.outcomes import contained, describe, within
 
 _END = 1.0
 """Seconds that a client has to read the last messages."""

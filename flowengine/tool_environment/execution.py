@@ -19,11 +19,11 @@ from flowengine.sdk.process_tree import Family, mark_of
 from flowengine.sdk.threads import on_thread
 from flowengine.sdk.tool_calls import Ran, ToolResult
 from flowengine.sdk.tool_limits import largest_result
+from flowengine.sdk.user_code import Outcome, bounded, contained, is_coroutine_function, within
+from flowengine.sdk.user_code import call as call_plugin
 from flowengine.tool_environment.abort import Aborted
 from flowengine.tool_environment.call import Call, current
 from flowengine.tool_environment.context import Progress, ToolContext
-from flowengine.tool_environment.outcomes import Outcome, bounded, contained, within
-from flowengine.tool_environment.outcomes import call as call_plugin
 from flowengine.tool_environment.results import (
     Content,
     NoData,
@@ -71,7 +71,7 @@ async def execute(parts: Parts, call: Call, args: dict[str, Any], step: StepCont
 def _turns(parts: Parts) -> Turns:
     """Return the queue for a call. A tool that makes calls has its own, which avoids a deadlock."""
     outer = current.get()
-    if outer is None or not outer.running or parts.calls.get(outer.id) is not outer:
+    if outer is None or outer.stage != "execution" or parts.calls.get(outer.id) is not outer:
         return parts.turns
     return outer.turns_within(parts.bounds.running)
 
@@ -111,7 +111,6 @@ async def _run(
     parts: Parts, call: Call, args: dict[str, Any], step: StepContext, resources: dict[str, Any]
 ) -> ToolResult:
     call.move("execution", call=call.view())
-    call.running = True
     progress = Progress(
         lambda report, dropped: call.tell("progress", report=report, dropped=dropped)
     )
@@ -138,7 +137,6 @@ async def _run(
         result = await attempt.run()
     finally:
         progress.close()
-        call.running = False
     await _tell(parts, "end", call.view(), result)
     return result
 
@@ -183,7 +181,10 @@ class _Attempt:
         if timeout is not None:
             timer = asyncio.get_running_loop().call_later(timeout, call.halt, "timed_out")
         try:
-            await call.unless_stopped(work)
+            try:
+                await call.unless_stopped(work)
+            except asyncio.CancelledError:  # the execution is cancelled, or the loop ends
+                call.halt("aborted")
             if work.done() and call.end():
                 if self._started:
                     await on_thread(self._warn_of_left)
@@ -212,30 +213,23 @@ class _Attempt:
         if definition.signature.context is not None:
             named[definition.signature.context] = self._context
         execute = self._call.instance.execute  # type: ignore[union-attr]
-        if inspect.iscoroutinefunction(execute):
-            with self._started:
-                return await execute(**named)
-        if inspect.isasyncgenfunction(execute):
-            with self._started:
+        with self._started:
+            if inspect.isasyncgenfunction(execute):
                 return _joined([self._item(item) async for item in execute(**named)])
-        self._on_thread = True
-        outcome = await on_thread(lambda: self._on_a_thread(execute, named))
-        if outcome.error is not None:
-            raise outcome.error
-        value = outcome.value
-        return await value if inspect.isawaitable(value) else value
+            if is_coroutine_function(execute):
+                return await execute(**named)
+            self._on_thread = True
+            try:
+                return await call_plugin(self._read, execute, named)
+            finally:
+                self._on_thread = False
 
-    def _on_a_thread(self, execute: Any, named: dict[str, Any]) -> Outcome:
-        try:
-            with self._started:
-                value = execute(**named)
-                if inspect.isgenerator(value):
-                    value = _joined([self._item(item) for item in value])
-            return Outcome(value)
-        except BaseException as error:
-            return Outcome(error=error)
-        finally:
-            self._on_thread = False
+    def _read(self, execute: Any, named: dict[str, Any]) -> Any:
+        """Call a function on this thread, and read the generator that it may return."""
+        value = execute(**named)
+        if inspect.isgenerator(value):
+            return _joined([self._item(item) for item in value])
+        return value
 
     def _item(self, item: Any) -> Any:
         """Process an item of a generator, which must end if the call is stopped."""

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from flowengine.sdk.text_ends import Ends, ends_in_characters
-from flowengine.tool_environment.outcomes import set_soon
+from flowengine.sdk.text_ends import cut_text
 
 Message = dict[str, Any]
 MOST = 2_000
@@ -77,7 +76,7 @@ class Feed:
             waiting, self._waiting = self._waiting, {}
             listeners = list(self._listeners)
         for event, loop in waiting.items():
-            set_soon(loop, event)
+            _set_soon(loop, event)
         for listener in listeners:
             _tell(listener, text)
 
@@ -149,7 +148,7 @@ class Feed:
             waiting, self._waiting = self._waiting, {}
             self._listeners.clear()
         for event, loop in waiting.items():
-            set_soon(loop, event)
+            _set_soon(loop, event)
 
 
 def _tell(listener: Callable[[Message], object], text: str) -> None:
@@ -187,13 +186,7 @@ def _cut(value: Any) -> Any:
     return value
 
 
-def cut_text(text: str, longest: int) -> str:
-    """Return a text, with a note in place of its middle if it is too long."""
-    ends = ends_in_characters(text, longest)
-    return text if ends is None else without_middle(text, ends)
-
-
-def without_middle(text: str, ends: Ends) -> str:
-    """Return the ends of a text, with a note about the length of the omitted middle."""
-    left_out = len(text) - len(ends[0]) - len(ends[1])
-    return f"{ends[0]}\n... {left_out} characters left out ...\n{ends[1]}"
+def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event of a loop from any thread, unless the loop is closed."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(event.set)

@@ -13,27 +13,29 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from flowengine.agents.live_functions import LIVE
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.ports.directory import every_item
 from flowengine.sdk.tool_calls import ApprovalResponse, Image
 from flowengine.tool_environment.call import Call, digest_of
+from flowengine.tool_environment.tools import has_preview
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import ExecutionInfo, WaitInfo
+    from flowengine.engines.people.tool_authority import Answer
     from flowengine.engines.results import ExecutionResult
     from flowengine.errors import FlowEngineError
-    from flowengine.sdk.tool_calls import EnvironmentResponse, ToolCall
 
-Step = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
-"""The function of a step of a call."""
+Function = Callable[..., Any]
+"""A function of the flow of a call."""
 TASK = "task"
 """The label that contains the execution id of the tool environment."""
 TOOL = "tool"
@@ -49,33 +51,26 @@ _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 _CHOICES = ("approve", "reject", "respond")
 
 
-class Asking(Protocol):
-    """Decides about one call, as the authority of its execution."""
-
-    answer: Any
-    """Its decision. None: it has not been asked."""
-
-    async def approve_tool(self, call_: ToolCall, /) -> EnvironmentResponse:
-        """Return the decision."""
-
-    def refused(self, error: FlowEngineError) -> None:
-        """Handle the rejection of its decision."""
-
-
-class Elsewhere(Exception):
-    """Another process holds a call that was stopped here."""
-
-
 class Journal:
     """The executions of one environment.
 
     Args:
         task: Its execution id.
         engine: Runs the executions. None: an engine in memory, created with the first call.
+        expires: Seconds that a question stays open. None: unlimited.
+        secrets: Name → reference of each secret to mask.
     """
 
-    def __init__(self, task: str, engine: Engine | None) -> None:
+    def __init__(
+        self,
+        task: str,
+        engine: Engine | None,
+        expires: float | None,
+        secrets: Mapping[str, Any],
+    ) -> None:
         self._task = task
+        self._expires = None if expires is None else timedelta(seconds=expires)
+        self._secrets = json.dumps(dict(secrets), sort_keys=True)
         self._engine = engine
         self.is_kept = engine is not None
         """Whether other processes can make calls of the same task, or decide about them."""
@@ -103,48 +98,53 @@ class Journal:
         Args:
             call: Id of the call.
         """
-        return self._kept(call)[1] if self.is_kept else None
+        return self._find(call, 0)[1] if self.is_kept else None
 
     async def make(
-        self, call: Call, run: Step, observe: Step, asking: Asking, *, asks: bool
-    ) -> ExecutionResult:
+        self,
+        call: Call,
+        functions: Sequence[Function],
+        answer: Answer,
+        refused: Callable[[FlowEngineError], None],
+        *,
+        asks: bool,
+    ) -> ExecutionResult | None:
         """Start the execution of a call or resume the existing one, until it ends or waits.
 
         Args:
             call: The call. The engine stores its `masked` arguments.
-            run: Runs the tool. Takes a `StepContext` and the arguments.
-            observe: Runs the observers. Takes the result of the first step.
-            asking: Decides when the engine requests a decision.
+            functions: Run the tool, tell its observers, and return its preview.
+            answer: Decides when the engine requests a decision.
+            refused: As of `Engine.consulting`.
             asks: Whether the call needs a decision first.
 
         Returns:
-            The state of the execution. It waits for approval if no decision was made.
-
-        Raises:
-            Elsewhere: Another process holds it, and the call was stopped here.
+            The state of the execution. It waits for approval if no decision was made. None: another
+            process holds it, and the call was stopped here.
         """
         assert call.definition is not None
-        live = {LIVE: {call.tool: run, _OBSERVERS: observe}}
-        call.execution, kept = self._kept(call.id) if self.is_kept else (self._id(call.id, 0), None)
+        keys = (call.tool, _OBSERVERS, _preview_of(call.tool))
+        live = {LIVE: dict(zip(keys, functions, strict=True))}
+        call.execution, kept = self._kept(call)
         is_other = kept is not None and kept["version"] != call.definition.version
         if is_other and approval_of(self.engine.result(call.execution)) is not None:
             await self.withdraw(call)  # the question is about another version
-            call.execution, kept = self._kept(call.id)
-        with self.engine.consulting(call.execution, asking, asking.refused):
+            call.execution, kept = self._kept(call)
+        with self.engine.consulting(call.execution, answer, refused):
             if kept is None:
-                result = await self._start(call, live, asks=asks)
-            else:
-                result = await self._go_on(call, live)
-            wait = approval_of(result)
-            if wait is not None and asking.answer is None:  # asked by an earlier process
-                result = await self.engine.consult_async(wait["id"]) or await self._go_on(call)
-        return result
+                return await self._start(call, live, asks=asks)
+            return await self._go_on(call, live)
 
-    async def _start(self, call: Call, live: Mapping[str, Any], *, asks: bool) -> ExecutionResult:
+    async def _start(
+        self, call: Call, live: Mapping[str, Any], *, asks: bool
+    ) -> ExecutionResult | None:
         assert call.definition is not None
         options, version = call.definition.options, call.definition.version
         approval = ("required" if options.approval == "required" else "ask") if asks else "none"
-        flow = flow_of(call.tool, call.definition.schema, options.effect, version, approval)
+        flow = flow_of(
+            call.tool, call.definition.schema, options.effect, version, approval,
+            has_preview(call.instance), self._expires, self._secrets,
+        )  # fmt: skip
         inputs = {
             "call": call.id, "tool": call.tool, "args": call.masked,
             "digest": digest_of(call.args), "version": version,
@@ -158,36 +158,38 @@ class Journal:
                 runtime_resources=live,
             )  # fmt: skip
         except Conflict:  # another process started it first
-            there = self._kept(call.id)[1]
+            there = self._kept(call)[1]
             if there is None or there["digest"] != inputs["digest"]:
                 raise
             return await self._go_on(call, live)
 
-    async def _go_on(self, call: Call, live: Mapping[str, Any] | None = None) -> ExecutionResult:
+    async def _go_on(self, call: Call, live: Mapping[str, Any]) -> ExecutionResult | None:
         """Resume the execution of a call, as soon as no other process holds it.
 
-        Args:
-            call: The call.
-            live: Live objects, if this process did not start the execution.
+        While another process waits for its approval, the approvers of this one are asked as well.
 
-        Raises:
-            Elsewhere: Another process holds it, and the call was stopped here.
+        Returns:
+            The state of the execution. None: the call was stopped here before.
         """
-        call.replayed = call.replayed or live is not None
-        while True:
-            try:
+        call.replayed = True
+        asking: asyncio.Future[Any] | None = None
+        try:
+            while True:
                 result = self.engine.result(call.execution)
                 if result.ended:
                     return result
-                return await self.engine.resume_async(call.execution, runtime_resources=live)
-            except Conflict:
-                if await call.unless_stopped(asyncio.ensure_future(asyncio.sleep(LOOK))):
-                    continue
-                raise Elsewhere from None
-
-    def is_open(self, wait: str) -> bool:
-        """Return whether a wait is undecided."""
-        return self.engine.wait(wait)["status"] == "pending"
+                with suppress(Conflict):
+                    return await self.engine.resume_async(call.execution, runtime_resources=live)
+                wait = approval_of(result)
+                if asking is None and wait is not None:
+                    asking = asyncio.ensure_future(self.engine.consult_async(wait["id"]))
+                elif asking is not None and wait is None:
+                    asking.cancel()
+                if not await call.unless_stopped(asyncio.ensure_future(asyncio.sleep(LOOK))):
+                    return None
+        finally:
+            if asking is not None:
+                asking.cancel()
 
     async def withdraw(self, call: Call) -> ExecutionResult:
         """Cancel the execution of a call that has not started, and return its state."""
@@ -198,6 +200,15 @@ class Journal:
     def has_begun(self, call: Call) -> bool:
         """Return whether any process has started the tool of a call."""
         return _has_begun(self.engine.show(call.execution))
+
+    def late_result(self, call: Call) -> Mapping[str, Any] | None:
+        """Return the result of a tool that was stopped because its execution was cancelled.
+
+        It is in the journal, without an effect. None: the tool did not run, or left no result.
+        """
+        events = self.engine.events(call.execution)
+        made = (event["value"] for event in events if event["type"] == "succeeded")
+        return next((value["result"] for value in made if isinstance(value, dict)), None)
 
     def decided(self, call: Call) -> ApprovalResponse | None:
         """Return the latest decision about the approval of a call, if any."""
@@ -229,13 +240,22 @@ class Journal:
             newest = max(newest, state, key=lambda kept: kept["number"])
         return newest
 
-    def _kept(self, call: str) -> tuple[str, Mapping[str, Any] | None]:
+    def _kept(self, call: Call) -> tuple[str, Mapping[str, Any] | None]:
+        """Return the execution id of a call, and the inputs if the execution exists."""
+        if self.is_kept:
+            return self._find(call.id, call.number)
+        return self._id(call.id, call.number), None
+
+    def _find(self, call: str, number: int) -> tuple[str, Mapping[str, Any] | None]:
         """Return the execution id of a call, and the inputs if the execution exists.
 
         An execution that was cancelled before the tool started does not count, so the call can be
         made again.
+
+        Args:
+            call: Id of the call.
+            number: Number of its first execution that may count.
         """
-        number = 0
         while True:
             id = self._id(call, number)
             try:
@@ -267,8 +287,22 @@ def _part(name: str) -> str:
     return f"x..{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 
+def _preview_of(tool: str) -> str:
+    """Return the key of the function that returns the preview of a tool."""
+    return f"{tool}/preview"
+
+
 @lru_cache(maxsize=256)
-def flow_of(name: str, schema: str, effect: str, version: str, approval: str) -> LoadedFlow:
+def flow_of(
+    name: str,
+    schema: str,
+    effect: str,
+    version: str,
+    approval: str,
+    has_preview: bool,
+    expires: timedelta | None,
+    secrets: str,
+) -> LoadedFlow:
     """Return the flow of a tool.
 
     Args:
@@ -277,6 +311,9 @@ def flow_of(name: str, schema: str, effect: str, version: str, approval: str) ->
         effect: Side effects of the tool, which determine whether it can run again.
         version: Digest of its code. An approval is limited to this version.
         approval: `ask`, `required` or `none`.
+        has_preview: Whether the tool has a preview.
+        expires: How long a question stays open. None: unlimited.
+        secrets: References to the secrets of the environment, as JSON.
     """
     from flowengine.engines.flows import load
     from flowengine.flow.building.flow import Flow
@@ -284,8 +321,10 @@ def flow_of(name: str, schema: str, effect: str, version: str, approval: str) ->
     from flowengine.sdk.literal_text import literal_text
 
     inputs = {"call": str, "tool": str, "args": dict, "digest": str, "version": str}
-    flow = Flow("tool_call", inputs=inputs)
-    function = {"live": name, "version": version}
+    flow = Flow("tool_call", inputs=inputs, secrets=json.loads(secrets))
+    function: dict[str, Any] = {"live": name, "version": version}
+    if has_preview:
+        function["preview"] = {"live": _preview_of(name)}
     tool: dict[str, Any] = {
         "agent_function": {"function": function},
         "args": literal_text(json.loads(schema)),
@@ -293,6 +332,8 @@ def flow_of(name: str, schema: str, effect: str, version: str, approval: str) ->
     }
     if approval != "none":
         tool["approval"] = {"edit": True, "required": approval == "required"}
+        if expires is not None:
+            tool["approval"]["expires"] = expires
     own = name if re.match(r"[A-Za-z_]", name) else f"_{name}"
     flow.declare("tools", own, tool)
     args: Any = "${{ inputs.args }}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk.tool_calls import (
@@ -14,6 +13,7 @@ from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
     ToolCall,
 )
+from flowengine.sdk.user_code import contained, describe
 from flowengine.secrets import Secrets
 from flowengine.tool_environment.admission import (
     Admission,
@@ -32,7 +32,6 @@ from flowengine.tool_environment.errors import (
 from flowengine.tool_environment.feed import Feed, Message
 from flowengine.tool_environment.journal import Journal
 from flowengine.tool_environment.observers import Observers, check_observer
-from flowengine.tool_environment.outcomes import contained, describe
 from flowengine.tool_environment.parts import CallBounds, Parts
 from flowengine.tool_environment.pipeline import Pipeline
 from flowengine.tool_environment.questions import AutoApprove, Questions
@@ -105,7 +104,7 @@ class LocalEnvironment(BaseEnvironment):
             observers=self.observers,
             resources=Resources(environments or {}, self.execution_id, manager),
             turns=Turns(bounds.running),
-            journal=Journal(self.execution_id, engine),
+            journal=Journal(self.execution_id, engine, bounds.question, known.references),
         )
         self.authority: Any = CallbackAuthority()
         self._questions = Questions(
@@ -302,9 +301,8 @@ class LocalEnvironment(BaseEnvironment):
             return taken
         if taken.started:
             return error_response(taken, "duplicate_call", "the call has begun already")
-        taken.provisional = True
         finalise(taken)
-        return await self._pipeline.ask(taken)
+        return await self._pipeline.approve(taken)
 
     async def execute_tool(self, call: ToolCall | Mapping[str, Any] | str) -> EnvironmentResponse:
         """Run a call, after its approval unless it was approved before.
@@ -327,8 +325,7 @@ class LocalEnvironment(BaseEnvironment):
         if not taken.take_up():
             return await asyncio.shield(asyncio.wrap_future(taken.response))
         finalise(taken)
-        taken.context = copy_context()
-        running = asyncio.ensure_future(self._pipeline.run(taken))
+        running = self._pipeline.start(taken)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -397,9 +394,9 @@ class LocalEnvironment(BaseEnvironment):
         for call in calls:
             call.halt("aborted")
         for call in calls:
-            if call.started:
+            if call.work is not None:
                 await asyncio.shield(asyncio.wrap_future(call.response))
-            elif call.question is None:
+            elif not call.response.done():
                 self._pipeline.abandon(call)
         loop = asyncio.get_running_loop()
         while here := {task for task in parts.background if task.get_loop() is loop}:

@@ -10,11 +10,11 @@ from typing import Any
 
 from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import StepError
+from flowengine.sdk.text_ends import cut_text
 from flowengine.sdk.tool_calls import Observer, ObserverResult, ToolCall, ToolResult
+from flowengine.sdk.user_code import bounded, call
 from flowengine.tool_environment.authority import check_callback
 from flowengine.tool_environment.errors import RegistrationError
-from flowengine.tool_environment.feed import cut_text
-from flowengine.tool_environment.outcomes import bounded, call
 
 LARGEST = 64 * 1024
 """Maximum characters of an observer's result."""

@@ -8,9 +8,9 @@ from collections import deque
 from typing import Any
 
 from flowengine.engines.attempts.serialization import copy
+from flowengine.sdk.user_code import bounded, call
 from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.errors import CallError
-from flowengine.tool_environment.outcomes import bounded, call
 from flowengine.tool_environment.tools import Tool
 
 PER_SECOND = 19

@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.engines.attempts.serialization import copy
 from flowengine.sdk import StepContext
-from flowengine.sdk.tool_calls import (
-    ApprovalResponse,
-    EnvironmentResponse,
-    ToolResult,
-)
-from flowengine.tool_environment.call import Call, Grant, digest_of
+from flowengine.sdk.previews import call_preview
+from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolResult
+from flowengine.sdk.user_code import bounded, describe
+from flowengine.tool_environment.call import Call, Submitted
 from flowengine.tool_environment.execution import execute, not_begun
-from flowengine.tool_environment.journal import Elsewhere, Step, approval_of
+from flowengine.tool_environment.journal import Function, approval_of
 from flowengine.tool_environment.observers import observe
-from flowengine.tool_environment.outcomes import bounded, describe
-from flowengine.tool_environment.questions import Asking, unmasked
+from flowengine.tool_environment.questions import unmasked
 from flowengine.tool_environment.registry import disposed, is_disposable
 from flowengine.tool_environment.results import response_of, result_of
 from flowengine.tool_environment.signatures import ArgumentFault
@@ -44,6 +42,33 @@ class Pipeline:
         self._parts = parts
         self._questions = questions
 
+    def start(self, call: Call) -> asyncio.Future[EnvironmentResponse]:
+        """Run a call with final arguments in a task, unless a task does already.
+
+        Args:
+            call: The call.
+
+        Returns:
+            Its response.
+        """
+        if call.work is None:
+            call.work = asyncio.ensure_future(self.run(call))
+        if call.work.get_loop() is not asyncio.get_running_loop():
+            return asyncio.wrap_future(call.response)
+        return call.work
+
+    async def approve(self, call: Call) -> EnvironmentResponse:
+        """Request a decision about a call that is made later, and return it."""
+        if call.submitted is None:
+            call.submitted = Submitted()
+        decision = self._questions.answer(call)
+        if decision is not None:
+            return EnvironmentResponse(result=decision)
+        decided = asyncio.wrap_future(call.submitted.decided)
+        ended = self.start(call)
+        await asyncio.wait([decided, ended], return_when=asyncio.FIRST_COMPLETED)
+        return await (decided if decided.done() else ended)
+
     async def run(self, call: Call) -> EnvironmentResponse:
         """Run a call with final arguments, and return a response in every case.
 
@@ -60,13 +85,11 @@ class Pipeline:
             return response
         except asyncio.CancelledError:  # the loop ends, not only the waiting task
             call.halt("aborted")
+            if call.may_change:  # the next one to make the call asks again
+                self._parts.calls.pop(call.id, None)
             began = call.stage in {"execution", "observers"}
             response = response_of(_stopped(call, began=began))
             raise
-        except Elsewhere:
-            message = "aborted while another process has it: it may have acted"
-            response = response_of(result_of(call, call.stop or "aborted", message, ran="maybe"))
-            return response
         except Exception as error:
             logging.getLogger("flowengine.tools").exception("call %s failed", call.id)
             response = response_of(_internal(call, f"the environment failed: {describe(error)}"))
@@ -85,36 +108,24 @@ class Pipeline:
                 return result_of(call, "invalid", parts.mask(fault))
             call.definition = parts.registry.definition(call.tool) or call.definition
             decision = self._questions.answer(call)
-        asking = Asking(self._questions, call)
-        result = await journal.make(call, *self._steps(call), asking, asks=decision is None)
+        ask, refused = partial(self._questions.ask, call), partial(self._questions.refused, call)
+        functions = self._functions(call)
+        result = await journal.make(call, functions, ask, refused, asks=decision is None)
+        if result is None:
+            why = "aborted while another process has it: it may have acted"
+            return result_of(call, call.stop or "aborted", why, ran="maybe")
         if approval_of(result) is not None:  # no decision was made
             result = await journal.withdraw(call)
-            if asking.refusal is not None:
-                return result_of(call, "rejected", parts.mask(asking.refusal))
+            if call.refusal is not None:
+                return result_of(call, "rejected", parts.mask(call.refusal))
             if result.status == "cancelled":
-                return self._undecided(call, asking.answer)
+                return not_begun(call)
         return self._read(call, result)
-
-    async def ask(self, call: Call) -> EnvironmentResponse:
-        """Request a decision without making the call. An approval is kept for this call only."""
-        decision = self._questions.answer(call) or await self._questions.ask(call)
-        if not isinstance(decision, ApprovalResponse):
-            return response_of(self._undecided(call, decision))
-        if decision.approved:
-            assert call.definition is not None
-            version = call.definition.version
-            call.granted = Grant(version, digest_of(call.args), decision)
-        return EnvironmentResponse(result=decision)
-
-    def _undecided(self, call: Call, why: Any) -> ToolResult:
-        if why == "expired":
-            return result_of(call, "expired", "nobody decided in time; nothing was done")
-        return not_begun(call)
 
     # The steps of its execution
 
-    def _steps(self, call: Call) -> tuple[Step, Step]:
-        """Return the functions of the two steps, with only plain data as input and output."""
+    def _functions(self, call: Call) -> tuple[Function, Function, Function]:
+        """Return the functions of the call, with only plain data as input and output."""
 
         async def run(*, step_of_call: StepContext, **given: Any) -> dict[str, Any]:
             return await self._run(call, step_of_call, given)
@@ -122,7 +133,11 @@ class Pipeline:
         async def tell(*, result: Any) -> dict[str, Any]:
             return await self._observe(call, result)
 
-        return run, tell
+        def preview(args: dict[str, Any]) -> Any:
+            assert call.instance is not None
+            return call_preview(call.instance.preview, args)
+
+        return run, tell, preview
 
     async def _run(self, call: Call, step: StepContext, given: dict[str, Any]) -> dict[str, Any]:
         """Run the tool (first step)."""
@@ -131,9 +146,15 @@ class Pipeline:
         call.changed = None if args == call.args else args
         if call.stage == "parameters_final":  # approved elsewhere, or by a policy
             call.move("approval", call=call.view(), asked=False)
-        result = await _in_context(call, execute(self._parts, call, args, step))
         asked = step.approval is not None
         decision = call.decision or (self._parts.journal.decided(call) if asked else None)
+        if call.submitted is not None and not await call.submitted.is_made(call, decision):
+            return {"result": not_begun(call).model_dump(exclude_defaults=True)}
+        try:
+            result = await _in_context(call, execute(self._parts, call, args, step))
+        except asyncio.CancelledError:  # it waited for its turn, or had ended
+            call.halt("aborted")
+            result = _stopped(call, began=call.stage == "execution")
         result = _with_feedback(result, decision)
         if result.ran != "no":
             result = result.model_copy(update={"written_by": call.options.written_by})
@@ -141,7 +162,7 @@ class Pipeline:
         if call.stage == "execution":
             call.move("observers", names=[observer.name for observer in observers])
         return {
-            "result": self._parts.mask(result.model_dump(exclude_defaults=True)),
+            "result": result.model_dump(exclude_defaults=True),
             "state": self._state_of(call),
             "is_observed": bool(observers),
         }
@@ -172,7 +193,9 @@ class Pipeline:
             if made.success and made.ran == "no":
                 made = _with_feedback(made, call.decision or self._parts.journal.decided(call))
         elif result.status == "cancelled":
-            made = _stopped(call, began=self._parts.journal.has_begun(call))
+            late = self._parts.journal.late_result(call)
+            began = late is None and self._parts.journal.has_begun(call)
+            made = _stopped(call, began=began) if late is None else ToolResult(**late)
         elif result.error is None:
             why = "the process ended during the call: nobody knows whether it acted"
             made = result_of(call, "uncertain", why, ran="maybe")
@@ -182,6 +205,8 @@ class Pipeline:
             reason = f": {decision.feedback}" if decision.feedback else ""
             why = self._parts.mask(f"rejected by {decision.by}{reason}")
             made = _with_feedback(result_of(call, "rejected", why), decision)
+        elif result.error["type"] == "Expired":
+            made = result_of(call, "expired", "nobody decided in time; nothing was done")
         elif result.error["type"] == "Refused":
             made = result_of(call, "rejected", result.error["message"])
         else:

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.serialization import copy
-from flowengine.sdk.previews import SECONDS, Shown, failed, shown, too_slow
+from flowengine.sdk.previews import Shown
 from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
+from flowengine.sdk.user_code import contained, describe
 from flowengine.tool_environment.authority import (
     AUTO,
     CallbackAuthority,
     no,
     parse_decision,
 )
-from flowengine.tool_environment.call import Call, digest_of
+from flowengine.tool_environment.call import Call
 from flowengine.tool_environment.errors import DecisionError
-from flowengine.tool_environment.journal import LOOK
-from flowengine.tool_environment.outcomes import bounded, contained, describe, within
-from flowengine.tool_environment.outcomes import call as call_plugin
 from flowengine.tool_environment.signatures import ArgumentFault
-from flowengine.tool_environment.tools import Tool, ToolOptions
+from flowengine.tool_environment.tools import ToolOptions
 
 if TYPE_CHECKING:
     from flowengine.errors import FlowEngineError
     from flowengine.tool_environment.parts import Parts
 
 
-Ended = Literal["aborted", "expired", "elsewhere"]
-"""Why a question has no answer here. `elsewhere`: another process has decided."""
 AutoApprove = Literal["nothing", "asking", "everything"]
 BY_TOOL = "tool"
 """Recorded approver of calls to tools that require no approval."""
@@ -65,8 +61,6 @@ class Questions:
     def answer(self, call: Call) -> ApprovalResponse | None:
         """Return the automatic decision about a call, or None if a decision must be requested."""
         authority, options = self._authority(), call.options
-        if call.granted is not None:
-            return None
         if options.approval == "none":
             decision = ApprovalResponse(approved=True, by=BY_TOOL)
         elif isinstance(authority, CallbackAuthority) and self._approves_itself(authority, options):
@@ -78,58 +72,53 @@ class Questions:
         self._tell(call, decision)
         return decision
 
-    async def ask(self, call: Call, wait: str | None = None) -> ApprovalResponse | Ended:
-        """Request a decision about a call, and wait for it.
+    async def ask(
+        self, call: Call, asked: ToolCall, preview: Awaitable[Shown]
+    ) -> EnvironmentResponse:
+        """Request a decision about a call, and wait for it and until the call is made.
 
         Args:
             call: The call.
-            wait: Id of the wait in the engine, where others can decide. None: there is only this
-                question.
+            asked: The call as the engine asks about it.
+            preview: Its preview, which is being computed.
 
         Returns:
-            The decision, or why it is missing here.
+            The decision for the engine. It is deferred if the call must stop.
         """
-        parts = self._parts
+        decision = await self._decision(call, preview)
+        if decision is None:
+            return EnvironmentResponse(result=_DEFERRED)
+        if call.submitted is not None and not await call.submitted.is_made(call, decision):
+            return EnvironmentResponse(result=_DEFERRED)
+        call.decision = decision
+        fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
+        return EnvironmentResponse(result=decision.model_copy(update=self._parts.mask(fields)))
+
+    def refused(self, call: Call, error: FlowEngineError) -> None:
+        """Drop the decision about a call, because it is invalid or another one was made before."""
+        decision, call.decision = call.decision, None
+        if decision is not None:
+            call.refusal = f"the decision of {decision.by} is not valid: {error.message}"
+
+    async def _decision(self, call: Call, preview: Awaitable[Shown]) -> ApprovalResponse | None:
+        """Return the first decision about a call. None: the call must stop."""
         assert call.definition is not None
         question: Future[ApprovalResponse] = Future()
         question.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
         call.question = question
         call.move("approval", call=call.view(), asked=True, tool=call.definition.metadata())
-        asking = asyncio.ensure_future(self._ask_authority(call))
-        waiting = asyncio.ensure_future(self._decided(question, wait))
+        asking = asyncio.ensure_future(self._ask_authority(call, preview))
+        waiting = asyncio.wrap_future(question)
         try:
             if not await call.unless_stopped(waiting):
-                return "aborted"
-            ended = waiting.result()
+                return None
         finally:
-            with parts.lock:
+            with self._parts.lock:
                 call.question = None
             asking.cancel()
             waiting.cancel()
-        if ended is None:
-            self._tell(call, question.result())
-            return question.result()
-        return ended
-
-    async def _decided(self, question: Future[ApprovalResponse], wait: str | None) -> Ended | None:
-        """Wait for a decision. Return why it is missing, or None."""
-        waiting = asyncio.wrap_future(question)
-        expiring = asyncio.ensure_future(within(self._parts.bounds.question, waiting))
-        try:
-            while wait is not None and self._parts.journal.is_kept:
-                if await within(LOOK, expiring):
-                    break
-                if not self._parts.journal.is_open(wait):
-                    return "elsewhere"
-            return None if await expiring else "expired"
-        finally:
-            expiring.cancel()
-            waiting.cancel()
-
-    def masked(self, decision: ApprovalResponse) -> ApprovalResponse:
-        """Return a decision in the form stored by the engine."""
-        fields = {name: getattr(decision, name) for name in ("feedback", "content", "args")}
-        return decision.model_copy(update=self._parts.mask(fields))
+        self._tell(call, question.result())
+        return question.result()
 
     def _approves_itself(self, authority: CallbackAuthority, options: ToolOptions) -> bool:
         if authority.callback is not None:
@@ -140,14 +129,16 @@ class Questions:
             return False
         return not self._has_client()
 
-    async def _ask_authority(self, call: Call) -> None:
+    async def _ask_authority(self, call: Call, preview: Awaitable[Shown]) -> None:
         """Request a decision from the authority, unless only clients or other processes decide."""
         parts, authority = self._parts, self._authority()
-        preview = await self._preview(call)
+        shown = await preview
+        if any(shown):
+            call.tell("preview", **shown._asdict())
         if isinstance(authority, CallbackAuthority) and authority.callback is None:
             return
         view = parts.shown(call)
-        view.preview, view.preview_note = preview.preview, preview.note
+        view.preview, view.preview_note = shown
         outcome = await contained(authority.approve_tool(view))
         if outcome.error is not None:
             if isinstance(outcome.error, asyncio.CancelledError) and call.question is None:
@@ -164,23 +155,6 @@ class Questions:
             return
         by = decision.by or type(authority).__name__
         call.decide(decision.model_copy(update={"by": by}))
-
-    async def _preview(self, call: Call) -> Shown:
-        """Request a preview from the tool, and publish it while the question is open."""
-        instance, parts = call.instance, self._parts
-        find = getattr(instance, "preview", None)
-        if find is None or getattr(find, "__func__", None) is Tool.preview:
-            return Shown()
-        outcome = await bounded(SECONDS, call_plugin(find, parts.shown(call).args))
-        if outcome.late:
-            preview = too_slow()
-        elif outcome.error is not None:
-            preview = failed(outcome.error, parts.mask)
-        else:
-            preview = shown(outcome.value, parts.mask)
-        if any(preview) and call.question is not None:
-            call.tell("preview", **preview._asdict())
-        return preview
 
     def _check_edit(self, call: Call, decision: ApprovalResponse) -> None:
         """Check edited arguments.
@@ -258,47 +232,7 @@ class Questions:
             )
 
 
-class Asking:
-    """Forwards the engine's request for a decision about one call to the environment.
-
-    Args:
-        questions: Questions of the environment.
-        call: The call.
-    """
-
-    def __init__(self, questions: Questions, call: Call) -> None:
-        self._questions = questions
-        self._call = call
-        self.answer: ApprovalResponse | Ended | None = None
-        self.refusal: str | None = None
-        """Why the decision was rejected."""
-
-    async def approve_tool(self, asked: ToolCall) -> EnvironmentResponse:
-        """Return the decision about the call. It is deferred if no decision was made here."""
-        call, questions = self._call, self._questions
-        self.answer = answer = _granted(call) or await questions.ask(call, asked.tool_call_id)
-        if not isinstance(answer, ApprovalResponse):
-            return EnvironmentResponse(result=_DEFERRED)
-        call.decision = answer
-        return EnvironmentResponse(result=questions.masked(answer))
-
-    def refused(self, error: FlowEngineError) -> None:
-        """Drop the decision, because it is invalid or another one was made before."""
-        self._call.decision = None
-        if isinstance(self.answer, ApprovalResponse):
-            self.refusal = f"the decision of {self.answer.by} is not valid: {error.message}"
-
-
 _DEFERRED = ApprovalResponse(approved=False, decision="defer")
-
-
-def _granted(call: Call) -> ApprovalResponse | None:
-    """Consume an earlier approval, if tool version and arguments still match."""
-    grant, call.granted = call.granted, None
-    assert call.definition is not None
-    if grant is None or grant[:2] != (call.definition.version, digest_of(call.args)):
-        return None
-    return grant.decision
 
 
 def unmasked(edited: Any, masked: Any, original: Any) -> Any:

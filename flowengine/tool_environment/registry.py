@@ -7,8 +7,8 @@ import threading
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from flowengine.sdk.user_code import bounded, call, describe
 from flowengine.tool_environment.errors import RegistrationError
-from flowengine.tool_environment.outcomes import bounded, call, describe
 from flowengine.tool_environment.tools import Tool, ToolDefinition, define
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from flowengine.engines.attempts.serialization import to_plain
 from flowengine.sdk import Artifacts, File, Plain, StepError
-from flowengine.sdk.text_ends import ends_in_bytes, ends_in_characters
+from flowengine.sdk.text_ends import cut_text, ends_in_bytes, ends_in_characters, without_middle
 from flowengine.sdk.tool_calls import (
     EnvironmentResponse,
     Image,
@@ -19,9 +19,8 @@ from flowengine.sdk.tool_calls import (
     ToolResult,
     media_type,
 )
+from flowengine.sdk.user_code import describe
 from flowengine.tool_environment.call import Call
-from flowengine.tool_environment.feed import cut_text, without_middle
-from flowengine.tool_environment.outcomes import describe
 
 LARGEST = 100_000
 """Maximum characters of content sent to a model. Longer content is kept as a file."""

@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from flowengine.errors import InputError, UsageError
 from flowengine.sdk import StepError
 from flowengine.sdk.python_functions.conversion import conversion
@@ -16,7 +14,6 @@ from flowengine.sdk.python_functions.live_signature import (
     read_function,
     resolved_hints,
 )
-from flowengine.sdk.validation_messages import predicate
 from flowengine.tool_environment.context import ToolContext
 from flowengine.tool_environment.errors import RegistrationError
 from flowengine.validation import check_numbers, shared
@@ -88,11 +85,3 @@ def _context_of(function: Callable[..., Any]) -> str | None:
         if parameter.name == CONTEXT and hint is inspect.Parameter.empty:
             return parameter.name
     return None
-
-
-def faults(error: ValidationError) -> str:
-    """Return every fault found by pydantic, each with its field."""
-    return "; ".join(
-        f"'{'.'.join(map(str, each['loc']))}' {predicate(each)}" if each["loc"] else predicate(each)
-        for each in error.errors(include_url=False, include_input=False)
-    )

@@ -124,7 +124,7 @@ class Client:
 
 def _asking(callback: Any) -> Any:
     """Return an approval callback that passes on name, id and arguments."""
-    from flowengine.tool_environment.outcomes import is_coroutine_function
+    from flowengine.sdk.user_code import is_coroutine_function
 
     def ask(call: ToolCall) -> Any:
         return callback(call.tool_name, call.tool_call_id, call.args)

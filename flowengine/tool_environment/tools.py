@@ -202,6 +202,12 @@ class ToolDefinition:
         return digest.hexdigest()
 
 
+def has_preview(instance: Any) -> bool:
+    """Return whether an instance of a tool describes the effects of its calls."""
+    find = getattr(instance, "preview", None)
+    return find is not None and getattr(find, "__func__", None) is not Tool.preview
+
+
 def create_tool_instance(definition: Any) -> Tool:
     """Create a tool from a function, a class, or an instance of one.
 

@@ -83,14 +83,24 @@ def test_an_asynchronous_callback_is_asked_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [None, "yes", 1, {}, {"approved": "true"}, ValueError("no"), {"approved": True, "args": {}}],
-    ids=repr,
+    ("answer", "cause"),
+    [
+        (None, "NoneType is not a decision"),
+        ("yes", "str is not a decision"),
+        (1, "int is not a decision"),
+        ({}, "'approved'"),
+        ({"approved": "true"}, "'approved' must be true or false"),
+        (ValueError("no"), "raised ValueError: no"),
+        ({"approved": True, "args": {}}, "belongs to the decision 'edit'"),
+        ({"approved": True, "decision": "reject"}, "contradicts"),
+        ({"approved": True, "images": [b"no image"]}, "'images.0'"),
+    ],
 )
-def test_doubt_means_no(answer: Any) -> None:
+def test_doubt_means_no(answer: Any, cause: str) -> None:
     result, asked = run(answer)
     assert result.error is not None
     assert result.error["type"] == "Rejected"
+    assert cause in result.error["message"]
     assert (sent(), len(asked)) == ("", 1)
 
 
@@ -132,10 +142,11 @@ def test_an_execution_may_have_one_of_its_own_which_learns_what_does_not_count()
     wrong = {"approved": True, "decision": "edit", "args": {"text": 7, "key": "***"}}
     refused: list[str] = []
 
-    def asked(answer: Any) -> CallbackAuthority:
-        return CallbackAuthority(lambda call: answer)
+    def asked(answer: Any) -> Any:
+        return lambda call, preview: CallbackAuthority(lambda call: answer).approve_tool(call)
 
-    with Engine("store", tool_authority=asked(False)) as engine:
+    nobody = CallbackAuthority(lambda call: False)
+    with Engine("store", tool_authority=nobody) as engine:
         with engine.consulting("own", asked(True)):
             assert engine.run("flow.yaml", id="own").status == "succeeded"
             assert engine.run("flow.yaml", id="other").status == "failed"
@@ -160,4 +171,27 @@ def test_it_is_asked_what_an_earlier_process_asked() -> None:
             assert result.status == "succeeded"
 
     asyncio.run(later())
+    assert sent() == "hello"
+
+
+def test_one_of_an_execution_is_asked_again_and_is_ended_when_somebody_else_decides() -> None:
+    Path("flow.yaml").write_text(FLOW.replace("APPROVAL", "ask"))
+    with Engine("store") as engine:
+        [wait] = engine.run("flow.yaml", id="it").waits
+    ended: list[str] = []
+
+    async def hangs(call: ToolCall, preview: Any) -> Any:
+        try:
+            with Engine("store") as other:
+                await other.approve_async(call.tool_call_id, resume=False)
+            await asyncio.Event().wait()
+        finally:
+            ended.append(call.tool_call_id)
+
+    async def later() -> None:
+        with Engine("store") as engine, engine.consulting("it", hangs):
+            assert (await engine.resume_async("it")).status == "succeeded"
+
+    asyncio.run(later())
+    assert ended == [wait["id"]]
     assert sent() == "hello"

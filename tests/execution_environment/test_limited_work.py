@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from flowengine.execution_environment.clock import SystemClock, within
-from flowengine.tool_environment.outcomes import bounded
+from flowengine.sdk.user_code import bounded
 
 
 @pytest.mark.parametrize("limited", [partial(within, SystemClock(), 9), partial(bounded, 9)])

@@ -260,38 +260,29 @@ def test_the_same_call_again_gets_the_stored_result(tmp_path: Path) -> None:
     run(main())
 
 
-def test_other_arguments_under_an_old_grant_are_asked_about_anew() -> None:
+@pytest.mark.parametrize("kept", [False, True])
+def test_other_arguments_under_an_old_grant_are_asked_about_anew(kept: bool) -> None:
     async def main() -> None:
         asked = Asked()
-        async with await made(echo, callback=asked) as env:
+        engine = Engine(None) if kept else None
+        async with await made(echo, callback=asked, engine=engine) as env:
             await env.approve_tool(call("echo", "1", text="a"))
             response = await env.execute_tool(call("echo", "1", text="b"))
             assert response.tool_result is not None
             assert response.tool_result.content == "b"
             assert [each.args for each in asked.calls] == [{"text": "a"}, {"text": "b"}]
+        if engine is not None:
+            engine.close()
 
     run(main())
 
 
-def test_another_version_of_the_tool_under_an_old_grant_is_asked_about_anew() -> None:
-    @tool(name="echo")
-    def other(text: str) -> str:
-        """Return the text."""
-        return text + "!"
-
+def test_a_call_that_cannot_run_is_refused_before_anybody_is_asked_to_approve_it() -> None:
     async def main() -> None:
         asked = Asked()
         async with await made(echo, callback=asked) as env:
-            one = call("echo", "1", text="a")
-            await env.approve_tool(one)
-            env._parts.calls["1"].question = None
-            env._parts.calls["1"].response.set_result(None)  # type: ignore[arg-type]
-            del env._parts.calls["1"]
-            await env.register_tool(other, replace=True)
-            response = await env.execute_tool(one)
-            assert response.tool_result is not None
-            assert response.tool_result.content == "a!"
-            assert len(asked.calls) == 2
+            response = await env.approve_tool(call("echo", "1", text=1))
+            assert (response.status, asked.calls) == ("invalid", [])
 
     run(main())
 
@@ -456,14 +447,7 @@ class Exiting:
     [
         (Raising(), "no terminal"),
         (Exiting(), "SystemExit"),
-        (lambda one: None, "NoneType"),
-        (lambda one: "yes", "str"),
-        (lambda one: 1, "int"),
-        (lambda one: {}, "approved"),
-        (lambda one: {"approved": "true"}, "approved"),
-        (lambda one: {"approved": True, "decision": "reject"}, "contradicts"),
         (lambda one: {"approved": True, "decision": "edit", "args": {"x": 1}}, "x"),
-        (lambda one: {"approved": True, "images": [b"no image"]}, "images"),
         (lambda one: one, "ToolCall"),
     ],
 )
@@ -552,12 +536,10 @@ def test_what_cannot_be_called_with_a_call_is_no_callback(wrong: Any) -> None:
 
 def test_a_question_can_expire(tmp_path: Path) -> None:
     async def main() -> None:
-        clock, count = FakeClock(), Counting(tmp_path)
+        count = Counting(tmp_path)
         defer = Asked({"approved": False, "decision": "defer"})
-        async with await made(count.tool, callback=defer, bounds=CallBounds(question=600)) as env:
-            running = asyncio.ensure_future(env.execute_tool(call("count", "1")))
-            await clock.until(running.done, step=60)
-            response = await running
+        async with await made(count.tool, callback=defer, bounds=CallBounds(question=0.01)) as env:
+            response = await env.execute_tool(call("count", "1"))
             assert (response.status, response.ran) == ("expired", "no")
             with pytest.raises(DecisionError) as raised:
                 env.decide("1", {"approved": True})

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.tool_environment import LocalEnvironment, ToolContext, journal, tool, tool_message
+from flowengine.tool_environment import (
+    ApprovalResponse,
+    LocalEnvironment,
+    ToolContext,
+    ToolResult,
+    journal,
+    tool,
+    tool_message,
+)
+from flowengine.tool_environment.parts import CallBounds
 from tests.tool_environment.test_approval import PNG
 from tests.tool_environment.world import Asked, Counting, Seen, Slow, call, echo, made, run, until
 
@@ -262,6 +271,67 @@ def test_a_call_that_two_processes_make_runs_once(aborted: bool, tmp_path: Path)
     run(main())
 
 
+def test_approvers_of_a_process_are_asked_though_another_one_waits_for_its_own(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        count = Counting(tmp_path)
+        with Engine(tmp_path / "calls") as one, Engine(tmp_path / "calls") as two:
+            options: Any = {"execution_id": "x", "bounds": CallBounds(question=3600)}
+            first = await made(count.tool, callback=Asked(DEFER), engine=one, **options)
+            asked = Asked()
+            second = await made(count.tool, callback=asked, engine=two, **options)
+            running = asyncio.ensure_future(first.execute_tool(call("count", "1")))
+            await until(first.questions)
+            [wait] = two.waits().items
+            assert "due" in wait  # for everybody
+            result = (await second.execute_tool(call("count", "1"))).tool_result
+            assert result is not None
+            assert (result.content, result.replayed) == ("1", True)
+            assert (await running).status == "ok"
+            assert (len(asked.calls), count.n, first.questions()) == (1, 1, [])
+            await first.dispose()
+            await second.dispose()
+
+    run(main())
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_call_that_was_only_submitted_does_not_run_whoever_approves_it(
+    aborted: bool, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        count, asked, one = Counting(tmp_path), Asked(DEFER), call("count", "1")
+        with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
+            async with await made(count.tool, callback=asked, engine=engine) as env:
+                submitted = asyncio.ensure_future(env.approve_tool(one))
+                await until(env.questions)
+                [wait] = elsewhere.waits().items
+                await elsewhere.approve_async(wait["id"], comment="fine")
+                decision = (await submitted).result
+                assert isinstance(decision, ApprovalResponse)
+                assert (decision.approved, decision.feedback, count.n) == (True, "fine", 0)
+                assert not aborted or env.abort_call("1")
+                response = await env.execute_tool(one)
+                assert response.status == ("aborted" if aborted else "ok")
+                assert (response.ran, count.n) == (("no", 0) if aborted else ("yes", 1))
+                assert len(asked.calls) == 1
+
+    run(main())
+
+
+def test_what_was_approved_on_a_loop_that_has_ended_is_asked_about_anew(tmp_path: Path) -> None:
+    count, asked, env, one = Counting(tmp_path), Asked(), LocalEnvironment(), call("count", "1")
+    env.register_tool_approval_callback(asked)
+    run(env.register_tool(count.tool))
+
+    assert run(env.approve_tool(one)).error is None
+    assert count.n == 0
+    assert run(env.execute_tool(one)).status == "ok"
+    assert (count.n, len(asked.calls)) == (1, 2)
+    run(env.dispose())
+
+
 def test_the_loops_of_several_threads_share_an_engine() -> None:
     env = LocalEnvironment()
     env.register_tool_approval_callback(Asked())
@@ -300,7 +370,7 @@ def test_an_engine_in_memory_forgets_calls_that_have_ended(monkeypatch: pytest.M
 def test_a_call_that_somebody_cancels_says_so_and_runs_again_only_if_it_had_not_begun(
     runs: bool, tmp_path: Path
 ) -> None:
-    async def first(slow: Slow) -> None:
+    async def first(slow: Slow) -> ToolResult | None:
         with Engine(tmp_path / "calls") as engine, Engine(tmp_path / "calls") as elsewhere:
             callback = Asked(True if runs else DEFER)
             options: Any = {"callback": callback, "engine": engine, "execution_id": "x"}
@@ -309,17 +379,25 @@ def test_a_call_that_somebody_cancels_says_so_and_runs_again_only_if_it_had_not_
                 await until(slow.began.is_set if runs else env.questions)
                 await elsewhere.cancel_async("x.1.0000")
                 response = await running
-                assert (response.status, response.ran) == ("aborted", "maybe" if runs else "no")
+                assert engine.show("x.1.0000")["status"] == "cancelled"
                 assert "aborted" in str(response.error)
                 assert env.questions() == []
+                return response.tool_result
 
-    async def second(slow: Slow) -> str | None:
+    async def second(slow: Slow) -> ToolResult | None:
         slow.go_on.set()
         with Engine(tmp_path / "calls") as engine:
             async with await made(slow.tool, engine=engine, execution_id="x") as env:
-                return (await env.execute_tool(call("slow", "1"))).status
+                return (await env.execute_tool(call("slow", "1"))).tool_result
 
-    run(first(Slow()))
-    again = Slow()
-    assert run(second(again)) == ("aborted" if runs else "ok")
+    aborted, again = run(first(Slow())), Slow()
+    next_one = run(second(again))
+    assert aborted is not None
+    assert next_one is not None
+    partial = ("yes", "aborted") if runs else ("no", None)
+    assert (aborted.status, aborted.ran, aborted.content) == ("aborted", *partial)
+    if runs:  # the tool could stop by itself, and what it left is kept
+        assert next_one == aborted.model_copy(update={"replayed": True})
+    else:
+        assert next_one.status == "ok"
     assert again.began.is_set() is not runs

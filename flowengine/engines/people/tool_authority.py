@@ -8,21 +8,31 @@ approvers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.people.approvals import GivenAnswer, decide
-from flowengine.errors import FlowEngineError
+from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.view import RESPOND
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
     from flowengine.engines.host import Host
     from flowengine.engines.seam import ToolAuthority
-    from flowengine.sdk.tool_calls import ApprovalResponse, ToolCall
+    from flowengine.sdk.previews import Shown
+    from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 
-Refused = Callable[[FlowEngineError], None]
+
+Answer = Callable[["ToolCall", "Awaitable[Shown]"], "Awaitable[EnvironmentResponse]"]
+"""Returns the decision about a call, whose preview is being computed."""
+
+
+class _Own(NamedTuple):
+    """What is consulted about the calls of one execution."""
+
+    answer: Answer
+    refused: Callable[[FlowEngineError], None] | None
 
 
 class Consultant:
@@ -36,63 +46,93 @@ class Consultant:
 
     def __init__(self, host: Host, authority: ToolAuthority | None, who: Actor) -> None:
         self._host = host
-        self._authority = authority
+        self._all = None if authority is None else _Own(_with_preview(authority), None)
         self._who = who
-        self._of_executions: dict[str, tuple[ToolAuthority, Refused]] = {}
+        self._of_executions: dict[str, _Own] = {}
 
     @contextmanager
-    def asking(self, execution: str, authority: ToolAuthority, refused: Refused) -> Iterator[None]:
-        """Consult another authority about the calls of one execution within the block.
+    def asking(
+        self, execution: str, answer: Answer, refused: Callable[[FlowEngineError], None] | None
+    ) -> Iterator[None]:
+        """Consult a function about the calls of one execution within the block.
 
         Args:
             execution: Its full id.
-            authority: The authority.
-            refused: Receives the error that explains why a decision of the authority does not
-                count.
+            answer: The function.
+            refused: Receives the error that explains why a decision does not count.
         """
-        self._of_executions[execution] = authority, refused
+        self._of_executions[execution] = _Own(answer, refused)
         try:
             yield
         finally:
-            del self._of_executions[execution]
+            self._of_executions.pop(execution, None)
 
-    async def ask(self, wait: str, record: Mapping[str, Any]) -> bool:
+    def has_own(self, execution: str) -> bool:
+        """Return whether a function is consulted about the calls of an execution."""
+        return execution in self._of_executions
+
+    async def ask(
+        self,
+        execution: str,
+        wait: str,
+        record: Mapping[str, Any],
+        preview: Awaitable[Shown] | None = None,
+    ) -> bool:
         """Consult the authority about a call.
 
         Args:
+            execution: Full id.
             wait: Full id of the question.
             record: Record of the question.
+            preview: The preview that is being computed. None: the record has it, if there is one.
 
         Returns:
             Whether it was answered. Otherwise it is left to approvers.
         """
         from flowengine.sdk.tool_calls import ToolCall
 
-        authority, refused = self._authority, None
-        if self._of_executions:
-            execution = self._host.store.wait(wait).execution
-            authority, refused = self._of_executions.get(execution, (authority, None))
-        if authority is None:
+        own = self._of_executions.get(execution, self._all)
+        if own is None:
             return False
         call = ToolCall(
             tool_call_id=wait,
             tool_name=record["tool"],
             names=record.get("names", []),
             args=dict(record["subject"]),
-            preview=record.get("preview"),
-            preview_note=record.get("note"),
             found=_shown(record.get("found")),
         )
-        answer = _answer(record, await _asked(authority, call), self._who)
+        decision = await _decision(own.answer(call, preview or _known(record)))
+        answer = _answer(record, decision, self._who)
         if answer is None:
             return False
         host = self._host
         try:
             return decide(host.store, host.settings, wait, answer, host.clock.now()).first
         except FlowEngineError as error:
-            if refused is not None:
-                refused(error)
+            if own.refused is not None:
+                own.refused(error)
             return False  # needs another user, or a more complete decision
+
+
+def _with_preview(authority: ToolAuthority) -> Answer:
+    """Return a function that consults an authority as soon as the preview is known."""
+
+    async def answer(call: ToolCall, preview: Awaitable[Shown]) -> EnvironmentResponse:
+        call.preview, call.preview_note = await preview
+        return await authority.approve_tool(call)
+
+    return answer
+
+
+def _known(record: Mapping[str, Any]) -> Awaitable[Shown]:
+    """Return the preview that was computed before."""
+    import asyncio
+
+    from flowengine.sdk.previews import Shown
+
+    known = asyncio.get_running_loop().create_future()
+    known.set_result(Shown(record.get("preview"), record.get("note")))
+    return known
 
 
 def _shown(found: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -100,16 +140,14 @@ def _shown(found: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if found is None else {key: found[key] for key in ("action", "target")}
 
 
-async def _asked(authority: ToolAuthority, call: ToolCall) -> ApprovalResponse:
-    """Return the decision of an authority. An invalid response counts as rejection."""
+async def _decision(response: Awaitable[Any]) -> ApprovalResponse:
+    """Return the decision of an authority. Anything else counts as rejection."""
     from flowengine.sdk.tool_calls import ApprovalResponse
 
     try:
-        response = await authority.approve_tool(call)
-        decision = response.result
-        if isinstance(decision, ApprovalResponse):
-            return decision
-        why = "gave no decision" if response.error is None else response.error.message
+        return ApprovalResponse.of(await response)
+    except InputError as error:
+        why = f"gave no decision: {error.message}"
     except Exception as error:
         why = f"raised {type(error).__name__}"
     return ApprovalResponse(approved=False, feedback=f"the tool authority {why}"[:2000])

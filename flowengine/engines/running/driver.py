@@ -440,6 +440,9 @@ class Driver(Carrier):
     def tell(self, execution: Execution, command: Notice) -> None:
         """Notify the receivers of a command."""
         if isinstance(command, Consult):
+            if command.wait not in execution.waits:
+                self.look(execution)  # answered in the meantime
+                return
             if command.environment is None and self._answered(execution, command):
                 self.read_inbox(execution)
                 return
@@ -465,12 +468,13 @@ class Driver(Carrier):
                 return True
         from flowengine.engines.running.call_descriptions import described, said_by_server
 
-        said = said_by_server(self.host, execution, asked.step)
-        event = described(execution, asked.wait, asked.step, self.host.clock.now(), said)
-        source = None
-        if event is not None:
-            source = event["source"]
-            self.post(execution, event)
+        source = execution.waits[asked.wait].get("source")
+        if source is None:
+            said = said_by_server(self.host, execution, asked.step)
+            event = described(execution, asked.wait, asked.step, self.host.clock.now(), said)
+            if event is not None:
+                source = event["source"]
+                self.post(execution, event)
         if not self.host.store.grants(execution.context.flow):
             return False
         from flowengine.engines.running import flow_grants

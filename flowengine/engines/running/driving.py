@@ -105,7 +105,8 @@ class Driving:
             self._bring(found, resources)
             self._answer_open(found)
             interrupted = bool(found.seq) and found.stored_status == "running"
-            recover(found, host.store.inbox(id), host.clock.now())
+            consults = host.consultant is not None and host.consultant.has_own(id)
+            recover(found, host.store.inbox(id), host.clock.now(), consults=consults)
             if interrupted:
                 found.recovered = found.seq + len(found.queue)
             _enter(found)

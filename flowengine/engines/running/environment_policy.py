@@ -15,16 +15,17 @@ from flowengine.journal.records import Vote
 from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import Consult
     from flowengine.policy_approval import Answer
+    from flowengine.sdk.previews import Shown
 
 
 async def consult(
-    host: Host, execution: Execution, asked: Consult, said: Mapping[str, str]
+    host: Host, execution: Execution, asked: Consult, preview: Awaitable[Shown] | None
 ) -> bool:
     """Consult the programs that may answer a question, and record their decision.
 
@@ -32,18 +33,18 @@ async def consult(
         host: Provides the store.
         execution: The execution that has just opened the question.
         asked: The question.
-        said: Parts about to be added to its record: a preview, or a note.
+        preview: The preview of the call, which is being computed. None: it is no call.
 
     Returns:
         Whether it was answered. Otherwise it is left to approvers.
     """
     id = wait_id(execution.id, asked.wait)
     if asked.environment is None:
-        ask, record = host.ask_about_call, execution.waits.get(asked.wait)
-        if ask is None or record is None:
+        record = execution.waits.get(asked.wait)
+        if host.consultant is None or record is None:
             return False
         names = names_of(execution.linked.compiled["steps"][asked.step])
-        return await ask(id, {**record, **said, "names": names})
+        return await host.consultant.ask(execution.id, id, {**record, "names": names}, preview)
     secrets = execution.linked.runner.secrets(asked.step)
     try:
         answered = await host.environments.consult(execution.context, asked, id, secrets)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.outcome import AttemptFailed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
+from flowengine.engines.executions.execution import Preview
 from flowengine.engines.executions.outer_attempts import OUTER, OuterAttempt
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextvars import Context
 
-    from flowengine.engines.executions.execution import Execution, Preview
+    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import ReleaseRegion, Stop
     from flowengine.kernel.events import Event, Measured
@@ -63,8 +64,6 @@ class Local(Driver):
         self._poller: asyncio.TimerHandle | None = None
         self._endings: dict[asyncio.Task[None], str] = {}
         """Tasks that release environments of ended regions → their executions."""
-        self._previews: dict[tuple[str, int], asyncio.Task[Shown]] = {}
-        """Execution and number of a question → the task that computes its preview."""
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect
@@ -149,13 +148,13 @@ class Local(Driver):
             self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
 
     def turn(self) -> list[Execution]:
-        """Take a turn, set the alarm, and cancel previews of answered questions."""
+        """Take a turn, set the alarm, and end the work on questions that are answered."""
         going = super().turn()
         for execution in going:
             self.alarm(execution)
-        for (id, wait), computing in self._previews.items():
-            if id in self.executions and wait not in self.executions[id].waits:
-                computing.cancel()  # the question is answered
+            for number, task in execution.work.items():
+                if number < 0 and -number not in execution.waits:
+                    task.cancel()  # the question about which it consults or computes a preview
         return going
 
     def look(self, execution: Execution) -> None:
@@ -384,43 +383,38 @@ class Local(Driver):
             self.consult(execution, command)
 
     async def _consult(self, execution: Execution, command: Consult | Preview) -> None:
-        """Add the preview of a call, consult its policies, and record their decision."""
+        """Compute the preview of a call, consult its policies, and record their decision."""
+        preview, answered = None, False
+        is_call = isinstance(command, Preview) or command.environment is None
         try:
-            said = await self._add_preview(execution, command)
-            if not isinstance(command, Consult) or not self.host.may_consult():
-                return
-            from flowengine.engines.running.environment_policy import consult
+            if is_call:
+                preview = self._loop.create_task(self._add_preview(execution, command))
+            if isinstance(command, Consult) and self.host.may_consult():
+                from flowengine.engines.running.environment_policy import consult
 
-            answered = await consult(self.host, execution, command, said)
+                answered = await consult(self.host, execution, command, preview)
+            if preview is not None and not answered:
+                await preview
         except asyncio.CancelledError:
             return
+        finally:
+            if preview is not None:
+                preview.cancel()
         if answered and self.executions.get(execution.id) is execution:
             self.read_inbox(execution)
 
-    async def _add_preview(
-        self, execution: Execution, command: Consult | Preview
-    ) -> dict[str, str]:
+    async def _add_preview(self, execution: Execution, command: Consult | Preview) -> Shown:
         """Add the tool's preview of a call to its open question, and return it."""
-        if isinstance(command, Consult) and command.environment is not None:
-            return {}
         from flowengine.engines.running.previews import previewed
 
-        key = (execution.id, command.wait)
-        computing = self._loop.create_task(
-            previewed(self.host, execution, command.wait, command.step)
-        )
-        self._previews[key] = computing
-        try:
-            told = await computing
-        finally:
-            computing.cancel()
-            del self._previews[key]
-        said = {key: text for key, text in told._asdict().items() if text is not None}
+        shown = await previewed(self.host, execution, command.wait, command.step)
+        said = {key: text for key, text in shown._asdict().items() if text is not None}
+        record = execution.waits.get(command.wait)
         here = self.executions.get(execution.id) is execution
-        if said and here and command.wait in execution.waits:
+        if here and record is not None and said and said.keys().isdisjoint(record):
             event: Any = {"type": "described", "at": self.host.clock.now(), "wait": command.wait}
             self.post(execution, event | said)
-        return said
+        return shown
 
     async def _leave(self, execution: Execution) -> None:
         """End the work of an execution here and release its lease."""

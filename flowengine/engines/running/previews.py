@@ -37,6 +37,8 @@ async def previewed(host: Host, execution: Execution, wait: int, step: int) -> S
     record = execution.waits.get(wait)
     if record is None or not has_preview(execution.linked.compiled["steps"][step]):
         return Shown()
+    if not record.keys().isdisjoint({"preview", "note"}):  # computed by an earlier process
+        return Shown(record.get("preview"), record.get("note"))
     subject = record.get("subject")
     args = copy(subject) if isinstance(subject, dict) else {}
     spec = execution.linked.compiled["steps"][step]

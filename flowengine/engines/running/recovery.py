@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.executions.execution import Preview
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel import running
+from flowengine.kernel.commands import Consult
 from flowengine.kernel.waiting.approval_ownership import EVENTS
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import CutOff, Event, Evidence
 
 
-def recover(execution: Execution, inbox: list[Message], now: int) -> None:
+def recover(
+    execution: Execution, inbox: list[Message], now: int, *, consults: bool = False
+) -> None:
     """Queue everything that happened to an execution that was just loaded.
 
     First, attempts of its last process count as interrupted, before everything else, unless that
@@ -31,6 +34,7 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         execution: Loaded, nothing applied yet.
         inbox: Its messages that are not journaled yet.
         now: The time (ms).
+        consults: Whether to consult the execution's own tool authority again about open questions.
     """
     left = list(running(execution.state))
     put_off, execution.put_off = execution.put_off, False
@@ -47,7 +51,7 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         from flowengine.engines.running.call_descriptions import undescribed
 
         execution.queue.extend(undescribed(execution, now))
-        execution.commands.extend(_missing_previews(execution))
+        execution.commands.extend(_questions(execution, consults=consults))
     timers = execution.timers.due(now)
     fired = 0
     for at, message in _in_order(execution, inbox):
@@ -150,15 +154,23 @@ def _cut_short(execution: Execution, timer: int) -> Evidence | None:
     return at_work[0].evidence() if len(at_work) == 1 else None
 
 
-def _missing_previews(execution: Execution) -> Iterator[Preview]:
-    """Yield the missing previews of an execution that was just loaded."""
+def _questions(execution: Execution, *, consults: bool) -> Iterator[Consult | Preview]:
+    """Yield what is to be done again for the questions about calls, after an earlier process.
+
+    Args:
+        execution: Just loaded.
+        consults: Whether an authority is consulted about them. Otherwise only their missing
+            previews are computed.
+    """
     from flowengine.engines.executions.calls import has_preview
 
-    state = execution.state
+    state, steps = execution.state, execution.linked.compiled["steps"]
     for number, record in execution.waits.items():
-        if "digest" not in record or "preview" in record or "note" in record:
+        if "digest" not in record:
             continue
         unit = next(iter(state["waits"][number]["units"]))
         step = state["acts"][state["units"][unit]["act"]]["step"]
-        if has_preview(execution.linked.compiled["steps"][step]):
+        if consults:
+            yield Consult(number, unit, step, 0, None, None, bool(record.get("required")))
+        elif record.keys().isdisjoint({"preview", "note"}) and has_preview(steps[step]):
             yield Preview(number, unit, step)

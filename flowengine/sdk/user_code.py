@@ -1,4 +1,4 @@
-"""Execution of external code, whose exceptions and hangs do not reach the caller."""
+"""Calls of code that users provide. Its exceptions and hangs do not reach the caller."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ async def contained(work: Awaitable[Any]) -> Outcome:
 
     This includes `SystemExit`, which would end the loop, and cancellation raised by the code
     itself.
+
+    Args:
+        work: The code.
+
+    Returns:
+        How it ended.
     """
     try:
         return Outcome(await work)
@@ -43,7 +49,7 @@ async def contained(work: Awaitable[Any]) -> Outcome:
 
 
 async def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Call external code: a coroutine function here, any other function on a thread."""
+    """Call a user's code: a coroutine function here, any other function on a thread."""
     if is_coroutine_function(function):
         return await function(*args, **named)
     outcome = await on_thread(lambda: _called(function, args, named))
@@ -77,6 +83,9 @@ async def bounded(seconds: float | None, work: Awaitable[Any]) -> Outcome:
 
     Returns:
         How it ended.
+
+    Raises:
+        CancelledError: The caller was cancelled.
     """
     task = asyncio.ensure_future(contained(work))
     task.add_done_callback(lambda _: close_unbegun(work))
@@ -92,27 +101,24 @@ async def bounded(seconds: float | None, work: Awaitable[Any]) -> Outcome:
 
 
 async def within(seconds: float | None, work: asyncio.Future[Any]) -> bool:
-    """Wait for work that continues by itself, and return whether it ended in time.
+    """Wait for work that continues by itself.
 
     Args:
         seconds: The limit. None: unlimited.
         work: A task or future.
+
+    Returns:
+        Whether it ended in time.
     """
     if not work.done():
         await asyncio.wait([work], timeout=seconds)
     return work.done()
 
 
-def set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set an event of a loop from any thread, unless the loop is closed."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(event.set)
-
-
 def describe(error: BaseException) -> str:
     """Return the type and message of an exception, without a traceback."""
     try:
         text = str(error)
-    except Exception:  # external code can fail here, too
+    except Exception:  # a user's code can fail here, too
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
