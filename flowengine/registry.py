@@ -202,7 +202,7 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
     if not points:
         raise UnknownKind(
             f"no {what} is installed: this Python has no installed distribution of flowengine",
-            hint="install it (`make install` in a checkout): a source folder on the path is not "
+            hint="install it (`make install` in a checkout): a source directory on the path is not "
             "enough",
         )
     point = points.get(name)

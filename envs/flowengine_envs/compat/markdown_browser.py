@@ -161,7 +161,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             "visits": dict(self._visits),
         }
 
-    def told(self, verb: str, *args: Any) -> str:
+    def answer(self, verb: str, *args: Any) -> str:
         """Call a method, and return its page for a model: in a marked block, with its address.
 
         Args:
@@ -177,7 +177,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             "find_next": lambda: self._search(""),
             "back": self._back,
         }
-        return self._run(lambda: verbs[verb](*args)).told()
+        return self._run(lambda: verbs[verb](*args)).as_text()
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, _Done]]) -> _Done:
         async def alone() -> _Done:
@@ -326,11 +326,11 @@ class Seen(NamedTuple):
         pages = f"{self.page.pages}{'+' if self.page.more else ''}"
         return f"{note}[Page {self.page.number}/{pages}]\n\n{self.page.text or '(empty)'}"
 
-    def told(self) -> str:
+    def as_text(self) -> str:
         """The page, in the form for a model."""
         if self.page is None:
             return self.note
-        return self.page.told(_lines(self.remark, self.note))
+        return self.page.as_text(_lines(self.remark, self.note))
 
 
 def _seen(at: Opened, note: str = "", remark: str = "") -> Seen:

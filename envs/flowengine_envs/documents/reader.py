@@ -242,7 +242,9 @@ class Documents(Conversion):
     async def _download(
         self, url: Url, to: Path, headers: Mapping[str, str] | None
     ) -> downloads.Download:
-        limits = downloads.Limits(self.request.config.bytes, self.limits.time or downloads.SECONDS)
+        limits = downloads.DownloadLimits(
+            self.request.config.bytes, self.limits.time or downloads.SECONDS
+        )
         try:
             return await downloads.Downloader(self._client, limits).get(url, to, headers)
         except TooLarge as error:

@@ -238,7 +238,7 @@ class OpeningTasks:
             folder = getattr(handle.resource, "path", None) or _real(handle.workspace)
             if folder is None:
                 raise EnvironmentStartFailed(
-                    f"{instance.record.declared}: {handle.resource_key} has no folder to mount"
+                    f"{instance.record.declared}: {handle.resource_key} has no directory to mount"
                 )
             writable = getattr(handle.resource, "writable", True) is not False
             mounts[inside] = Mounted(Path(folder), writable)
