@@ -54,7 +54,7 @@ class Record:
         """The decision about its approval, valid for all openings."""
 
 
-class Opened(NamedTuple):
+class OpenedResource(NamedTuple):
     """The result of an opening."""
 
     resource: Any
@@ -86,7 +86,7 @@ class Instance:
         self.waiters: list[Waiter] = []
         self.holds: dict[int, Handle] = {}
         """By number: one for each handle that has not been released."""
-        self.opened: Opened | None = None
+        self.opened: OpenedResource | None = None
         self.opened_at = 0.0
         """Time by the monotonic clock."""
         self.checked_at: float | None = None

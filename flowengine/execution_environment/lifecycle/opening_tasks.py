@@ -19,7 +19,7 @@ from flowengine.execution_environment.bookkeeping.books import Books
 from flowengine.execution_environment.bookkeeping.instances import (
     Handle,
     Instance,
-    Opened,
+    OpenedResource,
     Record,
     Waiter,
 )
@@ -212,7 +212,7 @@ class OpeningTasks:
         instance.waiters.clear()
         return waiters
 
-    def _check_own(self, instance: Instance, opened: Opened) -> None:
+    def _check_own(self, instance: Instance, opened: OpenedResource) -> None:
         """Reject an object that already belongs to another opening, without touching it."""
         with self.books.lock:
             for other in self.books.instances.values():
@@ -227,7 +227,7 @@ class OpeningTasks:
         from flowengine.execution_environment.specs.providers import find_provider
 
         provider = find_provider(instance.record.declared.spec.kind)
-        opened = Opened(resource, provider, "", None, Capabilities(), [])
+        opened = OpenedResource(resource, provider, "", None, Capabilities(), [])
         await close_resource(opened, self.around, suspend=False, lost=False)
 
     async def _mount(self, instance: Instance) -> dict[str, Mounted]:
