@@ -68,7 +68,7 @@ def find_store(given: str | os.PathLike[str] = "") -> tuple[str, bool]:
 
 
 def remote_store(given: str | os.PathLike[str] = "") -> str | None:
-    """Return the address of the store if it is in Temporal; None: it is a folder.
+    """Return the address of the store if it is in Temporal; None: it is a directory.
 
     Args:
         given: As for `find_store`.
@@ -183,7 +183,7 @@ def fault_of(folder: str | os.PathLike[str]) -> str | None:
     if stat.S_ISLNK(found.st_mode):
         return "is a link"
     if not stat.S_ISDIR(found.st_mode):
-        return "is not a folder"
+        return "is not a directory"
     if found.st_uid != os.geteuid():
         return "belongs to another user"
     if found.st_mode & 0o022:

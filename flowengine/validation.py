@@ -356,7 +356,7 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, st
 def _reason(name: str, kind: dict[str, Any], error: jsonschema_rs.ValidationError) -> str:
     shown = _shown(error.instance)
     if name == "format" and kind["format"] == "path":
-        return f"names {shown}, but there is no such file or folder"
+        return f"names {shown}, but there is no such file or directory"
     if name in _MUST:
         return f"must {_MUST[name].format(**kind)}, not {shown}"
     if name in _SIZES:
@@ -398,7 +398,7 @@ def _no_form(
     if not all(context):
         return f"must have exactly one of its forms, but {_shown(error.instance)} has several"
     depth = len(error.instance_path)
-    # forms of the same type as the value tell more than those of others
+    # forms of the same type as the value are more useful than those of others
     firsts = [form[0] for form in context]
     alike = [one for one in firsts if one.kind.name != "type" or one.instance_path[depth:]]
     if not alike:

@@ -41,23 +41,24 @@ def page() -> str:
 
 
 def _section(table: States[Any]) -> str:
-    moves = [
-        f"| {_name(now)} | {_name(then)} | {why} |"
-        for now, targets in table.moves.items()
-        for then, why in targets.items()
-    ]
     return "\n".join(
         [
             f"## {table.of}\n",
             f"{table.about}\n",
             _meanings(table.meaning),
             _diagram(table.first, table.moves),
-            "| from | to | when |",
-            "|---|---|---|",
-            *moves,
-            "",
+            _moves(table.moves),
         ]
     )
+
+
+def _moves(moves: Mapping[Any, Mapping[Any, str]]) -> str:
+    rows = [
+        f"| {_name(now)} | {_name(then)} | {why} |"
+        for now, targets in moves.items()
+        for then, why in targets.items()
+    ]
+    return "\n".join(["| from | to | when |", "|---|---|---|", *rows, ""])
 
 
 def _name(state: str) -> str:
@@ -120,9 +121,10 @@ def _environments() -> str:
     states = {str(state): meanings[state] for state in environments.MOVES}
     return "\n".join(
         [
-            "## An environment's handle\n",
+            "## An environment\n",
             _meanings(states),
             _diagram("declared", environments.MOVES),
+            _moves(environments.MOVES),
         ]
     )
 

@@ -90,8 +90,8 @@ class Engine(Operator):
         ids: Ids | None = None,
     ) -> None:
         if workdir is not None and not os.path.isdir(workdir):
-            raise UsageError(f"workdir: there is no folder {os.fspath(workdir)}")
-        check_path("the folder", os.path.abspath(workdir or "."))
+            raise UsageError(f"workdir: there is no directory {os.fspath(workdir)}")
+        check_path("the directory", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
         address = remote_store(store) if isinstance(store, str | PathLike) else None
         remote = None

@@ -9,13 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.engines.attempts.printed import Follower, unheard
-from flowengine.engines.executions.execution import ENDED, Execution
+from flowengine.engines.executions.execution import Execution
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.leases import Keeper
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import Update, deliver
 from flowengine.errors import NotFound, StoreError
 from flowengine.journal.lease_holders import steady_now
+from flowengine.journal.records import ENDED
 from flowengine.sdk import ExecutionContext
 from flowengine.store_folder import (
     DATABASE,
@@ -300,7 +301,7 @@ def _own_folder(given: str | PathLike[str]) -> str:
             raise StoreError(
                 f"the store {folder} cannot be recorded as yours in {state_folder()}: "
                 f"{error.strerror or error}",
-                hint="set XDG_STATE_HOME to a folder that may be written, or name the store: "
+                hint="set XDG_STATE_HOME to a directory that may be written, or name the store: "
                 f"--store {folder}",
             ) from None
     return folder

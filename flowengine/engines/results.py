@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from flowengine.journal.records import ENDED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flowengine.engines.infos import ExecutionInfo, Status, WaitInfo
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData
-
-
-ENDED = frozenset({"succeeded", "failed", "cancelled"})
 
 
 class ExecutionResult(NamedTuple):

@@ -623,7 +623,7 @@ def default_folder() -> Path:
     except OSError as error:
         raise StoreError(
             f"environments cannot be recorded in {state_folder()}: {error.strerror or error}",
-            hint="set XDG_STATE_HOME to a writable folder, or give the manager a folder",
+            hint="set XDG_STATE_HOME to a writable directory, or give the manager a directory",
         ) from None
 
 

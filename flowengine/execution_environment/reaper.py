@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from flowengine.execution_environment.registry.workspaces import Wanted
     from flowengine.execution_environment.resources.opening import Surroundings
 
-Found = dict[str, Any]
+Reaped = dict[str, Any]
 
 
-async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool) -> list[Found]:
+async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool) -> list[Reaped]:
     """Clean up leftovers of dead processes. Only one process at a time does this.
 
     Args:
@@ -51,7 +51,7 @@ async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool
         return await _reap_marked(around)
     try:
         entries, damaged = await on_thread(around.registry.read)
-        found: list[Found] = [{"what": "damaged entry", "path": str(path)} for path in damaged]
+        found: list[Reaped] = [{"what": "damaged entry", "path": str(path)} for path in damaged]
         dead = [entry for entry in entries if is_dead(entry.leftover.owner)]
         found += [await _reap_entry(entry, around, books) for entry in dead]
         found += await _reap_marked(around)
@@ -64,7 +64,7 @@ async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool
     return found
 
 
-async def end_entry(entry: Entry, around: Surroundings, books: Books) -> Found:
+async def end_entry(entry: Entry, around: Surroundings, books: Books) -> Reaped:
     """Clean up the environment of an entry, regardless of its owner.
 
     Args:
@@ -83,9 +83,9 @@ async def end_entry(entry: Entry, around: Surroundings, books: Books) -> Found:
         lock.__exit__(None, None, None)
 
 
-async def _reap_entry(entry: Entry, around: Surroundings, books: Books) -> Found:
+async def _reap_entry(entry: Entry, around: Surroundings, books: Books) -> Reaped:
     leftover = entry.leftover
-    found: Found = {
+    found: Reaped = {
         "what": "environment",
         "id": leftover.id,
         "kind": leftover.kind,
@@ -125,11 +125,11 @@ async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | N
     return None
 
 
-async def _reap_marked(around: Surroundings) -> list[Found]:
+async def _reap_marked(around: Surroundings) -> list[Reaped]:
     """Kill processes with the mark of a dead owner, and remove its temporary directories."""
 
-    def kill() -> list[Found]:
-        found: list[Found] = []
+    def kill() -> list[Reaped]:
+        found: list[Reaped] = []
         for mark in sorted(set(process_tree.marked(VARIABLE).values())):
             owner = owner_of(mark, around)
             if owner is not None and is_dead(owner):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from flowengine.kernel.ending import cut_attempts
+from flowengine.kernel.events import DECIDABLE
 from flowengine.kernel.recovery import interrupted
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.waiting import approvals, budget_questions, permissions
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
 _Decide: TypeAlias = "Callable[[Transition, Wait, Decided], None]"
 _Expire: TypeAlias = "Callable[[Transition, Wait], None]"
-
-DECIDABLE = frozenset({"approval", "ask", "question"})
-"""Kinds of waits that a decision ends."""
 
 
 class Row(NamedTuple):

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 from flowengine.sdk.engine_files import is_in_use, is_own_folder, is_own_name, is_own_path, is_store
 from flowengine.sdk.errors import NotAFile, PathEscape, StepError, ToolError, ValidationError
-from flowengine.sdk.path_walk import LeadsOut, Place, walked
+from flowengine.sdk.path_walk import DirectoryEntry, LeadsOut, walked
 
 
 class Below:
@@ -270,7 +270,9 @@ class Below:
                 raise self._never_inside(path, "leads out of it")
 
     @contextmanager
-    def _walk(self, path: str, *, make: bool = False, enter: bool = False) -> Iterator[Place]:
+    def _walk(
+        self, path: str, *, make: bool = False, enter: bool = False
+    ) -> Iterator[DirectoryEntry]:
         """Open the directory that contains a path's last name, or with `enter` that directory."""
         self._check_names(path)
         roots = (os.path.abspath(self._root), os.path.realpath(self._root))

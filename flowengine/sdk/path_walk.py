@@ -30,7 +30,7 @@ class LeadsOut(Exception):
     """A path leads out of its directory. The message states how."""
 
 
-class Place(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """An open directory, and a name in it that is not a link."""
 
     folder: int
@@ -50,7 +50,7 @@ def walked(
     enter: bool = False,
     make: bool = False,
     check: Check = _allow,
-) -> Iterator[Place]:
+) -> Iterator[DirectoryEntry]:
     """Open the directory that contains the last name of a path.
 
     Args:
@@ -101,7 +101,7 @@ def walked(
                 check(folders[-1], "")
             else:
                 last = name
-        yield Place(folders[-1], last)
+        yield DirectoryEntry(folders[-1], last)
 
 
 def _below(target: str, roots: Sequence[str]) -> str:

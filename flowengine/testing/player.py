@@ -31,6 +31,7 @@ from flowengine.flow.models.cases import Reply
 from flowengine.journal.encoding import pack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.kernel import running
+from flowengine.kernel.events import DECIDABLE
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.sdk import StepError
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 MOST_TURNS = 100_000
 """Maximum number of happenings in one case, after which it counts as endless."""
-DECIDABLE = ("approval", "ask", "question")
 
 
 class Clock:

@@ -75,7 +75,7 @@ async def _read_document(
         "tables": [],
         "page": found.number,
         "pages": found.pages,
-        "found": found.found,
+        "found": found.is_found,
     }
 
 
@@ -142,7 +142,7 @@ async def _visit_page(
             elif not resource.is_host(address):
                 raise error
     found = await resource.async_page(source, page, find, posixpath.basename(address), address)
-    return found._replace(text=await _described(context, resource, found, question)).told()
+    return found._replace(text=await _described(context, resource, found, question)).as_text()
 
 
 def _listing(folder: Any, path: str) -> bytes | None:

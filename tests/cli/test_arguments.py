@@ -45,7 +45,7 @@ def test_a_working_folder_that_is_not_there_stops_the_run_before_its_first_step(
     flowengine: CommandLine, hello: Path, tmp_path: Path
 ) -> None:
     refused = flowengine("run", hello, "--workdir", "/nope", code=2)
-    assert "workdir: there is no folder /nope" in refused.err
+    assert "workdir: there is no directory /nope" in refused.err
     assert not (tmp_path / ".flowengine").exists()
 
 

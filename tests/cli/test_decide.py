@@ -595,6 +595,6 @@ steps:
     for wait in waits:
         for words in (["approve"], ["reject"], ["approvals", "decide", "--choice", "yes"]):
             assert flowengine(*words, wait["id"], code=7).err == (
-                f"error: {wait['id'][:4]} waits for {ends[wait['kind']]}; nobody decides on it\n"
+                f"error: {wait['id'][:4]} waits for {ends[wait['kind']]}, not for a decision\n"
                 f"  see what ends it: flowengine approvals show {wait['id']}\n"
             )

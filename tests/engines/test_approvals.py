@@ -309,7 +309,7 @@ def test_unknown_and_other_waits_cannot_be_decided(engine: Engine, tmp_path: Pat
     with pytest.raises(NotFound):
         engine.approve("ffff")
     result = engine.run(world.make(tmp_path, "steps:\n  - {id: pause, wait: 1h}\n"))
-    with pytest.raises(Conflict, match="waits for time; nobody decides on it"):
+    with pytest.raises(Conflict, match="waits for time, not for a decision"):
         engine.decide(result.waits[0]["id"], "approve")
 
 

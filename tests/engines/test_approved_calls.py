@@ -217,7 +217,9 @@ outputs: {{o: "${{{{ steps.no.output }}}}"}}
 
     assert result is not None
     assert result.outputs is not None
-    said = "rejected by user:ben: too much" if type == "Rejected" else "nobody decided in time"
+    said = (
+        "rejected by user:ben: too much" if type == "Rejected" else "it expired without a decision"
+    )
     assert result.outputs["o"] == f"'transfer' was not called: {said}"
     assert sent() == []
 

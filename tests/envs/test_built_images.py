@@ -311,7 +311,7 @@ def test_only_what_is_in_the_folder_is_sent(context: Path, tmp_path: Path) -> No
 def test_what_cannot_be_is_refused_before_anything_is_built(
     context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(EnvironmentUnavailable, match="there is no folder"):
+    with pytest.raises(EnvironmentUnavailable, match="there is no directory"):
         build(tmp_path / "nowhere")
     with pytest.raises(EnvironmentUnavailable, match="there is no Dockerfile in"):
         build(tmp_path)
@@ -324,7 +324,7 @@ def test_what_cannot_be_is_refused_before_anything_is_built(
     with pytest.raises(EnvironmentUnavailable, match=r"\.dockerignore"):
         build(context)
     for dockerfile in ("../Dockerfile", "/etc/passwd"):
-        with pytest.raises(ValidationError, match="must be a path in the folder"):
+        with pytest.raises(ValidationError, match="must be a path in the directory"):
             Container.model_validate({"image": {"build": ".", "dockerfile": dockerfile}})
     (tmp_path / "outside").write_text("FROM scratch\n")
     (context / "Linked").symlink_to(tmp_path / "outside")

@@ -305,7 +305,7 @@ def test_the_state_of_the_engine_and_files_are_not_mounted(tmp_path: Path) -> No
 
     with pytest.raises(Refused, match="state of the engine"):
         check(tmp_path, state)
-    with pytest.raises(Refused, match="not a folder"):
+    with pytest.raises(Refused, match="not a directory"):
         check(file)
     assert check(tmp_path / "absent") == tmp_path / "absent"
     for own in ("/usr/src/app", "/usr/local/app", "/srv/app", "/opt/app", "/dev/shm/app"):

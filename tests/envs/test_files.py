@@ -357,7 +357,7 @@ def test_a_folder_that_is_too_large_is_not_copied(
 def test_what_cannot_be_had_is_said_before_anything_starts(
     opened: Open, original: Path, asked: Any
 ) -> None:
-    with pytest.raises(EnvironmentUnavailable, match=r"no folder missing|as a whole"):
+    with pytest.raises(EnvironmentUnavailable, match=r"no directory missing|as a whole"):
         opened(**asked)
 
 

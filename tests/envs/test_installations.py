@@ -157,10 +157,10 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 
     assert f"there is no interpreter {tmp_path}/nothing" in refusal(f"{tmp_path}/nothing")
     assert f"{home}/data is not executable" in refusal("~/data")
-    assert "it is, or contains, the home folder" in refusal(str(program))
+    assert "it is, or contains, the home directory" in refusal(str(program))
     assert "use provider: namespace" in refusal(str(program), Docker)
     (tmp_path / "sly").symlink_to(program)
-    assert "the home folder" in refusal(f"{tmp_path}/sly"), "wherever links lead"
+    assert "the home directory" in refusal(f"{tmp_path}/sly"), "wherever links lead"
 
 
 def test_nothing_that_was_written_into_a_venv_shows_folders_of_the_machine(
@@ -185,7 +185,9 @@ def test_nothing_that_was_written_into_a_venv_shows_folders_of_the_machine(
 
     python.unlink()
     python.symlink_to(secret / "bin" / "key-tool")
-    with pytest.raises(Refused, match=f"a link leads to {secret}, which is no folder of an inter"):
+    with pytest.raises(
+        Refused, match=f"a link leads to {secret}, which is no directory of an inter"
+    ):
         shown()
     python.unlink()
     python.parent.joinpath("python3").unlink(missing_ok=True)

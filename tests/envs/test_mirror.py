@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine_envs.kinds.shell.mirror import Mirror
-from flowengine_envs.link.channel import Said
+from flowengine_envs.link.channel import OnAnswer
 
 TURNS = 10
 """Loop iterations between two ends: more than either of them takes."""
@@ -33,8 +33,8 @@ async def closed_meanwhile(what: str, turns: int) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
-    async def watch(said: Said) -> Any:
-        said({"cursor": [0, 0]}, b"text")
+    async def watch(on_answer: OnAnswer) -> Any:
+        on_answer({"cursor": [0, 0]}, b"text")
         await ended.wait()
 
     mirror = Mirror(watch, loop)

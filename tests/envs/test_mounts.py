@@ -171,7 +171,7 @@ def test_links_that_stay_below_and_paths_that_are_named_are_followed(
     assert read(str(project.parent / ".aws")) == read("../.aws") == b".aws"
     for path, folder in ((str(project / "hidden"), project), ("project/hidden", project.parent)):
         with pytest.raises(
-            EnvironmentUnavailable, match=r"hidden folder of the home folder; name its path"
+            EnvironmentUnavailable, match=r"hidden directory of the home directory; name its path"
         ):
             read(path, folder)
 
@@ -337,5 +337,5 @@ def test_the_host_shows_no_folder_elsewhere(manager: EnvironmentManager, origina
     repo = declared(manager, path=str(original))
     spec = {**OWNER, "kind": "bash", "provider": "host", "mounts": {"/src": repo}}
 
-    with pytest.raises(EnvironmentUnavailable, match=r"'host' cannot show a folder at /src"):
+    with pytest.raises(EnvironmentUnavailable, match=r"'host' cannot show a directory at /src"):
         manager.ensure(spec)

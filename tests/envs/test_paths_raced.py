@@ -22,7 +22,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import Sandbox
-from flowengine.sdk.path_walk import LeadsOut, Place, walked
+from flowengine.sdk.path_walk import DirectoryEntry, LeadsOut, walked
 from flowengine.sdk.read_folders import UnreadableFolder, read_folder
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.workspaces import files, trees
@@ -148,7 +148,7 @@ class Steered:
 
 
 @contextmanager
-def careless(root: int, path: str, *, enter: bool = False, **_: object) -> Iterator[Place]:
+def careless(root: int, path: str, *, enter: bool = False, **_: object) -> Iterator[DirectoryEntry]:
     """Look at a path before it is opened."""
     base = os.readlink(f"/proc/self/fd/{root}")
     if not os.path.realpath(f"{base}/{path}").startswith(base):
@@ -156,7 +156,7 @@ def careless(root: int, path: str, *, enter: bool = False, **_: object) -> Itera
     folder, name = (path, ".") if enter else os.path.split(path)
     opened = os.open(f"{base}/{folder}", os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield Place(opened, name)
+        yield DirectoryEntry(opened, name)
     finally:
         os.close(opened)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flowengine_envs.browser.uploads import Upload
 
 PASSWORD, UPLOAD, NEW_HOST = "password", "upload", "new_host"
-NOT_APPROVED = "is a new host that nobody has approved (policy: ask: new_host)"
+NOT_APPROVED = "is a new host that was not approved (policy: ask: new_host)"
 _GONE = (
     "what was approved is no longer on the page: nothing was done; look at the page and ask again"
 )
@@ -53,9 +53,9 @@ class Unapproved(ActionFailed):
         found: Its effects: `action` and `target`.
     """
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        super().__init__(f"not approved: people have to approve it first: {found['action']}")
-        self.found = found
+    def __init__(self, proposed: dict[str, Any]) -> None:
+        super().__init__(f"not approved: people have to approve it first: {proposed['action']}")
+        self.proposed = proposed
 
 
 class Planned(NamedTuple):

@@ -92,6 +92,6 @@ class BrowserPolicy(Policy):
         if "new_host" in self.ask and self.network == "any":
             raise ValueError(
                 "ask: new_host needs 'network: public' or a list: with 'any', pages have ways out "
-                "that nobody can block"
+                "that cannot be blocked"
             )
         return self

@@ -44,7 +44,7 @@ class Downloads:
         self._names: set[str] = set()
         self._done: list[Downloaded] = []
 
-    def begin(self, download: Download) -> None:
+    def save(self, download: Download) -> None:
         """Start saving a file that a page offers."""
         task = asyncio.ensure_future(self._take(download))
         self._running.add(task)

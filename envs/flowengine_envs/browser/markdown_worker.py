@@ -169,7 +169,7 @@ def _begin_anew() -> NoReturn:
 def _convert(memory: int) -> None:
     """Convert the page on standard input."""
     from flowengine_envs.documents.converters import convert
-    from flowengine_envs.documents.document import Limits, Unreadable
+    from flowengine_envs.documents.document import ConversionLimits, Unreadable
 
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
@@ -181,7 +181,7 @@ def _convert(memory: int) -> None:
         return
     asked = json.loads(options)
     try:
-        limits = Limits(characters=asked["characters"])
+        limits = ConversionLimits(characters=asked["characters"])
         found = convert(html, "page.html", "text/html; charset=utf-8", limits, base=asked["base"])
         answer: dict[str, Any] = {
             "markdown": found.markdown,

@@ -57,7 +57,7 @@ class Requests:
 
     @property
     def loading(self) -> bool:
-        """Whether requests made since `begin` are pending."""
+        """Whether requests made since `count_from_now` are pending."""
         return bool(self._loading)
 
     @property
@@ -65,7 +65,7 @@ class Requests:
         """Whether any pending request may change the page."""
         return bool(self._open)
 
-    def begin(self) -> None:
+    def count_from_now(self) -> None:
         """Restrict later waits to requests made from now on."""
         self._loading.clear()
 

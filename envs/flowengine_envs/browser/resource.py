@@ -150,7 +150,7 @@ class Browser(Verbs):
             async with asyncio.timeout(_SAVING):
                 state = await self._session.context.storage_state(indexed_db=True)
                 tab = self._session.tab
-                url = "" if tab.gone else tab.page.url
+                url = "" if tab.is_closed else tab.page.url
                 kept = {"state": state, "url": url, "approved_hosts": sorted(self._guard.hosts)}
                 await asyncio.to_thread(_write, self.request.home / STATE, json.dumps(kept))
 
@@ -186,7 +186,7 @@ class Browser(Verbs):
         try:
             if action is not None and action.leaves:
                 name, fields = await self._answering(acting, name, fields)
-            acting.tab.requests.begin()
+            acting.tab.requests.count_from_now()
             async with asyncio.timeout(
                 self._bound(navigates=action is not None and action.navigates)
             ):
@@ -194,7 +194,7 @@ class Browser(Verbs):
         except Navigation as failed:
             error, asked = str(failed), failed.url
         except Unapproved as unapproved:
-            error, found = str(unapproved), unapproved.found
+            error, found = str(unapproved), unapproved.proposed
         except ActionFailed as failed:
             error = str(failed)
         except TimeoutError:
@@ -274,7 +274,7 @@ class Browser(Verbs):
     ) -> WebObservation:
         """Return the observation after an action."""
         try:
-            if not acting.tab.gone:
+            if not acting.tab.is_closed:
                 await acting.tab.settle(self._config.settle)
             began = asyncio.get_running_loop().time()
             answers, _ = await asyncio.gather(

@@ -58,13 +58,13 @@ class TabState:
             async with asyncio.timeout(seconds):
                 await self.page.wait_for_load_state("domcontentloaded")
                 await self.page.evaluate("() => new Promise(done => setTimeout(done))")
-                while self.requests.loading and not self.gone:
+                while self.requests.loading and not self.is_closed:
                     await self.requests.change()
                     if not self.requests.loading:  # A response may cause further requests.
                         await self.page.evaluate("() => new Promise(done => setTimeout(done))")
 
     @property
-    def gone(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether it was closed, or its process has ended."""
         return self.crashed or self.page.is_closed()
 
@@ -96,12 +96,12 @@ class TabState:
         """Return whether scripts of the page let it respond in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER):
-                while not self.gone:
+                while not self.is_closed:
                     with suppress(faults.Error):  # Another page is loading, so it is queried again.
                         await self.page.evaluate("0")
                         return True
                     await asyncio.sleep(_AGAIN)
-        return self.gone
+        return self.is_closed
 
     async def title(self) -> str:
         """Return the title, if the page responds soon."""
@@ -200,7 +200,7 @@ class Session:
     async def ready(self) -> TabState:
         """Return the active tab, or a new one if it was closed."""
         self._crashed += sum(each.crashed for each in self.tabs)
-        self.tabs = [each for each in self.tabs if not each.gone]
+        self.tabs = [each for each in self.tabs if not each.is_closed]
         self.active = max(0, min(self.active, len(self.tabs) - 1))
         if not self.tabs:
             self.add(await self.context.new_page())
@@ -214,7 +214,7 @@ class Session:
                 self.active = at
                 return each
         tab = TabState(page)
-        page.on("download", self.downloads.begin)
+        page.on("download", self.downloads.save)
         self.tabs.append(tab)
         self.active = len(self.tabs) - 1
         return tab
@@ -234,7 +234,7 @@ class Session:
         """Wait until tabs opened by pages are tracked."""
         with suppress(faults.Error, TimeoutError):
             async with asyncio.timeout(seconds):
-                while await self._pages() > len([each for each in self.tabs if not each.gone]):
+                while await self._pages() > len([each for each in self.tabs if not each.is_closed]):
                     self._tabs_changed.clear()
                     await self._tabs_changed.wait()
 
@@ -254,7 +254,7 @@ class Session:
 
     async def listed(self) -> list[Tab]:
         """Return the open tabs."""
-        tabs = [each for each in self.tabs if not each.gone]
+        tabs = [each for each in self.tabs if not each.is_closed]
         titles = await asyncio.gather(*(each.title() for each in tabs))
         shown = self.tab if self.tabs else None
         return [
@@ -306,7 +306,7 @@ class Session:
         self._tabs_changed.set()
         if any(each.page is page for each in self.tabs):
             return
-        if len([each for each in self.tabs if not each.gone]) >= self._most:
+        if len([each for each in self.tabs if not each.is_closed]) >= self._most:
             self._refused_tabs += 1
             page.on("close", lambda *_: self._tabs_changed.set())
             self._later(page.close(run_before_unload=False))

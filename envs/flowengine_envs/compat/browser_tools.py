@@ -16,7 +16,7 @@ _DECLARE = f"pass context_variables={{'{KEY}': RequestsMarkdownBrowser()}}"
 
 def _page(env: RequestsMarkdownBrowser, verb: str, *args: Any) -> str:
     try:
-        return env.told(verb, *args)
+        return env.answer(verb, *args)
     except StepError as error:
         source = str(args[0]) if verb == "visit_page" else env.address
         name = error.name or type(error).__name__

@@ -16,7 +16,7 @@ from flowengine.sdk import Plain, ValidationError
 from flowengine.sdk.environments import Sandbox, background
 from flowengine.sdk.models import Limits
 from flowengine_envs.compat.unmanaged import Unmanaged
-from flowengine_envs.documents.opened import Opened
+from flowengine_envs.documents.opened import OpenedDocument
 from flowengine_envs.documents.page_text import Page
 from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
 from flowengine_envs.documents.pages import LINES, NoSuchPage, Pages
@@ -80,7 +80,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         self._network = network if isinstance(network, str) else [*network]
         self._bounds = limits or Limits()
         self._vision_model = vision_model
-        self._at: Opened | None = None
+        self._at: OpenedDocument | None = None
         self._address = ""
         self._history: list[_Place] = []
         self._visits: dict[str, int] = {}
@@ -161,7 +161,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             "visits": dict(self._visits),
         }
 
-    def told(self, verb: str, *args: Any) -> str:
+    def answer(self, verb: str, *args: Any) -> str:
         """Call a method, and return its page for a model: in a marked block, with its address.
 
         Args:
@@ -177,7 +177,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
             "find_next": lambda: self._search(""),
             "back": self._back,
         }
-        return self._run(lambda: verbs[verb](*args)).told()
+        return self._run(lambda: verbs[verb](*args)).as_text()
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, _Done]]) -> _Done:
         async def alone() -> _Done:
@@ -199,7 +199,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
     def _limits(self) -> Limits:
         return self._bounds
 
-    async def _open(self, address: str, page: int = 1) -> Opened:
+    async def _open(self, address: str, page: int = 1) -> OpenedDocument:
         resource = await self._ready()
         opened = await resource._call(
             lambda: resource._opened(address, "", "", self.viewport_size, 0)
@@ -210,11 +210,11 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         opened.pages.current = min(page, len(opened.pages))
         return opened
 
-    async def _reach(self, opened: Opened, page: int) -> None:
+    async def _reach(self, opened: OpenedDocument, page: int) -> None:
         resource = await self._ready()
         await resource._call(lambda: opened.reach(page))
 
-    async def _describe(self, opened: Opened) -> None:
+    async def _describe(self, opened: OpenedDocument) -> None:
         from flowengine.agents.models.images import describe_document
 
         opened.describe = partial(describe_document, self._vision_model or "")
@@ -240,7 +240,7 @@ class RequestsMarkdownBrowser(Unmanaged[Documents]):
         self._at, self._address, self._left = at, address, {}
         return _seen(at, remark=f"Visited before: {before} times" if before else "")
 
-    async def _resumed(self) -> tuple[Opened | None, str]:
+    async def _resumed(self) -> tuple[OpenedDocument | None, str]:
         """Return the open document, reopened after a resume, and a remark about that."""
         if self._at is None and self._left:
             left = self._left
@@ -326,14 +326,14 @@ class Seen(NamedTuple):
         pages = f"{self.page.pages}{'+' if self.page.more else ''}"
         return f"{note}[Page {self.page.number}/{pages}]\n\n{self.page.text or '(empty)'}"
 
-    def told(self) -> str:
+    def as_text(self) -> str:
         """The page, in the form for a model."""
         if self.page is None:
             return self.note
-        return self.page.told(_lines(self.remark, self.note))
+        return self.page.as_text(_lines(self.remark, self.note))
 
 
-def _seen(at: Opened, note: str = "", remark: str = "") -> Seen:
+def _seen(at: OpenedDocument, note: str = "", remark: str = "") -> Seen:
     pages = at.pages
     text = pages.content(pages.current)
     page = Page(at.visit, pages.current, len(pages), text, more=pages.more)

@@ -10,13 +10,13 @@ from collections.abc import Collection
 from typing import Any
 from urllib.parse import unquote
 
-from flowengine_envs.documents.document import Damaged, LimitReached, Limits
+from flowengine_envs.documents.document import ConversionLimits, Damaged, LimitReached
 
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
 _TRANSITIONAL = rb"http://schemas.openxmlformats.org/\1/2006/"
 
 
-def open_archive(data: bytes, limits: Limits) -> zipfile.ZipFile:
+def open_archive(data: bytes, limits: ConversionLimits) -> zipfile.ZipFile:
     """Open a ZIP file whose entries together do not exceed the limits.
 
     `zipfile` never unpacks more of an entry than the directory declares, so the directory is a
@@ -55,7 +55,7 @@ def read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
         raise Damaged(f"'{name}' cannot be unpacked: {error}") from None
 
 
-def readable(data: bytes, limits: Limits) -> bytes:
+def readable(data: bytes, limits: ConversionLimits) -> bytes:
     """Return an office file in a form that libraries can read.
 
     Files saved as "Strict Open XML" have namespaces that differ only in their beginning. Some

@@ -66,7 +66,7 @@ class Comments:
         self._quotes: dict[str, str] = dict.fromkeys(ids, "")
         self._open: dict[str, None] = {}
 
-    def begin(self, id: str) -> None:
+    def start_quote(self, id: str) -> None:
         """Collect text from here on as the commented text."""
         if id in self._quotes:
             self._open[id] = None
@@ -85,7 +85,7 @@ class Comments:
         """Return the mark that follows the commented text."""
         return Span(f"[^{_label(id)}]" if id in self._quotes else "", raw=True)
 
-    def told(self, id: str, author: str, text: str) -> str:
+    def footnote(self, id: str, author: str, text: str) -> str:
         """Return a comment as a footnote, with its author, the commented text and its text."""
         quote = " ".join(self._quotes.get(id, "").split())
         if len(quote) > _LONGEST:

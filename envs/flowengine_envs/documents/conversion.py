@@ -22,7 +22,7 @@ from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine_envs.documents import document as documents
 from flowengine_envs.documents import libraries
 from flowengine_envs.documents.converters import modules
-from flowengine_envs.documents.document import MIB, Document, LimitReached, Limits
+from flowengine_envs.documents.document import MIB, ConversionLimits, Document, LimitReached
 from flowengine_envs.documents.formats import SUFFIXES
 from flowengine_envs.documents.worker import START, head
 from flowengine_envs.kinds.results import CommandResult, last_line
@@ -194,10 +194,10 @@ class Conversion(Supervised):
     def _memory(self) -> int:
         return int(self.limits.memory or MEMORY)
 
-    def _of_file(self) -> Limits:
+    def _of_file(self) -> ConversionLimits:
         config = self.request.config
-        named = {name: getattr(config, name) for name in asdict(Limits())}
-        return replace(Limits(), **named)
+        named = {name: getattr(config, name) for name in asdict(ConversionLimits())}
+        return replace(ConversionLimits(), **named)
 
     def _out_of_memory(self, name: str) -> LimitExceeded:
         told = "reading it takes more memory than it may: limits.memory"

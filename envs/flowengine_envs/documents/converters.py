@@ -9,7 +9,13 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from flowengine_envs.documents.document import Damaged, Document, LimitReached, Limits, Unreadable
+from flowengine_envs.documents.document import (
+    ConversionLimits,
+    Damaged,
+    Document,
+    LimitReached,
+    Unreadable,
+)
 from flowengine_envs.documents.formats import detect, encoding_of
 from flowengine_envs.documents.markdown import Full, Writer
 
@@ -49,7 +55,7 @@ def convert(
     data: bytes,
     name: str = "",
     media_type: str = "",
-    limits: Limits | None = None,
+    limits: ConversionLimits | None = None,
     password: str = "",
     base: str = "",
     picture: bool = False,
@@ -81,7 +87,7 @@ def convert(
     Raises:
         Unreadable: It cannot be converted. The message contains the reason.
     """
-    limits = limits or Limits()
+    limits = limits or ConversionLimits()
     if not data:
         raise Damaged("the file is empty")
     if len(data) > limits.bytes:
@@ -133,7 +139,7 @@ def _fill(out: Writer, data: bytes, options: Mapping[str, Any]) -> None:
 
 
 def _by_added(
-    data: bytes, name: str, added: Mapping[str, Converter], limits: Limits
+    data: bytes, name: str, added: Mapping[str, Converter], limits: ConversionLimits
 ) -> Document | None:
     """Return the result of the first added converter that accepts a file."""
     for label, convert in added.items():

@@ -10,7 +10,7 @@ Table = list[list[str]]
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConversionLimits:
     """Limits for one file.
 
     Content that exceeds `pages`, `cells`, `characters` or `pictures` is cut off, with a note.

@@ -11,7 +11,7 @@ from typing import Any
 from flowengine_envs.documents import charts, diagrams, html, mail
 from flowengine_envs.documents.archives import parse_xml, readable, title_of
 from flowengine_envs.documents.comments import Comments, leave_out
-from flowengine_envs.documents.document import Damaged, Limits, Table, Unreadable
+from flowengine_envs.documents.document import ConversionLimits, Damaged, Table, Unreadable
 from flowengine_envs.documents.formats import detect, encoding_of
 from flowengine_envs.documents.markdown import (
     Span,
@@ -65,7 +65,7 @@ def convert(data: bytes, out: Writer, comments: bool = False) -> None:
     Word(package.main_document_part, out, comments).convert()
 
 
-def _opened(data: bytes, limits: Limits) -> Any:
+def _opened(data: bytes, limits: ConversionLimits) -> Any:
     """Return the library's object for a Word file, including templates and files with macros."""
     data = readable(data, limits)
     from docx.opc.part import PartFactory
@@ -243,7 +243,7 @@ class Word:
     def _limit_of_comment(self, element: Any) -> None:
         """Record whether the text of a comment begins or ends here."""
         if element.tag == f"{W}commentRangeStart":
-            self._comments.begin(element.get(f"{W}id", ""))
+            self._comments.start_quote(element.get(f"{W}id", ""))
         elif element.tag == f"{W}commentRangeEnd":
             self._comments.end(element.get(f"{W}id", ""))
 
@@ -393,7 +393,7 @@ class Word:
         for id, comment in self._remarks.items():
             text = " ".join(filter(None, self._cell_lines(comment)))
             author = comment.get(f"{W}author", "")
-            self._out.paragraph(self._comments.told(id, author, text))
+            self._out.paragraph(self._comments.footnote(id, author, text))
 
 
 def _unique(margins: Iterable[tuple[str, list[Table]]]) -> list[tuple[str, list[Table]]]:

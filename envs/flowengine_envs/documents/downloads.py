@@ -65,7 +65,7 @@ class Download:
             return str(self.status)
 
 
-class Limits(NamedTuple):
+class DownloadLimits(NamedTuple):
     """Limits for one download."""
 
     bytes: int
@@ -86,7 +86,7 @@ class Downloader:
     def __init__(
         self,
         client: Client,
-        limits: Limits,
+        limits: DownloadLimits,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client

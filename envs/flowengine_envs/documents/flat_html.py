@@ -16,13 +16,13 @@ def paragraphs(text: str) -> list[str]:
     reader.feed(text)
     reader.close()
     reader.end()
-    return reader.found
+    return reader.texts
 
 
 class _Paragraphs(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.found: list[str] = []
+        self.texts: list[str] = []
         self._text: list[str] = []
         self._dropped = ""
 
@@ -47,4 +47,4 @@ class _Paragraphs(HTMLParser):
         text = " ".join("".join(self._text).split())
         self._text.clear()
         if text:
-            self.found.append(text)
+            self.texts.append(text)

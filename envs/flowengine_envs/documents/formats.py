@@ -108,7 +108,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, Runtim
 """Exceptions raised while reading an archive. `NotImplementedError` is a `RuntimeError`."""
 
 
-class Found(NamedTuple):
+class DetectedFormat(NamedTuple):
     """The format of a file."""
 
     format: str
@@ -116,7 +116,7 @@ class Found(NamedTuple):
     """A note if its name suggests another format."""
 
 
-def detect(data: bytes, name: str = "", media_type: str = "") -> Found:
+def detect(data: bytes, name: str = "", media_type: str = "") -> DetectedFormat:
     """Return the format of a file.
 
     Args:
@@ -137,8 +137,8 @@ def detect(data: bytes, name: str = "", media_type: str = "") -> Found:
         named = claimed if claimed in {"html", "csv", "eml", "ipynb"} else ""
         found = _text_format(data) or declared or named or "text"
     if claimed and claimed != found:
-        return Found(found, f"its name suggests {claimed}, but it is {found}")
-    return Found(found)
+        return DetectedFormat(found, f"its name suggests {claimed}, but it is {found}")
+    return DetectedFormat(found)
 
 
 def _by_content(data: bytes, suffix: str) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 from urllib.parse import quote
 
-from flowengine_envs.documents.document import Document, Limits, Part, Table
+from flowengine_envs.documents.document import ConversionLimits, Document, Part, Table
 from flowengine_envs.documents.invisible_characters import visible
 
 _BLOCK_MARK = re.compile(
@@ -181,7 +181,7 @@ class Writer:
         limits: The limits.
     """
 
-    def __init__(self, document: Document, limits: Limits) -> None:
+    def __init__(self, document: Document, limits: ConversionLimits) -> None:
         self.document = document
         self.limits = limits
         self._blocks: list[str] = []

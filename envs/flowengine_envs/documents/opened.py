@@ -14,7 +14,7 @@ _LONGEST = 50_000_000
 """Maximum characters kept of a document. Further ones are left out."""
 
 
-class Opened:
+class OpenedDocument:
     """A document and its pages.
 
     Args:

@@ -18,12 +18,12 @@ class Page(NamedTuple):
     pages: int
     text: str
     searched: str = ""
-    found: bool = False
+    is_found: bool = False
     """Whether the searched text is on this page."""
     more: bool = False
     """Whether there are further pages, which are not counted yet."""
 
-    def told(self, remark: str = "") -> str:
+    def as_text(self, remark: str = "") -> str:
         """Return the page for a model, with the document's text in a marked block.
 
         Args:
@@ -33,7 +33,7 @@ class Page(NamedTuple):
         status = f" ({visit.status})" if visit.status else ""
         lines = [f"Address: {one_line(visit.address)}{status}", remark]
         if self.searched:
-            told = "is on this page" if self.found else "was not found"
+            told = "is on this page" if self.is_found else "was not found"
             lines.append(f"Search: {one_line(self.searched, 100)!r} {told}")
         pages = f"at least {self.pages}" if self.more else self.pages
         lines.append(f"Page {self.number} of {pages} ({document.format})")

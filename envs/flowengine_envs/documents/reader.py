@@ -25,7 +25,7 @@ from flowengine_envs.documents.conversion import (
     exceeded,
 )
 from flowengine_envs.documents.document import Document
-from flowengine_envs.documents.opened import Opened
+from flowengine_envs.documents.opened import OpenedDocument
 from flowengine_envs.documents.page_text import Page
 from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
 from flowengine_envs.documents.pages import Pages
@@ -74,7 +74,7 @@ class Documents(Conversion):
         self._client = Client(Network(rules))
         self._downloads = str(request.config.downloads)
         self._keeping = asyncio.Lock()
-        self._recent: OrderedDict[str, Opened] = OrderedDict()
+        self._recent: OrderedDict[str, OpenedDocument] = OrderedDict()
 
     async def _visit(
         self,
@@ -188,7 +188,7 @@ class Documents(Conversion):
 
     async def _opened(
         self, source: str | bytes, name: str, address: str, lines: int, characters: int
-    ) -> Opened:
+    ) -> OpenedDocument:
         """Open a document to read its pages.
 
         Args:
@@ -212,7 +212,7 @@ class Documents(Conversion):
         async def convert(first: int) -> Document:
             return await self._converted(kept, name, stretch=Stretch(first, further))
 
-        return Opened(visit, pages, convert)
+        return OpenedDocument(visit, pages, convert)
 
     @staticmethod
     def is_host(address: str) -> bool:
@@ -242,7 +242,9 @@ class Documents(Conversion):
     async def _download(
         self, url: Url, to: Path, headers: Mapping[str, str] | None
     ) -> downloads.Download:
-        limits = downloads.Limits(self.request.config.bytes, self.limits.time or downloads.SECONDS)
+        limits = downloads.DownloadLimits(
+            self.request.config.bytes, self.limits.time or downloads.SECONDS
+        )
         try:
             return await downloads.Downloader(self._client, limits).get(url, to, headers)
         except TooLarge as error:

@@ -32,7 +32,7 @@ class Style(NamedTuple):
     is_hidden: bool = False
 
 
-class Place(NamedTuple):
+class ListPosition(NamedTuple):
     """The position of a paragraph in a list."""
 
     list: str
@@ -154,15 +154,15 @@ class Numbering:
             self._levels[id], self._described[id] = levels, described
             self._restarts[id] = restarts
 
-    def place(self, paragraph: Any, style: Style) -> Place | None:
+    def place(self, paragraph: Any, style: Style) -> ListPosition | None:
         """Return the position of a paragraph in a list, if it is in one."""
         numbered = paragraph.find(f"{W}pPr/{W}numPr")
         if numbered is None:
-            return Place(style.list, style.level) if style.list not in {"", "0"} else None
+            return ListPosition(style.list, style.level) if style.list not in {"", "0"} else None
         id = _value(numbered, "numId") or style.list
-        return Place(id, _number(_value(numbered, "ilvl"))) if id not in {"", "0"} else None
+        return ListPosition(id, _number(_value(numbered, "ilvl"))) if id not in {"", "0"} else None
 
-    def mark(self, place: Place) -> str:
+    def mark(self, place: ListPosition) -> str:
         """Count the next item at a position, and return its number, empty for a bullet."""
         levels = self._levels.get(place.list, {})
         level = levels.get(place.level)

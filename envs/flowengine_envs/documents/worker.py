@@ -20,10 +20,10 @@ from typing import Any
 
 from flowengine_envs.documents.converters import Converter, convert
 from flowengine_envs.documents.document import (
+    ConversionLimits,
     Damaged,
     Document,
     LimitReached,
-    Limits,
     NoSuchFile,
     Unreadable,
 )
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _converted(options: Mapping[str, Any]) -> Document:
-    limits = Limits(**options["limits"])
+    limits = ConversionLimits(**options["limits"])
     path = options["path"]
     data = sys.stdin.buffer.read() if path is None else read(path, options["roots"], limits.bytes)
     names = (

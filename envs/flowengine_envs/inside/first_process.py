@@ -93,7 +93,9 @@ def _check_mounts(mounts: Mapping[str, Any]) -> None:
     for path, identity in mounts.items():
         info = os.stat(path)
         if [info.st_dev, info.st_ino] != identity:
-            sys.exit(f"{path} is not the folder that was opened: it, or one above it, was replaced")
+            sys.exit(
+                f"{path} is not the directory that was opened: it, or one above it, was replaced"
+            )
 
 
 def _start(options: Mapping[str, Any]) -> int:

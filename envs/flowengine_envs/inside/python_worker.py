@@ -31,7 +31,7 @@ from typing import Any, Optional
 from flowengine_envs.link import parts, plain
 
 _HIGH = 200
-"""Lowest number of its own descriptors, because code often closes the first ones."""
+"""Lowest number of the worker's descriptors, because code often closes the first ones."""
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _THREADS_END = 0.3
 """Seconds for threads of an interrupted call to end."""

@@ -184,7 +184,8 @@ def _below(spec: Spec, workdir: str, root: str) -> str:
     folder = posixpath.normpath(posixpath.join(workdir, root))
     if not _is_below(folder, workdir):
         raise EnvironmentUnavailable(
-            f"{spec}: policy root {root!r} is not in the workspace {workdir}; name a folder in it"
+            f"{spec}: policy root {root!r} is not in the workspace {workdir}; "
+            "name a directory in it"
         )
     return folder
 

@@ -208,7 +208,7 @@ class Files(Provider[Folder]):
         """Return the guarantees for a directory."""
         return Capabilities(
             "none",
-            {"filesystem": "paths are walked below the folder", "disk": "counted while copying"},
+            {"filesystem": "paths are walked below the directory", "disk": "counted while copying"},
         )
 
     async def probe(self, spec: Spec) -> None:
@@ -218,8 +218,8 @@ class Files(Provider[Folder]):
         writable = spec.policy.writable
         if writable not in (None, [], ["."]):
             raise EnvironmentUnavailable(
-                f"{spec}: a folder is writable as a whole (policy.writable: ['.']) or not at all "
-                f"([]), not in parts"
+                f"{spec}: a directory is writable as a whole (policy.writable: ['.']) or not at "
+                "all ([]), not in parts"
             )
         path = spec.config.path
         if path is not None and not has_reference(path):  # Otherwise it is known only at opening.

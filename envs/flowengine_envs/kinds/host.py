@@ -116,7 +116,7 @@ class _Folder:
         return await copy_out(self._files.read, path, to, largest)
 
     async def async_list(self, *, deep: bool) -> list[Entry]:
-        return as_entries(await self._files.entries(".", deep=deep), "the working folder")
+        return as_entries(await self._files.entries(".", deep=deep), "the working directory")
 
     async def async_remove(self, path: str) -> None:
         await self._files.remove(path)

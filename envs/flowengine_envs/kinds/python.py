@@ -90,7 +90,7 @@ class PythonSandbox(Supervised):
         answer = await self._channel.request(
             "python",
             about="code",
-            said=streams.take,
+            on_answer=streams.take,
             code=code,
             inputs=given,
             timeout=seconds,

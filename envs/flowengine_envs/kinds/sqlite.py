@@ -319,7 +319,7 @@ class Database(Resource):
                 data={"limit": "time", "value": self._seconds},
             )
         if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return EnvironmentBusy(f"{self.file} is locked by somebody else", retryable=True)
+            return EnvironmentBusy(f"{self.file} is locked by another process", retryable=True)
         if code is not None and code & 0xFF in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
             hint = "; it is read-only unless config.mode is rw" if self._reads_only else ""
             return Refused(f"{self.name} does not allow this statement: {said}{hint}")

@@ -106,7 +106,7 @@ class Supervised(InWorkspace):
 
     async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
         """Send a file through the supervisor."""
-        exchange = self._channel.begin("put", about=repr(path), path=path, mode=mode)
+        exchange = self._channel.send_request("put", about=repr(path), path=path, mode=mode)
         await self._channel.feed(exchange, data)
         await self._channel.end(exchange)
 
@@ -114,7 +114,7 @@ class Supervised(InWorkspace):
         """Receive a file from the supervisor, and count its bytes: it runs in the sandbox."""
         mode, size = 0o644, 0
 
-        def said(header: dict[str, Any], payload: bytes) -> None:
+        def on_answer(header: dict[str, Any], payload: bytes) -> None:
             nonlocal mode, size
             mode = header.get("mode", mode)
             size += len(payload)
@@ -123,7 +123,7 @@ class Supervised(InWorkspace):
             take(payload)
 
         request = self._channel.request
-        await request("get", about=repr(path), said=said, path=path, largest=largest)
+        await request("get", about=repr(path), on_answer=on_answer, path=path, largest=largest)
         return mode
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
@@ -199,10 +199,10 @@ class Supervised(InWorkspace):
         seconds = self.call_limits.seconds(timeout)
         counted = Counted(self.sandbox)
         began = time.monotonic()
-        exchange = self._channel.begin(
+        exchange = self._channel.send_request(
             "run",
             about=argv[0],
-            said=streams.take,
+            on_answer=streams.take,
             argv=[*argv],
             env={**self._variables, **(env or {})},
             cwd=self._directory(cwd),

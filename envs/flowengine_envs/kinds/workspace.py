@@ -234,7 +234,7 @@ def as_entries(found: list[dict[str, Any]], place: str) -> list[Entry]:
         LimitExceeded: It is incomplete.
     """
     if len(found) > LISTED:
-        message = f"{place}: it has more than {LISTED:,} entries; list its folders one by one"
+        message = f"{place}: it has more than {LISTED:,} entries; list its directories one by one"
         raise LimitExceeded(message)
     return [Entry(**each) for each in found]
 

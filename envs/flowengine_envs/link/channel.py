@@ -50,7 +50,7 @@ _FAULTS: dict[str, type[StepError]] = {
     "gone": EnvironmentLost,
 }
 
-Said = Callable[[dict[str, Any], bytes], None]
+OnAnswer = Callable[[dict[str, Any], bytes], None]
 
 
 class Exchange:
@@ -58,13 +58,13 @@ class Exchange:
 
     Args:
         id: Its number.
-        said: Called with each answer but the last.
+        on_answer: Called with each answer but the last.
         about: Its subject, for messages.
     """
 
-    def __init__(self, id: int, said: Said | None, about: str) -> None:
+    def __init__(self, id: int, on_answer: OnAnswer | None, about: str) -> None:
         self.id = id
-        self.said = said
+        self.on_answer = on_answer
         self.about = about
         self.done: asyncio.Future[tuple[dict[str, Any], bytes]] = (
             asyncio.get_running_loop().create_future()
@@ -80,7 +80,7 @@ class Channel:
         late: Called with output that arrives after the end of its call.
     """
 
-    def __init__(self, program: Program, name: str, late: Said | None = None) -> None:
+    def __init__(self, program: Program, name: str, late: OnAnswer | None = None) -> None:
         assert program.stdin is not None
         assert program.stdout is not None
         self.name = name
@@ -132,7 +132,7 @@ class Channel:
         """
         try:
             async with asyncio.timeout_at(deadline):
-                exchange = self.begin("hello", version=frames.VERSION, **fields)
+                exchange = self.send_request("hello", version=frames.VERSION, **fields)
                 return await self.end(exchange, withdraw=False)
         except TimeoutError:
             raise EnvironmentStartFailed(
@@ -158,7 +158,7 @@ class Channel:
         name: str,
         payload: bytes = b"",
         about: str = "",
-        said: Said | None = None,
+        on_answer: OnAnswer | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
         """Send a request and wait for its end.
@@ -169,7 +169,7 @@ class Channel:
             name: Kind of request.
             payload: Bytes to send with it.
             about: Its subject, for messages.
-            said: Called with answers before the last. If it raises, the request ends.
+            on_answer: Called with answers before the last. If it raises, the request ends.
             fields: Its fields.
 
         Returns:
@@ -179,22 +179,22 @@ class Channel:
             EnvironmentLost: The supervisor has ended.
             StepError: The request failed.
         """
-        exchange = self.begin(name, payload, about, said, **fields)
+        exchange = self.send_request(name, payload, about, on_answer, **fields)
         return await self.end(exchange)
 
-    def begin(
+    def send_request(
         self,
         name: str,
         payload: bytes = b"",
         about: str = "",
-        said: Said | None = None,
+        on_answer: OnAnswer | None = None,
         **fields: Any,
     ) -> Exchange:
         """Send a request, to be awaited by `end`. Arguments and errors are those of `request`."""
         if self._lost:
             raise self._loss()
         self._last += 1
-        exchange = Exchange(self._last, said, about)
+        exchange = Exchange(self._last, on_answer, about)
         self._exchanges[exchange.id] = exchange
         self.tell(name, payload, id=exchange.id, **fields)
         return exchange
@@ -315,9 +315,9 @@ class Channel:
         if header.get("done"):
             if not exchange.done.done():
                 exchange.done.set_result((header, message.payload))
-        elif exchange.said is not None and not exchange.done.done():
+        elif exchange.on_answer is not None and not exchange.done.done():
             try:
-                exchange.said(header, message.payload)
+                exchange.on_answer(header, message.payload)
             # An error in the caller's function must not affect other requests.
             except Exception as error:
                 exchange.done.set_exception(error)

@@ -209,7 +209,7 @@ def broken(place: str, why: str) -> ToolError:
     """
     return ToolError(
         f"{place}: the server's answer breaks the protocol: {why}; "
-        "update the server, or tell its authors",
+        "update the server, or report it to its authors",
         data={"ran": "maybe"},
         retryable=False,
     )

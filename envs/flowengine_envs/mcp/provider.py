@@ -206,7 +206,7 @@ async def _session(request: Request, config: Any, server: str = "") -> Session:
     except TimeoutError:
         await asyncio.shield(session.close())
         raise EnvironmentStartFailed(
-            f"{session.name}: the server did not answer in time{session.said()}"
+            f"{session.name}: the server did not answer in time{session.last_output()}"
         ) from None
     except BaseException:
         await asyncio.shield(session.close())
@@ -235,7 +235,7 @@ def _process(request: Request, config: Any) -> Connection:
     """Return the connection for starting a server and using its standard streams."""
     largest = request.limits.output or _LARGEST
     server = Server(SandboxedServer(request, config), largest=largest)
-    return Connection(lambda: server, server.said, again=False, final=lambda: server.ended)
+    return Connection(lambda: server, server.last_output, again=False, final=lambda: server.ended)
 
 
 def _http(request: Request, config: Any) -> Connection:
@@ -262,7 +262,7 @@ def _http(request: Request, config: Any) -> Connection:
             ) as (receive, send):
                 yield CheckedStream(receive), send
 
-    def told() -> str:
+    def last_output() -> str:
         refused = clients[0].refused if clients else None
         return f"; it answered with HTTP status {refused}" if refused else ""
 
@@ -270,4 +270,4 @@ def _http(request: Request, config: Any) -> Connection:
         refused = clients[0].refused if clients else None
         return refused is not None and 400 <= refused < 500 and refused not in _PASSING
 
-    return Connection(transport, told, again=True, final=final)
+    return Connection(transport, last_output, again=True, final=final)

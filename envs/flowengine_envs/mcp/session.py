@@ -68,7 +68,7 @@ class Connection(NamedTuple):
 
     transport: Callable[[], Any]
     """Returns the transport of a new connection."""
-    told: Callable[[], str]
+    last_output: Callable[[], str]
     """Returns the server's last output outside the protocol, for messages."""
     again: bool
     """Whether a forgotten session can be started again."""
@@ -260,7 +260,7 @@ class Session(Resource):
         except Exception as error:
             why = _reason(error)
             raise EnvironmentStartFailed(
-                f"{self.name}: {why}{self.said()}",
+                f"{self.name}: {why}{self.last_output()}",
                 retryable=False if self._connection.final() else None,
             ) from error
 
@@ -274,9 +274,9 @@ class Session(Resource):
             await asyncio.wait([self._owner], timeout=_CLOSING)
         self._client = None
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """Return the server's last output outside the protocol, for messages."""
-        return self._connection.told()
+        return self._connection.last_output()
 
     @property
     def connected(self) -> bool:
@@ -421,7 +421,7 @@ class Session(Resource):
             return broken(
                 place, brief(error.message) if own else "an event of its stream is not a message"
             )
-        refused = self.said() if self._connection.again else ""
+        refused = self.last_output() if self._connection.again else ""
         return ToolError(f"{place}: {brief(error.message)}{refused}", retryable=False)
 
     def _late(self, what: str, seconds: float | None) -> Timeout:
@@ -430,11 +430,14 @@ class Session(Resource):
         if seconds == self._seconds:
             told += " (limits.time)"
             data = {"limit": "time", "value": seconds}
-        return Timeout(f"{self.name}: {what}: {told}{self.said()}", data=data, retryable=False)
+        return Timeout(
+            f"{self.name}: {what}: {told}{self.last_output()}", data=data, retryable=False
+        )
 
     def _lost(self, what: str) -> EnvironmentLost:
         return EnvironmentLost(
-            f"{self.name}: {what}: the server is gone, and may or may not have acted{self.said()}",
+            f"{self.name}: {what}: the server is gone, and may or may not have acted"
+            f"{self.last_output()}",
             data={"ran": "maybe"},
         )
 

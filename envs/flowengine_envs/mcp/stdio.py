@@ -55,7 +55,7 @@ class Server:
         """Whether it has closed its output itself, as an exiting program does."""
         return bool(self._tasks) and self._tasks[0].done() and not self._tasks[0].cancelled()
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """Return the server's last output outside the protocol, for messages."""
         said = "; it wrote last:\n" + "\n".join(self.errors) if self.errors else ""
         if self._requests.noise:

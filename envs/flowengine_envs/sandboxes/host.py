@@ -78,8 +78,8 @@ class Host(Processes):
         """Log the warning and prepare."""
         for inside in self.request.mounts:
             raise EnvironmentUnavailable(
-                f"{self.request.spec}: 'host' cannot show a folder at {inside}; use provider: "
-                "namespace or docker, or pass the folder's path to the step"
+                f"{self.request.spec}: 'host' cannot show a directory at {inside}; use provider: "
+                "namespace or docker, or pass its path to the step"
             )
         self.request.log.warning(
             "it runs on this machine as the user, without a sandbox (provider 'host', LocalEnv): "

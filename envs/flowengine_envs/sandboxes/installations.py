@@ -87,8 +87,8 @@ def _shown(spec: Spec, program: str, parts: Iterable[Path]) -> dict[str, Path]:
                 continue
             if any(_below(own, (inside,)) for own in _OWN) or _below(inside, (_WORKSPACE,)):
                 raise EnvironmentUnavailable(
-                    f"{spec}: {program} needs {inside}, where a sandbox has files of its own; "
-                    "install it in another folder"
+                    f"{spec}: {program} needs {inside}, where a sandbox has its own files; "
+                    "install it in another directory"
                 )
             found[inside] = real
     return dict(sorted(found.items()))
@@ -107,15 +107,15 @@ def _check(spec: Spec, program: str, shown: Mapping[str, Path], request: Request
             check(real, state, () if request is None else request.guarded)
         except Refused as refused:
             raise Refused(
-                f"{spec}: {program} cannot be used: {refused.message}. Install it in a folder of "
-                "its own"
+                f"{spec}: {program} cannot be used: {refused.message}. Install it in a "
+                "separate directory"
             ) from None
         is_named = any(real.is_relative_to(each) for each in own)
         is_named = is_named or inside in libraries or str(real) in libraries
         if not is_named and not _is_marked(real):
             raise Refused(
-                f"{spec}: {program} cannot be used: a link leads to {real}, which is no folder of "
-                "an interpreter; name the program that is meant"
+                f"{spec}: {program} cannot be used: a link leads to {real}, which is no directory "
+                "of an interpreter; name the program that is meant"
             )
 
 

@@ -36,7 +36,7 @@ ctypes.CDLL(None).prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL: what follow
 if ready >= 0:
     try:
         os.write(ready, b"1")
-    except BrokenPipeError:  # on a busy machine nobody may wait for it any more
+    except BrokenPipeError:  # on a busy machine the engine may no longer wait for it
         pass
     os.close(ready)
 os.execv(sys.argv[4], sys.argv[4:])

@@ -145,7 +145,7 @@ def warn_of_new(request: Request, before: Iterable[Mount]) -> None:
     if new:
         request.log.warning(
             "programs in it have made files that Git, editors, shells or agents obey; look at them "
-            "before you work in their folder: %s",
+            "before you work in their directory: %s",
             printable(", ".join(new)),
         )
 
@@ -193,7 +193,7 @@ def check_mounted(request: Request, before: Mapping[str, Any], now: Mapping[str,
 
 def _swapped(request: Request, inside: str) -> Refused:
     return Refused(
-        f"{request.spec}: {inside} is not what was opened for it: it or a folder above it was "
+        f"{request.spec}: {inside} is not what was opened for it: it or a directory above it was "
         "replaced since, perhaps by a program in a sandbox"
     )
 
@@ -215,7 +215,7 @@ def named_folder(spec: Spec, path: str) -> Path:
     words = os.path.normpath(path)
     named = os.path.normpath(os.path.join(spec.folder, words))
     if not os.path.isdir(named):
-        raise EnvironmentUnavailable(f"{spec}: there is no folder {path}")
+        raise EnvironmentUnavailable(f"{spec}: there is no directory {path}")
     if os.path.isabs(words):
         real = Path(os.path.realpath(words))
     else:
@@ -233,8 +233,8 @@ def named_folder(spec: Spec, path: str) -> Path:
         is_named = hidden[0] in Path(os.path.abspath(named)).parts
         if not is_named and not working.is_relative_to(home / hidden[0]):
             raise EnvironmentUnavailable(
-                f"{spec}: {path} leads to {real}, in a hidden folder of the home folder; name its "
-                "path if it is meant"
+                f"{spec}: {path} leads to {real}, in a hidden directory of the home directory; "
+                "name its path if it is meant"
             )
     return real
 
@@ -260,7 +260,7 @@ def _danger(real: Path, state: Path | None) -> str | None:
         return "it contains what belongs to others"
     home = Path(os.path.realpath(Path.home()))
     if home.is_relative_to(real):
-        return "it is, or contains, the home folder; mount a folder in it"
+        return "it is, or contains, the home directory; mount a directory in it"
     for place in (host(), DEFAULT_HOST):
         path = place.removeprefix("unix://")
         socket = Path(os.path.realpath(path)) if path.startswith("/") else None
@@ -272,4 +272,4 @@ def _danger(real: Path, state: Path | None) -> str | None:
         mode = os.lstat(real).st_mode
     except FileNotFoundError:
         return None
-    return None if stat.S_ISDIR(mode) else "it is not a folder"
+    return None if stat.S_ISDIR(mode) else "it is not a directory"

@@ -209,7 +209,7 @@ class Workspace:
     def _named(self, path: str) -> list[str]:
         parts = self.below(path).split("/")
         if parts[-1] == "." or path.endswith("/"):
-            raise Refused("no_file", "it is a folder")
+            raise Refused("no_file", "it is a directory")
         return parts
 
     def _open(self, below: str, flags: int) -> int:

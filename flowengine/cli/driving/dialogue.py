@@ -196,7 +196,7 @@ class Dialogue:
         return self._session.engine.store.wait(wait["id"]).open
 
     def _has_ended(self, execution: str | None) -> bool:
-        from flowengine.engines.results import ENDED
+        from flowengine.journal.records import ENDED
 
         store = self._session.engine.store
         return execution is None or store.execution(execution).status in ENDED

@@ -18,7 +18,7 @@ from flowengine.engines.executions.timers import Timers
 from flowengine.errors import InputError
 from flowengine.garbage import CollectedLater
 from flowengine.journal.encoding import pack, pack_result, pack_snapshot, unpack_snapshot
-from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
+from flowengine.journal.records import ENDED, Append, ClosedWait, Head, NewExecution, Outgoing
 from flowengine.journal.records import Claim as StoredClaim
 from flowengine.journal.shapes import (
     EXPLAINED,
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import State
     from flowengine.sdk import ExecutionContext
 
-ENDED = frozenset({"succeeded", "failed", "cancelled"})
 RESULTS = frozenset({"succeeded", "failed", "lost", "asked", "measured", "used"})
 """Types of events about attempts."""
 RESULT_KEYS = ["type", "at", "unit", "attempt", "value"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.results import ENDED, ExecutionResult
+from flowengine.engines.results import ExecutionResult
+from flowengine.journal.records import ENDED
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
 

@@ -10,9 +10,9 @@ from flowengine.engines.inspection import budgets
 from flowengine.engines.inspection.deadlocks import circle
 from flowengine.engines.inspection.unattended import TRIES
 from flowengine.engines.interventions.retrying import again
-from flowengine.engines.people.approvals import DECIDABLE
-from flowengine.engines.results import ENDED
+from flowengine.journal.records import ENDED
 from flowengine.journal.shapes import unpack_message
+from flowengine.kernel.events import DECIDABLE
 from flowengine.kernel.graph.compiled import TRIGGER
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
@@ -270,7 +270,7 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
         command = f"flowengine approvals decide {wait} --choice {record['choices'][0]['id']}"
     if record.get("claim") and "claimed_by" not in record:
         command = f"flowengine approvals claim {wait}"
-        who += ", once somebody has claimed it"
+        who += ", once it is claimed"
     because = f" (asked by {record['rule']})" if "rule" in record else ""
     return {
         "what": f"waiting for a decision by {who}{count}: {record.get('title', '')}{because}",
@@ -389,7 +389,7 @@ def _left(state: State, holder: Owner | None, id: str) -> list[Reason]:
     return [
         {
             "address": "",
-            "what": "its process ended, and nobody has resumed it",
+            "what": "its process ended, and it was not resumed",
             "wakes": "a process that resumes it",
             "command": f"flowengine resume {id}",
         }

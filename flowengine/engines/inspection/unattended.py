@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from flowengine.engines.executions.views import execution_view
-from flowengine.engines.results import ENDED, ExecutionPage
+from flowengine.engines.results import ExecutionPage
 from flowengine.journal.filters import fits_execution
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.ports.directory import every_execution
-from flowengine.journal.records import ExecutionFilter
+from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import unpack_message
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.engines.attempts.failures import COMPENSATION, not_undone
 from flowengine.engines.executions.replay import read, walk
-from flowengine.engines.results import ENDED
 from flowengine.journal.ports.directory import every_execution
-from flowengine.journal.records import ExecutionFilter
+from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import Sound, unpack_error
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from flowengine.errors import Conflict, InputError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import Vote
 from flowengine.journal.shapes import damage, unpack_event
+from flowengine.kernel.events import DECIDABLE
 from flowengine.kernel.notation.times import format_time
 from flowengine.kernel.view import RESPOND
 from flowengine.validation import check_numbers, validate
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from flowengine.journal.store import Store
     from flowengine.settings import Settings
 
-DECIDABLE = ("approval", "ask", "question")
-"""Kinds of waits that are decided on. Messages and timers end the others."""
 _OTHERS = {"timer": "time", "signal": "a message", "state": "a value in the state"}
 MAX_FILES = 10
 LONGEST_PART = 200
@@ -80,7 +79,7 @@ def check_decidable(id: str, kind: str) -> None:
     """
     if kind not in DECIDABLE:
         raise Conflict(
-            f"{id} waits for {_OTHERS[kind]}; nobody decides on it",
+            f"{id} waits for {_OTHERS[kind]}, not for a decision",
             hint=f"see what ends it: flowengine approvals show {id}",
         )
 
@@ -386,7 +385,7 @@ def _takes_value(wait: Mapping[str, Any], choice: str) -> bool:
 
 
 def _value(wait: Mapping[str, Any], answer: GivenAnswer) -> Any:
-    """Return the output that somebody supplies, in place of a call or of an interrupted attempt.
+    """Return the output that a user supplies, in place of a call or of an interrupted attempt.
 
     Raises:
         InputError: It is missing, or not what the tool or step returns.

@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from flowengine.engines.executions.execution import ENDED, Execution, Preview, Told
+from flowengine.engines.executions.execution import Execution, Preview, Told
 from flowengine.engines.executions.views import entry_view, result_of, wait_view
 from flowengine.engines.results import Update
 from flowengine.engines.running.carrying import Carrier
@@ -21,7 +21,7 @@ from flowengine.engines.running.quick_steps import may_run_ahead, run_ahead, run
 from flowengine.engines.running.recovery import fire, recover, take_message
 from flowengine.errors import Conflict, StoreError
 from flowengine.garbage import CollectedLater
-from flowengine.journal.records import Append, Wait
+from flowengine.journal.records import ENDED, Append, Wait
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import Consult, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.ids import wait_id

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def concerns_others(warning: Mapping[str, Any]) -> bool:
     """Return whether a warning is shown, and not only kept in the journal.
 
-    A refused decision is kept for an audit: who tried to decide was told of it.
+    A refused decision is kept for an audit: the user who tried to decide received it.
 
     Args:
         warning: The event, or a view of it.

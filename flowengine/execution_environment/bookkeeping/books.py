@@ -1,7 +1,6 @@
 """The bookkeeping of one manager: specs, openings, holds and places, under one lock.
 
-Every state change goes through `move`, which checks it against the table in `states.py` and reports
-it.
+Every change of a state goes through `Books.move`, by the table in `states.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 from flowengine.execution_environment.bookkeeping.capacity import Capacity, PlaceClaim, Places
 from flowengine.execution_environment.bookkeeping.instances import Handle, Instance, Record
-from flowengine.execution_environment.bookkeeping.states import State
+from flowengine.execution_environment.bookkeeping.states import MOVES, State
 from flowengine.execution_environment.clock import Clock
 from flowengine.execution_environment.errors import Fault, SpecInvalid, UnknownEnvironment
 from flowengine.execution_environment.observation.events import PREFIX, Event, Events, Name
@@ -131,15 +130,21 @@ class Books:
 
         Args:
             instance: The opening.
-            state: The new state.
+            state: The new state. Returning to `declared` is not reported.
             error: Name of the error that caused it.
+
+        Raises:
+            AssertionError: The table has no such move, which is a bug in the manager.
         """
         with self.lock:
-            instance.move(state)
+            if state not in MOVES[instance.state]:
+                raise AssertionError(f"an environment cannot go from {instance.state} to {state}")
+            instance.state = state
             instance.error = error or instance.error
-            name: Name | None = _NAMES.get(state)
-            if name is not None:
-                self.tell(name, instance.record, instance, error)
+            if state == "pending_approval":
+                self.tell("approval_required", instance.record, instance, error)
+            elif state != "declared":
+                self.tell(state, instance.record, instance, error)
 
     def tell(
         self,
@@ -311,15 +316,3 @@ def check_names(together: Iterable[Declared]) -> None:
                     )
                 ],
             )
-
-
-_NAMES: dict[State, Name] = {
-    "pending_approval": "approval_required",
-    "ensuring": "ensuring",
-    "ready": "ready",
-    "unhealthy": "unhealthy",
-    "draining": "draining",
-    "releasing": "releasing",
-    "released": "released",
-    "failed": "failed",
-}

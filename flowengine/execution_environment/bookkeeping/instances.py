@@ -9,7 +9,7 @@ import os
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.execution_environment.bookkeeping.states import State, check
+from flowengine.execution_environment.bookkeeping.states import CLOSABLE, OPENING, State
 from flowengine.sdk.environments import Capabilities, Provider, Sandbox, Scope
 from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from flowengine.execution_environment.registry.entries import Entry
     from flowengine.execution_environment.specs.spec import Declared
     from flowengine.policy_approval import Answer
-
-
-_OPENING = frozenset({"declared", "pending_approval", "ensuring"})
-_GONE = frozenset({"releasing", "released", "failed"})
 
 
 class Waiter(NamedTuple):
@@ -58,7 +54,7 @@ class Record:
         """The decision about its approval, valid for all openings."""
 
 
-class Opened(NamedTuple):
+class OpenedResource(NamedTuple):
     """The result of an opening."""
 
     resource: Any
@@ -85,11 +81,12 @@ class Instance:
         self.record = record
         self.generation = generation
         self.state: State = "declared"
+        """Changed only by `Books.move`."""
         self.events = 0
         self.waiters: list[Waiter] = []
         self.holds: dict[int, Handle] = {}
         """By number: one for each handle that has not been released."""
-        self.opened: Opened | None = None
+        self.opened: OpenedResource | None = None
         self.opened_at = 0.0
         """Time by the monotonic clock."""
         self.checked_at: float | None = None
@@ -120,15 +117,10 @@ class Instance:
         """Number of attempts to close it."""
         self.mask: Callable[[Any], Any] = _same
 
-    def move(self, state: State) -> None:
-        """Move to another state."""
-        check(self.state, state)
-        self.state = state
-
     @property
     def is_opening(self) -> bool:
         """Whether it is still being opened."""
-        return self.state in _OPENING
+        return self.state in OPENING
 
     @property
     def is_ahead(self) -> bool:
@@ -256,7 +248,7 @@ class Handle:
             raise EnvironmentClosed(f"{name} belongs to process {self._pid}, not to this one")
         if instance.error == "EnvironmentLost":
             raise EnvironmentLost(f"{name} was closed; ensure it again")
-        if self.given_back or instance.opened is None or instance.state in _GONE:
+        if self.given_back or instance.opened is None or instance.state not in CLOSABLE:
             raise EnvironmentClosed(f"{name} was released; ensure it again")
         return instance.opened.resource
 

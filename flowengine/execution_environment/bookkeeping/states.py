@@ -1,20 +1,23 @@
-"""The states of a handle, and the permitted moves between them.
+"""The states of an environment's opening, and the permitted moves between them.
+
+`Books.move` is the only function that changes a state. It checks each move here, and reports it.
 
 | state | meaning |
 |---|---|
-| declared | asked for; nothing was started |
-| pending_approval | somebody is asked whether it may be started |
+| declared | requested. Nothing was started |
+| pending_approval | an approval is requested |
 | ensuring | it waits for a place, or is being opened |
 | ready | it can be used |
-| unhealthy | it did not pass a check; nobody gets it any more |
-| draining | its holders finish; nobody else gets it |
+| unhealthy | it failed a check, so new callers get another one |
+| draining | its holders may finish, and new callers get another one |
 | releasing | it is being closed |
-| released | it is gone |
-| failed | it could not be opened, or not be closed: then it is tried again |
+| released | it was closed |
+| failed | it could not be opened, or could not be closed, which is then tried again |
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 State = Literal[
@@ -29,31 +32,38 @@ State = Literal[
     "failed",
 ]
 
-MOVES: dict[State, frozenset[State]] = {
-    "declared": frozenset({"pending_approval", "ensuring", "released"}),
-    "pending_approval": frozenset({"ensuring", "declared"}),
-    "ensuring": frozenset({"ready", "failed", "releasing"}),
-    "ready": frozenset({"unhealthy", "draining", "releasing"}),
-    "unhealthy": frozenset({"draining", "releasing"}),
-    "draining": frozenset({"releasing"}),
-    "releasing": frozenset({"released", "failed"}),
-    "released": frozenset(),
-    "failed": frozenset({"releasing"}),  # closing is retried
+MOVES: Mapping[State, Mapping[State, str]] = {
+    "declared": {
+        "pending_approval": "its spec requires an approval that was not given yet",
+        "ensuring": "it is approved, or needs no approval",
+    },
+    "pending_approval": {
+        "ensuring": "it is approved",
+        "declared": "it is rejected, or cancelled. The record is then deleted",
+    },
+    "ensuring": {
+        "ready": "it is open",
+        "failed": "it could not be opened",
+        "releasing": "the opening is cancelled",
+    },
+    "ready": {
+        "unhealthy": "it failed a check",
+        "draining": "it is too old and has holders",
+        "releasing": "its last hold was released, its time without holders is over, or its scope "
+        "ends",
+    },
+    "unhealthy": {
+        "draining": "other callers hold it",
+        "releasing": "no other caller holds it",
+    },
+    "draining": {"releasing": "its last hold was released, or its time is over"},
+    "releasing": {"released": "it is closed", "failed": "it could not be closed"},
+    "released": {},
+    "failed": {"releasing": "closing it is tried again"},
 }
+"""By state, the next states and when they follow."""
 
-OPEN: frozenset[State] = frozenset({"ensuring", "ready", "unhealthy", "draining", "releasing"})
-"""States in which processes may be running."""
-
-
-def check(now: State, then: State) -> None:
-    """Reject a move that is missing from the table.
-
-    Args:
-        now: The state before.
-        then: The state after.
-
-    Raises:
-        AssertionError: The move is invalid, which is a bug in the manager.
-    """
-    if then not in MOVES[now]:
-        raise AssertionError(f"an environment cannot go from {now} to {then}")
+OPENING: frozenset[State] = frozenset({"declared", "pending_approval", "ensuring"})
+"""States in which callers can wait for it."""
+CLOSABLE: frozenset[State] = frozenset({"ready", "unhealthy", "draining"})
+"""States in which its resource can be used by its holders, and closed."""

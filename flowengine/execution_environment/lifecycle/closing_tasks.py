@@ -11,6 +11,7 @@ from functools import partial
 
 from flowengine.execution_environment.bookkeeping.books import Books, place_of
 from flowengine.execution_environment.bookkeeping.instances import Handle, Instance
+from flowengine.execution_environment.bookkeeping.states import CLOSABLE
 from flowengine.execution_environment.bookkeeping.views import describe
 from flowengine.execution_environment.futures import settled
 from flowengine.execution_environment.resources.closing import close_resource
@@ -168,7 +169,7 @@ class ClosingTasks:
             The closing. None: there is nothing to close.
         """
         with self.books.lock:
-            if instance.state not in {"ready", "unhealthy", "draining"}:
+            if instance.state not in CLOSABLE:
                 return instance.closing
             if instance.record.current is instance:
                 instance.record.current = None

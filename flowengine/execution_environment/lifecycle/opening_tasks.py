@@ -19,7 +19,7 @@ from flowengine.execution_environment.bookkeeping.books import Books
 from flowengine.execution_environment.bookkeeping.instances import (
     Handle,
     Instance,
-    Opened,
+    OpenedResource,
     Record,
     Waiter,
 )
@@ -134,9 +134,9 @@ class OpeningTasks:
             self._check_own(instance, opened)
             instance.opened = opened
         except asyncio.CancelledError:
-            self._finish(instance, self._stopped(instance))
+            self._finish(instance, self._unopened(instance, None))
         except BaseException as error:
-            self._finish(instance, self._failed(instance, failure_of(error, instance)))
+            self._finish(instance, self._unopened(instance, failure_of(error, instance)))
         else:
             self._opened(instance)
 
@@ -179,16 +179,19 @@ class OpeningTasks:
             retire = partial(self._closings.retire, instance)
             instance.timers["age"] = self.around.clock.call_later(most, retire)
 
-    async def _failed(self, instance: Instance, error: StepError) -> None:
-        """Report the error to all waiting callers, and clean up."""
+    async def _unopened(self, instance: Instance, error: StepError | None) -> None:
+        """End an opening that failed, or was cancelled. Waiting callers receive the error."""
         await end_strays(instance)
-        name = error.name or type(error).__name__
+        name = None if error is None else error.name or type(error).__name__
         with self.books.lock:
-            if instance.state == "ensuring":
-                self.books.move(instance, "failed", name)
-            else:
-                if instance.state == "pending_approval":
-                    instance.move("declared")
+            was_ensuring = instance.state == "ensuring"
+            if was_ensuring:
+                self.books.move(instance, "failed" if error else "releasing", name)
+                if error is None:
+                    self.books.move(instance, "released")
+            elif instance.state == "pending_approval":
+                self.books.move(instance, "declared")
+            if error is not None and not was_ensuring:
                 instance.error = name
                 self.books.tell("failed", instance.record, instance, name)
             waiters = self._leave(instance)
@@ -196,23 +199,7 @@ class OpeningTasks:
         instance.ended.set_result(None)
         for waiter in waiters:
             if _stays(waiter):
-                waiter.future.set_exception(_copy(error))
-
-    async def _stopped(self, instance: Instance) -> None:
-        """End an opening that was cancelled."""
-        await end_strays(instance)
-        with self.books.lock:
-            if instance.state == "ensuring":
-                self.books.move(instance, "releasing")
-                self.books.move(instance, "released")
-            elif instance.state == "pending_approval":
-                instance.move("declared")
-            waiters = self._leave(instance)
-        await self._closings.unmount(instance)
-        instance.ended.set_result(None)
-        for waiter in waiters:
-            if _stays(waiter):
-                waiter.future.set_exception(_closed(instance))
+                waiter.future.set_exception(_copy(error) if error else _closed(instance))
 
     def _leave(self, instance: Instance) -> list[Waiter]:
         """Remove an opening without a result from the books."""
@@ -225,7 +212,7 @@ class OpeningTasks:
         instance.waiters.clear()
         return waiters
 
-    def _check_own(self, instance: Instance, opened: Opened) -> None:
+    def _check_own(self, instance: Instance, opened: OpenedResource) -> None:
         """Reject an object that already belongs to another opening, without touching it."""
         with self.books.lock:
             for other in self.books.instances.values():
@@ -240,7 +227,7 @@ class OpeningTasks:
         from flowengine.execution_environment.specs.providers import find_provider
 
         provider = find_provider(instance.record.declared.spec.kind)
-        opened = Opened(resource, provider, "", None, Capabilities(), [])
+        opened = OpenedResource(resource, provider, "", None, Capabilities(), [])
         await close_resource(opened, self.around, suspend=False, lost=False)
 
     async def _mount(self, instance: Instance) -> dict[str, Mounted]:
@@ -251,7 +238,7 @@ class OpeningTasks:
             folder = getattr(handle.resource, "path", None) or _real(handle.workspace)
             if folder is None:
                 raise EnvironmentStartFailed(
-                    f"{instance.record.declared}: {handle.resource_key} has no folder to mount"
+                    f"{instance.record.declared}: {handle.resource_key} has no directory to mount"
                 )
             writable = getattr(handle.resource, "writable", True) is not False
             mounts[inside] = Mounted(Path(folder), writable)

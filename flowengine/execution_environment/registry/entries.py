@@ -152,8 +152,8 @@ class Registry:
         return EnvironmentUnavailable(
             f"the registry of environments in {self.folder} cannot be used: "
             f"{error.strerror or error}; after a crash, what was open could not be found. Name "
-            "another folder (for the state of all stores: XDG_STATE_HOME), or say 'registry: none' "
-            "in the spec to open it anyway"
+            "another directory (for the state of all stores: XDG_STATE_HOME), or declare "
+            "'registry: none' in the spec to open it anyway"
         )
 
     def write(self, data: Mapping[str, Any], *, synced: bool = False) -> None:

@@ -15,12 +15,12 @@ from flowengine.sdk.process_identity import boot
 from flowengine.sdk.threads import on_thread
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.bookkeeping.instances import Instance, Opened
+    from flowengine.execution_environment.bookkeeping.instances import Instance, OpenedResource
     from flowengine.execution_environment.resources.opening import Surroundings
 
 
 async def close_resource(
-    opened: Opened, around: Surroundings, *, suspend: bool, lost: bool
+    opened: OpenedResource, around: Surroundings, *, suspend: bool, lost: bool
 ) -> str | None:
     """Close a resource, after its running calls have ended or were interrupted.
 

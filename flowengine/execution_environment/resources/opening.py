@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.errors import FlowEngineError
-from flowengine.execution_environment.bookkeeping.instances import Opened
+from flowengine.execution_environment.bookkeeping.instances import OpenedResource
 from flowengine.execution_environment.clock import Clock, PluginFailed, TookTooLong, within
 from flowengine.execution_environment.registry.entries import NoEntry, Registry
 from flowengine.execution_environment.registry.workspaces import home_of
@@ -194,7 +194,7 @@ async def open_resource(
     mounts: Mapping[str, Mounted],
     late: Callable[[Any], Awaitable[object]],
     changed: Changes,
-) -> Opened:
+) -> OpenedResource:
     """Open the resource of an instance.
 
     Args:
@@ -238,7 +238,7 @@ async def open_resource(
         raise EnvironmentStartFailed(f"{declared}: provider '{choice.name}': {error}") from None
     _check_resource(resource, declared, choice.name)
     instance.opened_at = max(start, around.clock.monotonic())
-    return Opened(
+    return OpenedResource(
         resource, provider, choice.name, choice.sandbox, choice.capabilities, choice.unenforced
     )
 

@@ -231,7 +231,7 @@ class Database:
             return self._explained("SQLITE_FULL", error, "")
         return StoreError(
             f"the store {self.path} cannot be opened: {error.strerror or error}",
-            hint="check the permissions of the folder, or name another with --store",
+            hint="check the permissions of the directory, or name another with --store",
         )
 
     def _make(self) -> None:
@@ -474,15 +474,15 @@ _EXPLANATIONS: dict[str, tuple[str, str]] = {
     ),
     "SQLITE_READONLY": (
         "the store {path} is read-only: {error}",
-        _SAFE + "allow writing to the file and its folder, or name another with --store",
+        _SAFE + "allow writing to the file and its directory, or name another with --store",
     ),
     "SQLITE_CANTOPEN": (
         "the store {path} cannot be opened: {error}",
-        "check the permissions of the file and its folder, or name another with --store",
+        "check the permissions of the file and its directory, or name another with --store",
     ),
     "SQLITE_PERM": (
         "access to the store {path} was denied: {error}",
-        "check the permissions of the file and its folder, or name another with --store",
+        "check the permissions of the file and its directory, or name another with --store",
     ),
     "SQLITE_BUSY": (
         "another process has locked the store {path} for more than {patience:g} s",

@@ -45,19 +45,19 @@ UNITS: States[Phase] = States(
         "a `finally` inside it may have to run before it continues",
         "asked": "people are asked before its attempt begins",
         "lock": "it is queued for a lock",
-        "budget": "too little of a budget is left: somebody is asked whether to raise it, or "
+        "budget": "too little of a budget is left: an approver is asked whether to raise it, or "
         "calls that run have reserved the rest",
         "run": "its attempt runs",
         "pause": "it waits before its next attempt or round",
         "wait": "a wait is open: for an approval, an answer, a signal, a time, or a condition",
         "scope": "a scope is at work inside it: a group or a subflow",
-        "ask": "a crash left its attempt uncertain, or its environment is gone: somebody decides",
+        "ask": "its attempt's outcome is unknown, or its environment is lost: an operator decides",
         "held": "it failed, and is to begin again: within a `retry` or a fork",
     },
     "ready",
     {
         "ready": {
-            "asked": "its call, or an environment, needs a yes",
+            "asked": "its call, or an environment, needs an approval",
             "lock": "others have the lock",
             "budget": "too little is left of a budget",
             "run": "the attempt of a task begins",
@@ -79,7 +79,7 @@ UNITS: States[Phase] = States(
         },
         "run": {
             "ready": "the attempt has ended, or is stopped",
-            "ask": "its process died, and nobody knows whether it acted",
+            "ask": "its process died, and it is unknown whether it took effect",
         },
         "pause": {
             "ready": "the time is over, or it is withdrawn",
@@ -91,7 +91,7 @@ UNITS: States[Phase] = States(
             "ready": "the scope is gone",
         },
         "ask": {
-            "ready": "somebody has decided, or it is withdrawn",
+            "ready": "an operator has decided, or it is withdrawn",
         },
         "held": {
             "ready": "it begins again, or is withdrawn",
@@ -112,7 +112,7 @@ WAITS: States[WaitState] = States(
     "order see [Ties](../architecture.md#ties). An approval in the `finally` of that group no "
     "longer belongs to the group: it is open, and expires as any other.",
     {
-        "new": "nobody outside knows it yet: it is being set up, by the event that opens it",
+        "new": "it is being set up, and not visible outside yet, by the event that opens it",
         "open": "it is in the lists, and can be answered",
     },
     "new",
@@ -279,12 +279,12 @@ TIMERS: dict[Why, tuple[str, str]] = {
     "deadline": ("activation", "it fails with `Deadline`, whatever its units do"),
     "pause": ("unit", "its next attempt or round begins"),
     "duration": ("scope", "its flow fails with `LimitExceeded`"),
-    "wall_time": ("budget", "its calls are stopped, or somebody is asked to raise it"),
+    "wall_time": ("budget", "its calls are stopped, or an approver is asked to raise it"),
     "idle": ("scope", "the main flow, which only waited for triggers, ends"),
     "wait": ("wait", "the alternative of the wait that has this time occurs"),
     "expire": (
         "wait",
-        "nobody decided in time: what follows depends on [whose the wait is](#whose-a-wait-is)",
+        "no decision was made in time: the effect depends on [whose the wait is](#whose-a-wait-is)",
     ),
     "remind": ("wait", "the assignees are reminded, and the next reminder is set"),
     "escalate": ("wait", "further people are asked, or others instead"),

@@ -77,7 +77,7 @@ def _uncertain(address: str, attempt: int, node: Node, error: ErrorData | None) 
 def _returns(node: Node) -> dict[str, Plain]:
     """Return the schema of the results of an attempt, as part of its question.
 
-    What an adapter makes of a result has a form of its own.
+    The result of an adapter has another form.
     """
     if node.adapter is not None or "returns" not in node.task:
         return {}

@@ -230,7 +230,7 @@ def _refusal(wait: Wait, output: dict[str, Any], decision: dict[str, Any]) -> St
     else:
         what = f"the environment {record['environment']!r} was not opened"
     if output["choice"] is None:
-        return StepFailure("Expired", f"{what}: nobody decided in time", output)
+        return StepFailure("Expired", f"{what}: it expired without a decision", output)
     if decision.get("images"):
         output = {**output, "images": decision["images"]}
     comment = f": {output['comment']}" if output["comment"] else ""

@@ -66,7 +66,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield statement
 
 
-class Found(NamedTuple):
+class BoundValue(NamedTuple):
     """The value of a name, and its module."""
 
     node: ast.AST
@@ -92,7 +92,7 @@ class Reader:
 
     def find(
         self, module: Module, name: str, *, near: bool = False, hops: int = HOPS
-    ) -> Found | None:
+    ) -> BoundValue | None:
         """Return the value of a top-level name of a module, following `from ... import`.
 
         With `near`, only imports from the same package or from beside the flow file are followed.
@@ -101,17 +101,17 @@ class Reader:
         if node is None:
             return self._by_star(module, name, near=near, hops=hops)
         if not isinstance(node, ast.ImportFrom):
-            return Found(node, module)
+            return BoundValue(node, module)
         original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
         source_name = absolute(node, module)
         if hops == 0 or (near and not self._is_near(source_name, module)):
-            return Found(node, module)
+            return BoundValue(node, module)
         source = self.module(source_name)
         if source is None:
-            return Found(node, module)
-        return self.find(source, original, near=near, hops=hops - 1) or Found(node, module)
+            return BoundValue(node, module)
+        return self.find(source, original, near=near, hops=hops - 1) or BoundValue(node, module)
 
-    def _by_star(self, module: Module, name: str, *, near: bool, hops: int) -> Found | None:
+    def _by_star(self, module: Module, name: str, *, near: bool, hops: int) -> BoundValue | None:
         """Return the value that `from ... import *` binds a name to. The last one wins."""
         if hops == 0 or name.startswith("_"):
             return None

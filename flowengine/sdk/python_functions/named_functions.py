@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from flowengine.sdk.python_functions.modules import HOPS, Found, Module, Reader, last_name
+from flowengine.sdk.python_functions.modules import HOPS, BoundValue, Module, Reader, last_name
 
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -24,7 +24,7 @@ class NamedFunction(NamedTuple):
     """Names of further parameters that a partial binds."""
 
 
-def named_function(found: Found, reader: Reader, hops: int = HOPS) -> NamedFunction | None:
+def named_function(found: BoundValue, reader: Reader, hops: int = HOPS) -> NamedFunction | None:
     """Return the function that a name is bound to, or None if only running the module shows it.
 
     Args:
@@ -44,12 +44,12 @@ def named_function(found: Found, reader: Reader, hops: int = HOPS) -> NamedFunct
         case ast.Attribute(value=ast.Name(id=owner), attr=name):
             return _attribute(owner, name, module, reader, hops - 1)
         case ast.Call(args=[function, *given], keywords=words) if last_name(node) == "partial":
-            return _partial(Found(function, module), given, words, reader, hops - 1)
+            return _partial(BoundValue(function, module), given, words, reader, hops - 1)
     return None
 
 
 def _partial(
-    function: Found, given: list[ast.expr], words: list[ast.keyword], reader: Reader, hops: int
+    function: BoundValue, given: list[ast.expr], words: list[ast.keyword], reader: Reader, hops: int
 ) -> NamedFunction | None:
     inner = named_function(function, reader, hops)
     names = [word.arg for word in words]
@@ -68,19 +68,19 @@ def _attribute(
 ) -> NamedFunction | None:
     """Return a function of a module, or a method of an object that a module makes."""
     match reader.find(module, owner):
-        case Found(ast.Import(names=names)):
+        case BoundValue(ast.Import(names=names)):
             full = next(
                 imported.name for imported in names if (imported.asname or imported.name) == owner
             )
             source = reader.module(full)
             found = None if source is None else reader.find(source, name)
             return None if found is None else named_function(found, reader, hops)
-        case Found(ast.Call(func=ast.Name(id=cls)), home):
+        case BoundValue(ast.Call(func=ast.Name(id=cls)), home):
             return _method(reader.find(home, cls), name)
     return None
 
 
-def _method(cls: Found | None, name: str) -> NamedFunction | None:
+def _method(cls: BoundValue | None, name: str) -> NamedFunction | None:
     if cls is None or not isinstance(cls.node, ast.ClassDef):
         return None
     for node in cls.node.body:

@@ -268,7 +268,7 @@ def test_other_ways_to_a_new_host_lead_nowhere(asking: Browser, web: Web) -> Non
     web.asked.clear()
 
     seen = asking.navigate("http://home.example/away")
-    assert "away.example:80 is a new host that nobody has approved" in seen.error
+    assert "away.example:80 is a new host that was not approved" in seen.error
 
     seen = asking.navigate("http://home.example/parts")
     seen = seen if seen.blocked else asking.wait_for(seconds=0.5)

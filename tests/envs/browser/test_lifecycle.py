@@ -40,6 +40,7 @@ from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.alive import alive
 from tests.envs.browser.conftest import SMALL
+from tests.envs.browser.drivers import command, drivers
 from tests.envs.browser.web import Web, network, send
 from tests.envs.opening import Trace, opened, release
 from tests.execution_environment.toy import until
@@ -136,11 +137,6 @@ def test_only_who_knows_the_path_reaches_the_server() -> None:
 def test_a_driver_that_has_ended_is_started_again_beside_its_users() -> None:
     """Nothing listens at the address, so the error must come from a running driver."""
 
-    def drivers() -> set[int]:
-        tasks = Path("/proc/self/task").glob("*/children")
-        children = {int(pid) for task in tasks for pid in task.read_text().split()}
-        return {pid for pid in children if alive(pid) and "run-driver" in command(pid)}
-
     async def ended() -> None:
         others = drivers()
         async with playwright() as first:
@@ -234,14 +230,6 @@ def inner_processes(browser: Browser) -> list[int]:
         below += sorted(children)
         first = children
     return [pid for pid in below if "chromium" in command(pid)]
-
-
-def command(pid: int) -> str:
-    """Return the command line of a process, empty if the process has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
 
 
 def test_no_process_draws_the_window_of_a_browser(browser: Browser) -> None:

@@ -19,6 +19,7 @@ from flowengine_envs.browser.chromium import Profile
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
 from flowengine_envs.sandboxes.namespace import Namespace
+from tests.envs.browser.drivers import drivers
 from tests.envs.browser.web import Web, send
 from tests.envs.opening import request_for
 
@@ -107,6 +108,7 @@ def test_executions_share_no_process_by_default(
     one, two = pair
     other = manager.ensure(spec(web, "other"))
     assert process(one) == process(two) != process(other.resource)
+    assert len(drivers()) == 1  # outside of the sandboxes, for all browsers of this process
     manager.release(other)
 
 

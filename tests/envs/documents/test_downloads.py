@@ -17,7 +17,7 @@ import pytest
 from flowengine.sdk import HttpError, StepError, Timeout
 from flowengine.sdk.web.responses import TooLarge
 from flowengine.sdk.web.urls import UrlRefused, read_url
-from flowengine_envs.documents.downloads import Download, Downloader, Limits
+from flowengine_envs.documents.downloads import Download, Downloader, DownloadLimits
 from flowengine_envs.network.connections import Network
 from flowengine_envs.network.http import Client
 from flowengine_envs.network.rules import Rules
@@ -45,12 +45,12 @@ def download(
     url: str,
     folder: Path,
     way: Network,
-    limits: Limits | None = None,
+    limits: DownloadLimits | None = None,
     pause: Any = asyncio.sleep,
     **more: Any,
 ) -> Download:
     found: Download = run(
-        Downloader(Client(way), limits or Limits(MIB, 20), pause).get(
+        Downloader(Client(way), limits or DownloadLimits(MIB, 20), pause).get(
             read_url(url), folder / "file", **more
         )
     )
@@ -335,7 +335,7 @@ def test_hostile_servers_end_within_limits(
     site.pages["/a"] = page
     seconds = 0.5 if error is Timeout else 60
     with pytest.raises(error) as caught:
-        download(site.url("/a"), tmp_path, to(site), Limits(MIB, seconds))
+        download(site.url("/a"), tmp_path, to(site), DownloadLimits(MIB, seconds))
     assert told in str(caught.value)
     assert os.listdir(tmp_path) == []
 
@@ -361,7 +361,7 @@ def test_what_unpacks_to_too_much_is_stopped(times: int, site: Site, tmp_path: P
     tracemalloc.start()
     try:
         with pytest.raises(TooLarge, match="unpacks to more than 4,194,304 bytes"):
-            download(site.url("/a"), tmp_path, to(site), Limits(4 * MIB, 60))
+            download(site.url("/a"), tmp_path, to(site), DownloadLimits(4 * MIB, 60))
         assert tracemalloc.get_traced_memory()[1] < 8 * MIB
     finally:
         tracemalloc.stop()
@@ -396,7 +396,7 @@ def test_a_cancelled_download_leaves_nothing(site: Site, tmp_path: Path) -> None
 
     async def main() -> None:
         getting = asyncio.ensure_future(
-            Downloader(Client(to(site)), Limits(MIB)).get(
+            Downloader(Client(to(site)), DownloadLimits(MIB)).get(
                 read_url(site.url("/a")), tmp_path / "file"
             )
         )

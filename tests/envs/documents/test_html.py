@@ -7,7 +7,7 @@ import time
 import pytest
 
 from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import Document, Limits
+from flowengine_envs.documents.document import ConversionLimits, Document
 
 BASE = "https://www.example.org/guide/page.html"
 
@@ -269,7 +269,7 @@ def test_a_page_of_very_many_links_is_cut_in_time() -> None:
     )
     began = time.process_time()
     document = convert(
-        f"<body>{links}</body>".encode(), "a.html", limits=Limits(characters=2_000_000)
+        f"<body>{links}</body>".encode(), "a.html", limits=ConversionLimits(characters=2_000_000)
     )
 
     assert time.process_time() - began < 5

@@ -176,7 +176,7 @@ def test_a_reader_says_why_an_image_is_not_described(folder: Path) -> None:
     (folder / "harbour.jpg").rename(folder / "workspace" / "harbour.jpg")
 
     with RequestsMarkdownBrowser(vision_model="scripted/nobody") as browser:
-        told = browser.told("visit_page", "harbour.jpg")
+        told = browser.answer("visit_page", "harbour.jpg")
 
     assert "there is no description of the image: " in told
 

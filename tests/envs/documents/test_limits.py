@@ -15,11 +15,11 @@ import openpyxl
 import pytest
 
 from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import Damaged, LimitReached, Limits, Unreadable
+from flowengine_envs.documents.document import ConversionLimits, Damaged, LimitReached, Unreadable
 from tests.envs.documents.written_pdf import pdf
 
 FILES = Path(__file__).with_name("files")
-SMALL = Limits(bytes=2_000_000, unpacked=1_000_000, cells=100, characters=1_000, pages=3)
+SMALL = ConversionLimits(bytes=2_000_000, unpacked=1_000_000, cells=100, characters=1_000, pages=3)
 
 
 def packed(**entries: bytes) -> bytes:

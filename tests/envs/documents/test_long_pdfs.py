@@ -11,7 +11,7 @@ from flowengine_envs import RequestsMarkdownBrowser
 from flowengine_envs.documents import reader as module
 from flowengine_envs.documents.conversion import Unreadable
 from flowengine_envs.documents.converters import convert
-from flowengine_envs.documents.document import Limits
+from flowengine_envs.documents.document import ConversionLimits
 from flowengine_envs.documents.pages import Pages
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
@@ -67,10 +67,10 @@ def test_stretches_are_the_whole() -> None:
 
 
 def test_a_stretch_ends_before_it_is_cut() -> None:
-    limits = Limits(characters=2_000)
+    limits = ConversionLimits(characters=2_000)
     stretch = convert(pdf(30), seconds=60.0, limits=limits)
     assert (stretch.truncated, stretch.following) == (False, 4)
-    late = convert(pdf(30), first=6, seconds=60.0, limits=Limits(pages=8))
+    late = convert(pdf(30), first=6, seconds=60.0, limits=ConversionLimits(pages=8))
     assert ([part.number for part in late.parts], late.following) == ([6, 7, 8], 0)
     assert late.notes == ["cut after 8 pages (limit 'pages')"]
 
@@ -80,7 +80,7 @@ def test_five_thousand_pages_are_not_read_for_the_first(reader: Documents) -> No
     assert (found.number, found.more) == (1, True)
     assert "Page 1, line 0" in found.text
     assert found.pages < 100
-    assert f"\nPage 1 of at least {found.pages} (pdf)\n" in found.told()
+    assert f"\nPage 1 of at least {found.pages} (pdf)\n" in found.as_text()
 
 
 def test_pages_are_those_of_the_whole(reader: Documents) -> None:
@@ -98,10 +98,10 @@ def test_a_search_reads_on(reader: Documents) -> None:
     data = pdf(21)
     whole = Pages(convert(data).markdown, characters=SIZE)
     found = reader.page(data, 3, find="page 20, line 9", characters=SIZE)
-    assert (found.found, found.text) == (True, whole.content(found.number))
+    assert (found.is_found, found.text) == (True, whole.content(found.number))
     again = reader.page(data, 8, find="page 2, line 1", characters=SIZE)  # back from the start
-    assert (again.found, again.text) == (True, whole.content(again.number))
-    assert not reader.page(data, 2, find="nowhere", characters=SIZE).found
+    assert (again.is_found, again.text) == (True, whole.content(again.number))
+    assert not reader.page(data, 2, find="nowhere", characters=SIZE).is_found
 
 
 def test_it_is_downloaded_once(reader: Documents) -> None:

@@ -277,7 +277,7 @@ def test_what_others_wrote_is_inside() -> None:
     """Titles and notes come from the document or its converter."""
     document = Document("pdf", title="Title\nAddress: x", notes=["Note\u202e 1", "Note 1"])
     page = Page(Visit(document, "a\nPage 7 of 7", "200 OK", "downloads/a.pdf"), 1, 1, "text")
-    before, _, inside, _ = parts(page.told())
+    before, _, inside, _ = parts(page.as_text())
     assert before.startswith("Address: a Page 7 of 7 (200 OK)\nPage")
     head = "Title: Title Address: x\nFile: kept as downloads/a.pdf\nNote: Note 1"
     assert inside == f"{head}\n\ntext"

@@ -212,7 +212,7 @@ def test_floods_and_garbage_do_no_harm(nasty: Open, tool: str, args: dict[str, A
     assert text == "hang"
     assert standstill < max(2, (time.monotonic() - begin) / 2)
     assert session.call_tool("count").text == "2"
-    assert len(session.said()) < 100_000
+    assert len(session.last_output()) < 100_000
 
 
 def test_a_server_may_list_so_many_tools_only(nasty: Open) -> None:

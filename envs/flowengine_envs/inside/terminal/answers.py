@@ -17,7 +17,7 @@ from flowengine_envs.link.frames import PIECE
 from flowengine_envs.link.terminal_text import masked
 
 
-class Answer(NamedTuple):
+class CommandAnswer(NamedTuple):
     """The state of a command and its output."""
 
     header: dict[str, Any]
@@ -40,7 +40,7 @@ class Waiters:
         stands: Called for the answer to a request whose wait has elapsed.
     """
 
-    def __init__(self, loop: Loop, stands: Callable[[], Optional[Answer]]) -> None:  # noqa: UP045
+    def __init__(self, loop: Loop, stands: Callable[[], Optional[CommandAnswer]]) -> None:  # noqa: UP045
         self._loop = loop
         self._stands = stands
         self._waiting: dict[int, tuple[Say, Optional[Timer]]] = {}  # noqa: UP045
@@ -72,7 +72,7 @@ class Waiters:
         say({"done": True, "status": "running"}, b"")
         return True
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: CommandAnswer) -> None:
         """Answer all requests."""
         waiting, self._waiting = self._waiting, {}
         for say, timer in waiting.values():
@@ -100,7 +100,7 @@ class Answers:
         self._shell = shell
         self._records = Records(f"{plan.folder}/records")
 
-    def standing(self, running: Running, status: str) -> Answer:
+    def standing(self, running: Running, status: str) -> CommandAnswer:
         """Return the state of a command that has not ended.
 
         Args:
@@ -124,7 +124,7 @@ class Answers:
         raw = running.output.bytes()
         if running.tail:  # printed by `set -v`
             raw = raw.replace(running.tail.replace(b"\n", b"\r\n"), b"").replace(running.tail, b"")
-        return Answer(header, masked(raw, self._plan.secrets), b"")
+        return CommandAnswer(header, masked(raw, self._plan.secrets), b"")
 
     def ended(
         self,
@@ -133,7 +133,7 @@ class Answers:
         codes: list[int],
         *,
         restarted: bool,
-    ) -> Answer:
+    ) -> CommandAnswer:
         """Return the result of an ended command, and record it.
 
         Args:
@@ -151,7 +151,7 @@ class Answers:
             self._record(running, header, raw)
         else:
             header["command"] = 0
-        return Answer(header, raw, masked(running.background, self._plan.secrets))
+        return CommandAnswer(header, raw, masked(running.background, self._plan.secrets))
 
     def _path(self, path: str) -> str:
         return os.fsdecode(masked(os.fsencode(path), self._plan.secrets))

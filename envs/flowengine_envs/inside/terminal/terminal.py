@@ -23,7 +23,7 @@ from flowengine_envs.inside.inotify import CLOSED, MADE, OPENED
 from flowengine_envs.inside.loop import Call
 from flowengine_envs.inside.programs import Ended, Programs
 from flowengine_envs.inside.terminal import foreground
-from flowengine_envs.inside.terminal.answers import Answer, Answers, Waiters
+from flowengine_envs.inside.terminal.answers import Answers, CommandAnswer, Waiters
 from flowengine_envs.inside.terminal.command import (
     Busy,
     Gone,
@@ -77,7 +77,7 @@ class Terminal:
         self._lines = Lines(self._files, self._shell, plan.secrets)
         self._answers = Answers(plan, self._shell)
         self._running: Optional[Running] = None  # noqa: UP045
-        self._last: Optional[Answer] = None  # noqa: UP045
+        self._last: Optional[CommandAnswer] = None  # noqa: UP045
         self._waiters = Waiters(loop, self._stands)
         self._commands = 0
         self._restarted = False
@@ -408,7 +408,7 @@ class Terminal:
 
     # Answers
 
-    def _stands(self) -> Optional[Answer]:  # noqa: UP045
+    def _stands(self) -> Optional[CommandAnswer]:  # noqa: UP045
         return None if self._running is None else self._answers.standing(self._running, "running")
 
     def _answer(self, status: str) -> None:

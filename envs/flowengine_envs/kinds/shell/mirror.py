@@ -22,7 +22,7 @@ from typing import Any
 from flowengine.sdk import printable
 from flowengine.sdk.errors import EnvironmentLost, StepError
 from flowengine.sdk.scratch import make_scratch, remove_scratch
-from flowengine_envs.link.channel import Said
+from flowengine_envs.link.channel import OnAnswer
 from flowengine_envs.link.parts import part
 
 SOCKET = "screen"
@@ -44,7 +44,7 @@ class Mirror:
     """
 
     def __init__(
-        self, watch: Callable[[Said], Awaitable[Any]], loop: asyncio.AbstractEventLoop
+        self, watch: Callable[[OnAnswer], Awaitable[Any]], loop: asyncio.AbstractEventLoop
     ) -> None:
         self._watch = watch
         self._loop = loop
@@ -58,7 +58,9 @@ class Mirror:
             self._listening = _listening(self.path)
         except OSError as error:
             remove_scratch(self._folder)
-            raise EnvironmentLost(f"nobody can watch: {self.path}: {error.strerror}") from error
+            raise EnvironmentLost(
+                f"the terminal cannot be watched: {self.path}: {error.strerror}"
+            ) from error
         loop.call_soon_threadsafe(self._serve)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ from flowengine_envs.kinds.shell.mirror import Mirror
 from flowengine_envs.kinds.shell.result import ShellResult, shell_result
 from flowengine_envs.kinds.supervised import Supervised
 from flowengine_envs.link.call_limits import GRACE, TIMEOUT, UNBOUNDED, Counted
-from flowengine_envs.link.channel import Channel, Said
+from flowengine_envs.link.channel import Channel, OnAnswer
 from flowengine_envs.link.terminal_text import masked
 
 if TYPE_CHECKING:
@@ -315,7 +315,9 @@ class Shell(Supervised):
         self.check_open()
         with _MIRRORS:
             if self._mirror is None:
-                self._mirror = Mirror(lambda said: self._ask("watch", said=said), background().loop)
+                self._mirror = Mirror(
+                    lambda on_answer: self._ask("watch", on_answer=on_answer), background().loop
+                )
         return shlex.join([sys.executable or "python3", "-I", _VIEWER, str(self._mirror.path)])
 
     async def _another(self) -> Shell:
@@ -458,12 +460,12 @@ class Shell(Supervised):
         request: str,
         payload: bytes = b"",
         about: str = "",
-        said: Said | None = None,
+        on_answer: OnAnswer | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
         """Send a request for its terminal, as the channel does."""
         fields["terminal"] = self._number
-        return await self._channel.request(request, payload, about, said, **fields)
+        return await self._channel.request(request, payload, about, on_answer, **fields)
 
     async def _begin(
         self, text: bytes, hard: float | None, wait: float | None, lines: Lines | None = None
@@ -478,14 +480,14 @@ class Shell(Supervised):
     ) -> ShellResult:
         parts = {"raw": bytearray(), "background": bytearray()}
 
-        def said(header: dict[str, Any], data: bytes) -> None:
+        def on_answer(header: dict[str, Any], data: bytes) -> None:
             if header["part"] == "followed" and lines is not None:
                 lines.take(data)
             else:
                 parts[header["part"]] += data
 
         try:
-            answer = await self._ask(request, payload, "command", said, **fields)
+            answer = await self._ask(request, payload, "command", on_answer, **fields)
         except EnvironmentLost:
             self._gone = True
             raise

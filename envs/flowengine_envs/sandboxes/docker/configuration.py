@@ -23,12 +23,13 @@ def _folder(value: str) -> str:
     parts = PurePosixPath(value).parts
     if len(parts) < 2 or parts[0] != "/" or parts[1] in _SYSTEM or {"..", "."} & {*parts}:
         raise PydanticCustomError(
-            "folder", "must be an absolute path outside the system's folders, such as /workspace"
+            "folder",
+            "must be an absolute path outside the system's directories, such as /workspace",
         )
     if PurePosixPath(HOME).is_relative_to(value):
         raise PydanticCustomError(
             "folder",
-            "must not hold the home folder of programs, {home}; as /workspace",
+            "must not hold the home directory of programs, {home}; as /workspace",
             {"home": HOME},
         )
     return value
@@ -37,7 +38,7 @@ def _folder(value: str) -> str:
 def _inside(value: str) -> str:
     """Refuse a Dockerfile outside the context."""
     if value.startswith("/") or ".." in PurePosixPath(value).parts:
-        raise PydanticCustomError("inside", "must be a path in the folder of 'build'")
+        raise PydanticCustomError("inside", "must be a path in the directory of 'build'")
     return value
 
 

@@ -105,7 +105,7 @@ def build(client: DockerClient, *, data: bool = False) -> str:
     if shutil.which("mmdebstrap") is None:
         raise EnvironmentUnavailable(
             f"the sandbox image {wanted.tag} is not built yet, and building it needs mmdebstrap, "
-            "which is not installed: sudo apt-get install mmdebstrap, or name an image of your own "
+            "which is not installed: sudo apt-get install mmdebstrap, or name another image "
             "in the environment's config"
         )
     with _alone(wanted.tag):

@@ -170,7 +170,7 @@ class Docker(Sandbox):
                 "cpus": "cgroup of the container",
                 "memory": "cgroup of the container",
                 "processes": "cgroup of the container",
-                "disk": "size of /tmp and of the home folder; the workspace is watched",
+                "disk": "size of /tmp and of the home directory; the workspace is watched",
             },
             {"memory": MEMORY, "processes": PROCESSES, "cpus": cpus()},
         )
@@ -265,7 +265,7 @@ class Docker(Sandbox):
             if not writable_inside(path):
                 raise EnvironmentUnavailable(
                     f"{self.request.spec}: containers that root starts run as user {user()}, who "
-                    f"may not write {path}; give the folder to that user, use mode: copy, or "
+                    f"may not write {path}; give the directory to that user, use mode: copy, or "
                     "provider: namespace"
                 )
 
@@ -380,7 +380,7 @@ class Docker(Sandbox):
         if "already in use by container" in said:
             return (
                 f"{self.request.spec}: there is a container named {self._name} already, which "
-                "belongs to somebody else and is left alone; choose another container_name"
+                "was not created by this engine and is left alone; choose another container_name"
             )
         if "python3" in said and "executable file not found" in said:
             return (
