@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from temporalio import activity
 
-from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
+from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
+from flowengine.engines.running.local import LATE_SECONDS
 from flowengine.engines.temporal.past import first_input
 from flowengine.engines.temporal.requests import ATTEMPT, MOST_BYTES, run_of
 from flowengine.engines.temporal.support import unsupported
@@ -85,7 +86,12 @@ class Attempts:
         OUTER.set(_NoFlows())  # type: ignore[arg-type] # refuses every request
         now = time.time_ns() // 1_000_000
         try:
-            kept = await flow.runner.attempt(context, run, printed=printed)
+            if run.measures:
+                return dict(measured(run, await flow.runner.needs(context, run, printed), now))
+            patience = LATE_SECONDS if "compensate" in flow.compiled["steps"][run.step] else 0.0
+            kept = await flow.runner.attempt(
+                context, run, printed=printed, patience=lambda: patience
+            )
             event: Any = succeeded(run, kept.value, now)
         except AttemptFailed as failure:
             event = failed(run, failure, now)

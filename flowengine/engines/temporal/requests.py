@@ -25,6 +25,7 @@ from flowengine.journal.records import (
     WaitPage,
 )
 from flowengine.kernel.commands import Run
+from flowengine.kernel.graph.values import join_secrets, split_secrets
 
 WORKFLOW = "flowengine.execution"
 """The workflow type of an execution."""
@@ -114,9 +115,17 @@ def new_execution(data: list[Any]) -> NewExecution:
     return NewExecution(*data)
 
 
+def run_as_data(run: Run) -> list[Any]:
+    """Return a command of the kernel as plain data. Secrets stay references."""
+    secrets: list[Any] = []
+    fields = split_secrets(plain([*run]), [], secrets)
+    return [fields, secrets]
+
+
 def run_of(data: list[Any]) -> Run:
     """Return a command of the kernel from plain data."""
-    return Run(*data)._replace(regions=tuple(data[Run._fields.index("regions")]))
+    fields = join_secrets(*data)
+    return Run(*fields)._replace(regions=tuple(fields[Run._fields.index("regions")]))
 
 
 def append_of(data: list[Any]) -> Append:

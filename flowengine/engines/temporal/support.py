@@ -11,19 +11,16 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
 
 HINT = "use a store in a folder for it"
-_KINDS = frozenset({"std", "python", "http"})
-"""Step kinds that need no support of the driving engine. Processes of other kinds could outlive a
-killed worker and run beside the next attempt."""
+_KINDS = frozenset({"http", "python", "run", "shell", "std"})
+"""Step kinds that need no support of the driving engine. The processes of a killed worker are ended
+by its guard."""
 _OF_FLOWS = {
-    "budget": "budgets",
     "environments": "environments",
-    "secrets": "secrets",
 }
 _OF_STEPS = {
     "about": "calls that people approve",
     "asks": "environments",
     "chat": "chats",
-    "compensate": "compensation",
     "environments": "environments",
     "policies": "policies",
     "within": "policies",
@@ -83,8 +80,6 @@ def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
         yield f"steps of kind '{step['kind']}'"
     if "approval" in step:
         yield "calls that people approve"
-    if any(handler.get("compensate") for handler in step.get("on_error", ())):
-        yield "compensation"
 
 
 def _needed(part: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[str]:

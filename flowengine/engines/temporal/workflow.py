@@ -21,6 +21,7 @@ from flowengine.engines.executions.execution import Execution, Told
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.running.carrying import Carrier, Notice
 from flowengine.engines.running.recovery import fire, take_message
+from flowengine.engines.running.warnings import uncounted
 from flowengine.engines.temporal.attributes import (
     HEAD,
     MOST_OPEN_BYTES,
@@ -44,6 +45,7 @@ from flowengine.engines.temporal.requests import (
     error_as_data,
     new_execution,
     plain,
+    run_as_data,
     run_of,
 )
 from flowengine.errors import Conflict, FlowEngineError
@@ -187,7 +189,7 @@ class WorkflowDriver(Carrier):
         first = 0 if execution.linked.grows else execution.seq  # lists refer to events
         past = {
             "copy": self.store.copy(id, first),
-            "held": plain([*self._held]),
+            "held": [run_as_data(run) for run in self._held],
             "outgoing": self.outgoing.kept(),
             "shown": [self._shown_waits, self._shown_status],
             "before": workflow.info().run_id,
@@ -281,7 +283,7 @@ class WorkflowDriver(Carrier):
             if workflow.info().get_current_history_length() > LONGEST_HISTORY:
                 raise RuntimeError(f"the history of one run has {LONGEST_HISTORY} events")
             run = self._held.popleft()
-            given = plain(run)
+            given = run_as_data(run)
             size = len(pack(given))
             if size > MOST_BYTES:
                 self._refuse(run, size)
@@ -376,7 +378,8 @@ class WorkflowDriver(Carrier):
         if event is not None:
             kind, own = event["type"], {"at": _now(), "unit": run.unit, "attempt": run.attempt}
             event = {"type": kind, **own, **event, **own}
-            self.execution.queue.append(event)
+            warning = uncounted(self.execution, event) if kind == "measured" else None
+            self.execution.queue += [event] if warning is None else [warning, event]
         self._move()
 
     def _failed(self, run: Run, error: ActivityError) -> dict[str, Any] | None:
