@@ -17,6 +17,7 @@ from flowengine.engines.flows import load
 from flowengine.engines.temporal import driving
 from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.objects import VARIABLE, objects
 from flowengine.engines.temporal.requests import QUEUE, WORKFLOW
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import check_supported
@@ -31,9 +32,12 @@ TIMES = {"at", "sent", "started_at", "ended_at", "due", "since"}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with temporal_server("shared", "killed", "lost", "idle") as addresses:
-        yield addresses
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server, whose workers and clients share a directory for large values and files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("objects")))
+        with temporal_server("shared", "killed", "lost", "idle") as addresses:
+            yield addresses
 
 
 @pytest.fixture(scope="module")
@@ -180,21 +184,23 @@ async def replay(store: str, id: str) -> None:
     """Replay a history in this process, whose hash seed is not that of the worker."""
     from temporalio.worker import Replayer
 
-    from flowengine.engines.temporal.payloads import CONVERTER
     from flowengine.engines.temporal.worker import runner_of_workflows
     from flowengine.engines.temporal.workflow import FlowExecution
 
-    client = await connect(read_address(store))
+    client = await connect(read_address(store), objects())
     history = await client.get_workflow_handle(id).fetch_history()
     replayer = Replayer(
         workflows=[FlowExecution],
         workflow_runner=runner_of_workflows(),
-        data_converter=CONVERTER,
+        data_converter=client.data_converter,
     )
     await replayer.replay_workflow(history)
 
 
-def test_what_a_lost_worker_leaves_follows_the_effect(server: str, tmp_path: Path) -> None:
+def test_what_a_lost_worker_leaves_follows_the_effect(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE)
     address = f"{server}/lost"
     held, free = tmp_path / "a", tmp_path / "a.free"
     flow = write_flow(
@@ -229,6 +235,12 @@ def test_what_a_lost_worker_leaves_follows_the_effect(server: str, tmp_path: Pat
             answered = engine.decide(question["id"], "result", value="seen").result
             assert answered is not None
             assert answered.status == "succeeded"
+            large = write_flow(tmp_path, "steps: [{id: a, call: long, with: {size: 1000000}}]\n")
+            failed = engine.run(large)
+            assert failed.error is not None
+            assert (failed.status, failed.error["type"]) == ("failed", "LimitExceeded")
+            with pytest.raises(UsageError, match="need an object store"):
+                engine.store.put_artifact("lost", b"x", "x")
 
 
 def test_who_decides_second_learns_who_was_first(store: str, tmp_path: Path) -> None:
@@ -543,12 +555,27 @@ def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
         assert engine.result("cancelled").status == "cancelled"
 
 
-def test_values_that_are_too_large_fail_their_step(store: str, tmp_path: Path) -> None:
-    flow = write_flow(tmp_path, "steps: [{id: a, call: long, with: {size: 1000000}}]\n")
+LARGE = """\
+steps:
+  - {id: a, call: long, with: {size: 3000000}}
+  - {id: b, run: 'head -c 200000 /dev/zero | tr "\\\\0" x'}
+outputs: {size: "${{ size(steps.a.output) }}", file: "${{ steps.b.output.stdout_file }}"}
+"""
+
+
+def test_large_values_and_files_are_kept_by_reference(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, LARGE)
     with Engine(store) as engine:
-        result = engine.run(flow)
-        assert result.error is not None
-        assert (result.status, result.error["type"]) == ("failed", "LimitExceeded")
+        result = engine.run(flow, id="large")
+        assert result.outputs is not None, result.error
+        file = result.outputs["file"]
+        assert (result.outputs["size"], file["size"]) == (3_000_000, 200_000)
+        assert Path(file["path"]).read_bytes() == b"x" * 200_000
+        with engine.store.open_artifact(file["sha256"], "large") as content:
+            assert content.read() == b"x" * 200_000
+        with pytest.raises(NotFound, match="execution other has no artifact"):
+            engine.store.fetch_artifact(file["sha256"], "other")
+    assert len(asyncio.run(history_of(store, "large"))) < 20_000
 
 
 @pytest.mark.parametrize(

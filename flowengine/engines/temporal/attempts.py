@@ -13,20 +13,19 @@ from flowengine.engines.attempts.outcome import AttemptFailed, failed, measured,
 from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
+from flowengine.engines.host import KeptFiles
 from flowengine.engines.running.local import LATE_SECONDS
 from flowengine.engines.temporal.past import first_input
-from flowengine.engines.temporal.requests import ATTEMPT, MOST_BYTES, run_of
+from flowengine.engines.temporal.requests import ATTEMPT, run_of
 from flowengine.engines.temporal.support import unsupported
 from flowengine.journal.encoding import pack
 from flowengine.kernel.commands import Run
 from flowengine.sdk import ExecutionContext
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from temporalio.client import Client
 
-    from flowengine.sdk import File
+    from flowengine.engines.temporal.store import TemporalStore
 
 BEATS = 3
 """Heartbeats in the time after which an attempt counts as interrupted."""
@@ -37,11 +36,13 @@ class Attempts:
 
     Args:
         client: Reads flows that this process has not cached.
+        store: Keeps files.
         strict: Whether a step fails that leaves something running.
     """
 
-    def __init__(self, client: Client, *, strict: bool) -> None:
+    def __init__(self, client: Client, store: TemporalStore, *, strict: bool) -> None:
         self._client = client
+        self._store = store
         self._strict = strict
         self._flows: dict[str, LinkedFlow] = {}
 
@@ -77,7 +78,7 @@ class Attempts:
             flow.compiled["id"],
             flow.compiled.get("version", ""),
             workdir,
-            _NoFiles(),
+            KeptFiles(self._store, activity.info().workflow_id or ""),
             lambda address, text: print(text, flush=True),  # noqa: T201 - what steps print
             strict=self._strict,
         )
@@ -96,8 +97,8 @@ class Attempts:
         except AttemptFailed as failure:
             event = failed(run, failure, now)
         size = len(pack(event))
-        if size > MOST_BYTES:
-            message = f"the result has {size} bytes; Temporal takes {MOST_BYTES} at most"
+        if size > self._store.most_bytes:
+            message = f"the result has {size} bytes; at most {self._store.most_bytes} are possible"
             return _refused("LimitExceeded", message)
         return dict(event)
 
@@ -124,16 +125,6 @@ async def _beat() -> None:
 
 def _refused(kind: str, message: str) -> dict[str, Any]:
     return {"type": "failed", "error": {"type": kind, "message": message}}
-
-
-class _NoFiles:
-    """Placeholder for the files that steps keep."""
-
-    def put(self, source: bytes | PathLike[str], name: str) -> File:
-        raise unsupported("files and large outputs that steps keep")
-
-    def path(self, sha256: str) -> str:
-        raise unsupported("files that steps keep")
 
 
 class _NoFlows:

@@ -12,7 +12,8 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.temporal.address import Address
-from flowengine.engines.temporal.payloads import CONVERTER
+from flowengine.engines.temporal.objects import Objects
+from flowengine.engines.temporal.payloads import converter
 from flowengine.errors import NotFound, StoreError
 from flowengine.store_folder import REMOTE
 
@@ -26,10 +27,12 @@ class Connection:
 
     Args:
         address: The address of the namespace.
+        objects: The object store for large values.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, objects: Objects | None) -> None:
         self.address = address
+        self._objects = objects
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -61,7 +64,7 @@ class Connection:
     async def client(self) -> Client:
         """Return the connected client."""
         if self._client is None:
-            self._client = await connect(self.address)
+            self._client = await connect(self.address, self._objects)
         return self._client
 
     async def handle(self, execution: str) -> WorkflowHandle[Any, Any]:
@@ -94,15 +97,19 @@ class Connection:
         return StoreError(f"{self.location}: {error.message}", hint="is the server running?")
 
 
-async def connect(address: Address) -> Client:
+async def connect(address: Address, objects: Objects | None = None) -> Client:
     """Return a connected client.
+
+    Args:
+        address: The address.
+        objects: The object store for large values.
 
     Raises:
         StoreError: The server cannot be reached.
     """
     try:
         return await Client.connect(
-            address.server, namespace=address.namespace, data_converter=CONVERTER
+            address.server, namespace=address.namespace, data_converter=converter(objects)
         )
     except RuntimeError as error:
         raise StoreError(

@@ -44,7 +44,9 @@ REFUSED = "Refused"
 RESTING = ("waiting", "stalled")
 """Statuses of open executions that do nothing now."""
 MOST_BYTES = 1_000_000
-"""Maximum bytes of one value. Temporal refuses a payload of 2 MiB."""
+"""Maximum bytes of one value without an object store. Temporal refuses a payload of 2 MiB."""
+MOST_BYTES_BY_REFERENCE = 64_000_000
+"""Maximum bytes of one value with an object store."""
 
 READS = ("events", "open_waits", "sent", "undelivered", "wait", "waits")
 """Queries. The workflow's own store answers them."""

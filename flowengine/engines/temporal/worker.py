@@ -77,13 +77,13 @@ async def work(
         StoreError: The server cannot be reached, or refuses.
     """
     set_heartbeat(heartbeat)
-    client = await connect(address)
+    store = TemporalStore(address)
+    client = await connect(address, store.objects)
     await register(client)
     from flowengine.flow.expressions import cel  # noqa: F401 - its library, before a workflow does
 
-    store = TemporalStore(address)
     sharing = Sharing(_host(store), store)
-    attempts = Attempts(client, strict=strict)
+    attempts = Attempts(client, store, strict=strict)
     beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
     worker = Worker(
         client,

@@ -32,6 +32,7 @@ from flowengine.engines.temporal.attributes import (
     wait_values,
 )
 from flowengine.engines.temporal.outgoing import Outgoing
+from flowengine.engines.temporal.payloads import LARGE, ByReference
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
     ATTEMPT,
@@ -68,8 +69,8 @@ MOST_BYTES_AT_ONCE = MOST_BYTES
 """Maximum bytes of inputs in one workflow task. Temporal ends a workflow that sends 4 MiB."""
 LONGEST_HISTORY = 40_000
 """Maximum number of events in a history. Temporal ends a workflow at 51,200."""
-_PAGE_BYTES = 500_000
-"""Maximum bytes of events in one response, which must fit into a payload."""
+_PAGE_BYTES = LARGE - 4096
+"""Maximum bytes of events in one response, so that it is not kept in the object store."""
 READERS: dict[str, list[WorkflowDriver]] = {}
 """Execution → receives its driver, in a process that replays a history to read it."""
 
@@ -105,8 +106,8 @@ class WorkflowDriver(Carrier):
     """Drives one execution. Its store contains nothing else, and is rebuilt at each replay.
 
     Args:
-        start: `flow`, `id`, `new` (its entry in lists), and `event`, `keys` and `locks` of its
-            beginning, or `past`, see `_continue`.
+        start: `flow`, `id`, `new` (its entry in lists), `most` (bytes of a value), and `event`,
+            `keys` and `locks` of its beginning, or `past`, see `_continue`.
     """
 
     def __init__(self, start: dict[str, Any]) -> None:
@@ -194,7 +195,7 @@ class WorkflowDriver(Carrier):
             "shown": [self._shown_waits, self._shown_status],
             "before": workflow.info().run_id,
         }
-        return {name: self.start[name] for name in ("flow", "id", "new")} | {
+        return {name: self.start[name] for name in ("id", "most", "new")} | {
             "flows": self.start.get("flows", {}),
             "past": past,
         }
@@ -224,7 +225,7 @@ class WorkflowDriver(Carrier):
             while execution.queue:
                 execution.apply_queue()
                 append = execution.take(release=False)
-                [refusal] = self.store.commit([append._replace(claims=())])
+                [refusal] = self.store.commit([append._replace(claims=(), files=())])
                 if refusal is not None:
                     raise refusal
                 self.outgoing.add(append)
@@ -285,20 +286,20 @@ class WorkflowDriver(Carrier):
             run = self._held.popleft()
             given = run_as_data(run)
             size = len(pack(given))
-            if size > MOST_BYTES:
+            if size > self.start["most"]:
                 self._refuse(run, size)
                 continue
             before = self.execution.work.get(run.unit)
             task = asyncio.create_task(self._attempt(run, given, before))
             self.execution.work[run.unit] = task
-            self._bytes += size
+            self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
             if self._bytes > MOST_BYTES_AT_ONCE:
                 self._pausing = True
                 self._pause = asyncio.create_task(self._make_room())
 
     def _refuse(self, run: Run, size: int) -> None:
         """Fail an attempt whose input is too large."""
-        message = f"the input has {size} bytes; Temporal takes {MOST_BYTES} at most"
+        message = f"the input has {size} bytes; at most {self.start['most']} are possible"
         event: Any = {"type": "failed", "at": _now(), "unit": run.unit, "attempt": run.attempt}
         event["error"] = {"type": "LimitExceeded", "message": message}
         self.execution.queue.append(event)
@@ -356,6 +357,8 @@ class WorkflowDriver(Carrier):
         try:
             if before is not None:  # the previous attempt is still being ended
                 await asyncio.wait([before])
+            if self.outgoing.refers:
+                await workflow.wait_condition(lambda: not self.outgoing.refers)
             event = await workflow.execute_activity(
                 ATTEMPT,
                 args=[self.execution.linked.hash, self.execution.context.workdir, given],
@@ -399,17 +402,18 @@ class FlowExecution:
 
     Args:
         start: See `WorkflowDriver`.
+        flow: The compiled flow, a payload of its own, which many executions share.
     """
 
     @workflow.init
-    def __init__(self, start: dict[str, Any]) -> None:
-        self._driver = WorkflowDriver(start)
+    def __init__(self, start: dict[str, Any], flow: dict[str, Any]) -> None:
+        self._driver = WorkflowDriver({**start, "flow": flow})
         self._begun = False
         if (reader := READERS.get(start["id"])) is not None:
             reader.append(self._driver)
 
     @workflow.run
-    async def run(self, start: dict[str, Any]) -> dict[str, Any]:
+    async def run(self, start: dict[str, Any], flow: dict[str, Any]) -> dict[str, Any]:
         """Drive the execution to its end.
 
         Returns:
@@ -423,7 +427,7 @@ class FlowExecution:
         self._begun = True
         await workflow.wait_condition(lambda: self._is_over() or self._is_to_continue())
         if not self._is_over():
-            workflow.continue_as_new(driver.continued())
+            workflow.continue_as_new(args=[driver.continued(), ByReference(flow)])
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.broken is not None:
             raise ApplicationError(driver.broken, type="EngineError", non_retryable=True)
@@ -432,7 +436,7 @@ class FlowExecution:
         if error is not None and state["status"] == "failed":
             raise ApplicationError(error["message"], type=error["type"], non_retryable=True)
         outputs = state["outputs"]
-        small = len(pack(outputs)) <= MOST_BYTES
+        small = len(pack(outputs)) <= driver.start["most"]
         return {"status": state["status"], "outputs": outputs if small else None}
 
     def _is_over(self) -> bool:
