@@ -139,6 +139,7 @@ tools:
   again: {python: "temporal_tools:hold", effect: idempotent}
   once: {python: "temporal_tools:hold", effect: once}
   long: {python: "temporal_tools:long", effect: pure}
+  fee: {python: "temporal_tools:double", approval: required}
   needs: {python: "temporal_tools:needs", effect: pure}
 """
 MIXED = """\
@@ -459,6 +460,55 @@ def test_of_two_first_messages_one_starts_the_execution(store: str, tmp_path: Pa
             assert first.began != second.began
 
 
+DOUBLED = "outputs: {n: '${{ steps.a.output }}'}\n"
+
+
+def test_calls_are_approved(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, "steps: [{id: a, call: fee, with: {n: 2}}]\n" + DOUBLED)
+    with Engine(store) as there, Engine(tmp_path / "store", durability="power") as here:
+        for engine in (there, here):
+            [wait] = engine.run(flow, id="call").waits
+            assert engine.approve(wait["id"]).result.outputs == {"n": 4}  # type: ignore[union-attr]
+        assert shown(there, "call") == shown(here, "call")
+
+
+def test_agents_take_turns(store: str, tmp_path: Path) -> None:
+    with (
+        Engine(store, workdir=EXAMPLES / "triage") as there,
+        Engine(tmp_path / "store", workdir=EXAMPLES / "triage") as here,
+    ):
+        for engine in (there, here):
+            result = engine.run(EXAMPLES / "triage" / "triage.yaml", id="triage")
+            assert result.error is None
+            if result.waits:
+                engine.approve(result.waits[0]["id"])
+        assert there.result("triage").outputs == here.result("triage").outputs
+        assert happened(there, "triage") == happened(here, "triage")  # ids of calls are random
+
+
+def happened(engine: Engine, id: str) -> list[tuple[str, str]]:
+    return [(event["type"], event.get("address", "")) for event in engine.events(id)]
+
+
+DETACHED = """\
+flows:
+  child: {inputs: {n: {type: integer}}, steps: [{id: sign, approval: {title: Go on?}}]}
+steps: [{id: begin, map: 2, flow: child, detach: true, with: {n: "${{ item }}"}}]
+outputs: {ids: "${{ steps.begin.output.map(one, one.execution_id) }}"}
+"""
+
+
+def test_flows_begin_others(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, DETACHED)
+    with Engine(store) as there, Engine(tmp_path / "store") as here:
+        for engine in (there, here):
+            outputs = engine.run(flow, id="parent").outputs
+            assert outputs is not None
+            for child in outputs["ids"]:
+                assert [wait["address"] for wait in engine.resume(child).waits] == ["sign"]
+        assert there.result("parent").outputs == here.result("parent").outputs
+
+
 BUDGET = """\
 budget: {tool_calls: 1}
 steps:
@@ -585,11 +635,6 @@ def test_large_values_and_files_are_kept_by_reference(store: str, tmp_path: Path
             "environments: {box: {kind: shell}}\nsteps: [{id: a, run: ls, in: box}]",
             "environments",
         ),
-        (
-            "tools: {w: {std: write_file, approval: required}}\n"
-            "steps: [{id: a, call: w, with: {path: a, text: b}}]",
-            "calls that people approve",
-        ),
     ],
 )
 def test_what_is_not_supported_is_refused_before_it_runs(
@@ -601,10 +646,7 @@ def test_what_is_not_supported_is_refused_before_it_runs(
         check_supported(load(path).compiled)
 
 
-REFUSED_EXAMPLES = {
-    "bakery/bakery.yaml": "steps of kind 'flow'",
-    "triage/triage.yaml": "steps of kind 'agent_offer'",
-} | dict.fromkeys(
+REFUSED_EXAMPLES = dict.fromkeys(
     [
         "coding_agent/coding_agent.yaml",
         "document_review/review.yaml",
@@ -654,6 +696,22 @@ def test_without_a_server_it_says_so() -> None:
     with Engine("temporal://127.0.0.1:1/default") as engine, pytest.raises(StoreError) as caught:
         engine.show("one")
     assert "cannot connect to Temporal at 127.0.0.1:1" in caught.value.message
+
+
+def test_credentials_are_those_of_temporals_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    async def no_connection(**arguments: Any) -> None:
+        given.update(arguments)
+        raise RuntimeError("none")
+
+    monkeypatch.setattr("temporalio.client.Client.connect", no_connection)
+    monkeypatch.setenv("TEMPORAL_API_KEY", "hidden")
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "elsewhere:1")
+    with pytest.raises(StoreError, match="cannot connect"):
+        asyncio.run(connect(read_address("temporal://here:2/own")))
+    assert (given["target_host"], given["namespace"]) == ("here:2", "own")
+    assert (given["api_key"], given["tls"]) == ("hidden", True)
 
 
 def test_a_folder_has_no_worker(tmp_path: Path) -> None:

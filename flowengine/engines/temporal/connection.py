@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio.client import Client, WorkflowHandle
+from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.temporal.address import Address
@@ -107,10 +108,11 @@ async def connect(address: Address, objects: Objects | None = None) -> Client:
     Raises:
         StoreError: The server cannot be reached.
     """
+    # A configuration file of Temporal's tools could name another server.
+    found = ClientConfig.load_client_connect_config(disable_file=True)
+    named: Any = {"target_host": address.server, "namespace": address.namespace}
     try:
-        return await Client.connect(
-            address.server, namespace=address.namespace, data_converter=converter(objects)
-        )
+        return await Client.connect(**{**found, **named}, data_converter=converter(objects))
     except RuntimeError as error:
         raise StoreError(
             f"cannot connect to Temporal at {address.server}: {error}",

@@ -274,7 +274,7 @@ class TemporalStore:
             locks: The locks on which it has claims already.
         """
         flow = unpack(self.get_flow(beginning.new.hash))
-        check_supported(flow)
+        check_supported(flow, files=self.objects is not None)
         check_started(unpack(beginning.event))
         start = {
             "flow": flow,

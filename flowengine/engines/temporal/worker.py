@@ -82,14 +82,15 @@ async def work(
     await register(client)
     from flowengine.flow.expressions import cel  # noqa: F401 - its library, before a workflow does
 
-    sharing = Sharing(_host(store), store)
-    attempts = Attempts(client, store, strict=strict)
+    host = _host(store)
+    sharing = Sharing(host, store)
+    attempts = Attempts(client, host, store, strict=strict)
     beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
     worker = Worker(
         client,
         task_queue=QUEUE,
         workflows=[FlowExecution, SharedWorkflow],
-        activities=[attempts.attempt, sharing.begin, sharing.share],
+        activities=[attempts.attempt, attempts.describe, sharing.begin, sharing.share],
         workflow_runner=runner_of_workflows(),
         sticky_queue_schedule_to_start_timeout=_STICKY,
         max_heartbeat_throttle_interval=beat,

@@ -36,6 +36,7 @@ from flowengine.engines.temporal.payloads import LARGE, ByReference
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
     ATTEMPT,
+    DESCRIBE,
     MOST_BYTES,
     READS,
     REFUSED,
@@ -54,13 +55,15 @@ from flowengine.journal.beginning import begin
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning
-from flowengine.kernel.commands import Notify, ReleaseRegion, Run, Send, Stop
+from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.sdk import ExecutionContext
 
 HEARTBEAT = 10.0
 """Seconds without a heartbeat after which an attempt is interrupted."""
 _ONCE = RetryPolicy(maximum_attempts=1)
+_SOME_TIMES = RetryPolicy(maximum_attempts=3)
+_LONGEST_DESCRIPTION = timedelta(minutes=1)
 _LONGEST = timedelta(days=365)
 MOST_AT_WORK = 100
 """Maximum number of concurrent attempts, equal to the capacity of a worker. Temporal fails a
@@ -254,7 +257,7 @@ class WorkflowDriver(Carrier):
         if append.head is not None:
             memo[HEAD] = [append.head.status, append.head.at, append.head.due]
         status = self.execution.state["status"]
-        if status != self._shown_status and not (status in RESTING and self.outgoing.busy):
+        if status != self._shown_status and not (status in RESTING and self._is_preparing):
             self._shown_status = status
             changed.append(STATUS.value_set(status))
         if changed:
@@ -262,10 +265,17 @@ class WorkflowDriver(Carrier):
         if memo:
             workflow.upsert_memo(memo)
 
+    @property
+    def _is_preparing(self) -> bool:
+        """Whether others cannot reach it yet, or a question is not described yet."""
+        return self.outgoing.busy or any(number < 0 for number in self.execution.work)
+
     def _rest(self) -> None:
         """Publish that it rests, once others can reach it by its keys."""
         status = self.execution.state["status"]
-        if status in RESTING and status != self._shown_status and self.broken is None:
+        if self._is_preparing or self.broken is not None:
+            return
+        if status in RESTING and status != self._shown_status:
             self._shown_status = status
             workflow.upsert_search_attributes([STATUS.value_set(status)])
 
@@ -346,8 +356,30 @@ class WorkflowDriver(Carrier):
         Raises:
             NotImplementedError: `check_supported` should have refused the command.
         """
-        if not isinstance(command, Notify | ReleaseRegion | Send):
+        if isinstance(command, Consult) and command.environment is None:
+            task = asyncio.create_task(self._describe(command.wait, command.step))
+            execution.work[-command.wait] = task
+        elif not isinstance(command, Notify | ReleaseRegion | Send):
             raise NotImplementedError(f"the command {type(command).__name__} in Temporal")
+
+    async def _describe(self, wait: int, step: int) -> None:
+        """Add to a question what its approvers see of the call."""
+        events: list[Any] = []
+        with suppress(ActivityError, asyncio.CancelledError):
+            events = await workflow.execute_activity(
+                DESCRIBE,
+                args=[wait, step],
+                retry_policy=_SOME_TIMES,
+                start_to_close_timeout=_LONGEST_DESCRIPTION,
+                summary="description of a call",
+            )
+        self.execution.work.pop(-wait, None)
+        if self.broken is None and wait in self.execution.waits:
+            for event in events:
+                event["at"] = _now()
+                self.execution.queue.append(event)
+            self._move()
+        self._rest()
 
     # Attempts
 
