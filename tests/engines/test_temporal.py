@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,13 +24,15 @@ from flowengine.engines.temporal.objects import VARIABLE, objects
 from flowengine.engines.temporal.requests import QUEUE, WORKFLOW
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import check_supported
-from flowengine.errors import Conflict, NotFound, StoreError, UsageError
+from flowengine.errors import Conflict, FlowFileError, NotFound, StoreError, UsageError
+from flowengine.testing.random_flows import Author
 from tests.command_line import flowengine
 from tests.engines.temporal_server import RunningWorker, command_line, temporal_server
 from tests.flow.examples import EXAMPLES, FILES, compiled
 
 WELCOME = Path(__file__).parents[2] / "examples" / "welcome.yaml"
 HEAD = "flowengine: 1\nid: f\n"
+RANDOM_FLOWS = 10
 TIMES = {"at", "sent", "started_at", "ended_at", "due", "since"}
 
 
@@ -644,6 +649,46 @@ def test_what_is_not_supported_is_refused_before_it_runs(
     path.write_text(f"{HEAD}{text}\n")
     with pytest.raises(UsageError, match=f"does not support {what}"):
         check_supported(load(path).compiled)
+
+
+ACT = """
+def act(value):
+    if len(str(value)) % 4 == 0:
+        raise ValueError("no")
+    return len(str(value))
+"""
+
+
+def random_flow(seed: int, folder: Path) -> Path | None:
+    """Write a random flow whose waits are short. None: the checker refuses it."""
+    (folder / "tools.py").write_text(ACT)
+    flow = {"flowengine": 1, "id": f"random{seed}", **Author(seed).flow()}
+    path = folder / f"{seed}.yaml"
+    text = json.dumps(flow)
+    path.write_text(re.sub(r'"([12])s"', r'"\g<1>0ms"', text))
+    try:
+        load(path)
+    except FlowFileError:
+        return None
+    return path
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_random_flows_do_the_same_as_in_a_folder(block: int, store: str, tmp_path: Path) -> None:
+    seeds = range(100 * block, 100 * block + RANDOM_FLOWS)
+    flows = {seed: path for seed in seeds if (path := random_flow(seed, tmp_path))}
+    inputs = {"p": True, "q": False, "r": True}
+    with Engine(store) as there, Engine(tmp_path / "store") as here:
+        for seed, path in flows.items():
+            there.start(path, inputs, id=f"random{seed}")
+        for seed, path in flows.items():
+            id = f"random{seed}"
+            found, wanted = there.resume(id), here.run(path, inputs, id=id)
+            assert (found.status, found.outputs) == (wanted.status, wanted.outputs), id
+            assert Counter(happened(there, id)) == Counter(happened(here, id)), id
+    for seed in flows:  # the hash seed of this process is not that of the worker
+        asyncio.run(replay(store, f"random{seed}"))
 
 
 REFUSED_EXAMPLES = dict.fromkeys(

@@ -22,7 +22,7 @@ from flowengine.engines.running.previews import previewed
 from flowengine.engines.temporal.past import first_input
 from flowengine.engines.temporal.requests import ATTEMPT, DESCRIBE, run_of
 from flowengine.engines.temporal.support import unsupported
-from flowengine.journal.encoding import pack
+from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel.commands import Run
 from flowengine.sdk import ExecutionContext
 
@@ -54,19 +54,19 @@ class Attempts:
         self._flows: dict[str, LinkedFlow] = {}
 
     @activity.defn(name=ATTEMPT)
-    async def attempt(self, hash: str, workdir: str, given: list[Any]) -> dict[str, Any]:
+    async def attempt(self, given: bytes) -> dict[str, Any]:
         """Run an attempt to its end.
 
         Args:
-            hash: Hash of the flow.
-            workdir: Working directory of the execution.
-            given: The kernel's command, as a list.
+            given: Hash of the flow, working directory of the execution, and the kernel's command,
+                packed.
 
         Returns:
             The event.
         """
         beating = asyncio.create_task(_beat())
-        run = run_of(given)
+        hash, workdir, data = unpack(given)
+        run = run_of(data)
         try:
             return await self._outcome(await self._flow(hash), workdir, run)
         except asyncio.CancelledError:

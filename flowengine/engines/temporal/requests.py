@@ -50,6 +50,8 @@ MOST_BYTES = 1_000_000
 MOST_BYTES_BY_REFERENCE = 64_000_000
 """Maximum bytes of one value with an object store."""
 
+_REGIONS = Run._fields.index("regions")
+_NOTHING = object()
 READS = ("events", "open_waits", "sent", "undelivered", "wait", "waits")
 """Queries. The workflow's own store answers them."""
 WRITES = ("send", "decide")
@@ -119,17 +121,26 @@ def new_execution(data: list[Any]) -> NewExecution:
     return NewExecution(*data)
 
 
-def run_as_data(run: Run) -> list[Any]:
-    """Return a command of the kernel as plain data. Secrets stay references."""
-    secrets: list[Any] = []
-    fields = split_secrets(plain([*run]), [], secrets)
-    return [fields, secrets]
+def run_as_data(run: Run, *, secrets: bool = True) -> list[Any]:
+    """Return a command of the kernel as plain data, in which secrets stay references.
+
+    Args:
+        run: The command.
+        secrets: Whether its flow has secrets. The search for them is slow in a workflow.
+    """
+    found: list[Any] = []
+    fields = [*run]
+    while fields[-1] == Run._field_defaults.get(Run._fields[len(fields) - 1], _NOTHING):
+        del fields[-1]
+    if len(fields) > _REGIONS:
+        fields[_REGIONS] = [*run.regions]
+    return [split_secrets(fields, [], found) if secrets else fields, found]
 
 
 def run_of(data: list[Any]) -> Run:
     """Return a command of the kernel from plain data."""
-    fields = join_secrets(*data)
-    return Run(*fields)._replace(regions=tuple(fields[Run._fields.index("regions")]))
+    run = Run(*join_secrets(*data))
+    return run._replace(regions=tuple(run.regions))
 
 
 def append_of(data: list[Any]) -> Append:

@@ -294,8 +294,8 @@ class WorkflowDriver(Carrier):
             if workflow.info().get_current_history_length() > LONGEST_HISTORY:
                 raise RuntimeError(f"the history of one run has {LONGEST_HISTORY} events")
             run = self._held.popleft()
-            given = run_as_data(run)
-            size = len(pack(given))
+            given = self._given(run)
+            size = len(given)
             if size > self.start["most"]:
                 self._refuse(run, size)
                 continue
@@ -306,6 +306,12 @@ class WorkflowDriver(Carrier):
             if self._bytes > MOST_BYTES_AT_ONCE:
                 self._pausing = True
                 self._pause = asyncio.create_task(self._make_room())
+
+    def _given(self, run: Run) -> bytes:
+        """Return the input of an attempt's activity, packed once and as short as possible."""
+        compiled = self.execution.linked.compiled
+        data = run_as_data(run, secrets="secrets" in compiled or "flows" in compiled)
+        return pack([self.execution.linked.hash, self.execution.context.workdir, data])
 
     def _refuse(self, run: Run, size: int) -> None:
         """Fail an attempt whose input is too large."""
@@ -383,7 +389,7 @@ class WorkflowDriver(Carrier):
 
     # Attempts
 
-    async def _attempt(self, run: Run, given: list[Any], before: asyncio.Task[None] | None) -> None:
+    async def _attempt(self, run: Run, given: bytes, before: asyncio.Task[None] | None) -> None:
         """Run an attempt as an activity, whose result is an event."""
         event: Any = None
         try:
@@ -393,7 +399,7 @@ class WorkflowDriver(Carrier):
                 await workflow.wait_condition(lambda: not self.outgoing.refers)
             event = await workflow.execute_activity(
                 ATTEMPT,
-                args=[self.execution.linked.hash, self.execution.context.workdir, given],
+                given,
                 activity_id=f"{run.unit}.{run.attempt}",
                 retry_policy=_ONCE,
                 start_to_close_timeout=_LONGEST,
