@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,22 +20,29 @@ from flowengine.engines.flows import load
 from flowengine.engines.temporal import driving
 from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.objects import VARIABLE, objects
 from flowengine.engines.temporal.requests import QUEUE, WORKFLOW
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import check_supported
-from flowengine.errors import Conflict, NotFound, StoreError, UsageError
+from flowengine.errors import Conflict, FlowFileError, NotFound, StoreError, UsageError
+from flowengine.testing.random_flows import Author
 from tests.command_line import flowengine
 from tests.engines.temporal_server import RunningWorker, command_line, temporal_server
+from tests.flow.examples import EXAMPLES, FILES, compiled
 
 WELCOME = Path(__file__).parents[2] / "examples" / "welcome.yaml"
 HEAD = "flowengine: 1\nid: f\n"
+RANDOM_FLOWS = 10
 TIMES = {"at", "sent", "started_at", "ended_at", "due", "since"}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with temporal_server("shared", "killed", "lost", "idle") as addresses:
-        yield addresses
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server, whose workers and clients share a directory for large values and files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("objects")))
+        with temporal_server("shared", "killed", "lost", "idle") as addresses:
+            yield addresses
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +144,7 @@ tools:
   again: {python: "temporal_tools:hold", effect: idempotent}
   once: {python: "temporal_tools:hold", effect: once}
   long: {python: "temporal_tools:long", effect: pure}
+  fee: {python: "temporal_tools:double", approval: required}
   needs: {python: "temporal_tools:needs", effect: pure}
 """
 MIXED = """\
@@ -179,47 +190,63 @@ async def replay(store: str, id: str) -> None:
     """Replay a history in this process, which has another hash seed than the worker."""
     from temporalio.worker import Replayer
 
-    from flowengine.engines.temporal.payloads import CONVERTER
     from flowengine.engines.temporal.worker import runner_of_workflows
     from flowengine.engines.temporal.workflow import FlowExecution
 
-    client = await connect(read_address(store))
+    client = await connect(read_address(store), objects())
     history = await client.get_workflow_handle(id).fetch_history()
     replayer = Replayer(
         workflows=[FlowExecution],
         workflow_runner=runner_of_workflows(),
-        data_converter=CONVERTER,
+        data_converter=client.data_converter,
     )
     await replayer.replay_workflow(history)
 
 
-def test_what_a_lost_worker_leaves_follows_the_effect(server: str, tmp_path: Path) -> None:
+def test_what_a_lost_worker_leaves_follows_the_effect(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE)
     address = f"{server}/lost"
     held, free = tmp_path / "a", tmp_path / "a.free"
     flow = write_flow(
         tmp_path,
         "steps:\n  - id: both\n    parallel:\n"
         f"      - {{id: x, call: again, with: {{name: {held}}}}}\n"
-        f"      - {{id: y, call: once, with: {{name: {tmp_path / 'b'}}}}}\n",
+        f"      - {{id: y, call: once, with: {{name: {tmp_path / 'b'}}}}}\n"
+        f"      - {{id: z, run: 'test -e {tmp_path}/c || {{ echo $$ >{tmp_path}/c; sleep 600; }}',"
+        " effect: idempotent}\n",
     )
     short = ("--heartbeat", "1s")
     with Engine(address) as engine:
         with RunningWorker(address, *short):
             engine.start(flow, id="lost")
             until = time.monotonic() + 60
-            while not (held.exists() and (tmp_path / "b").exists()):
+            while (
+                not all((tmp_path / name).exists() for name in "abc")
+                or not (tmp_path / "c").read_text()
+            ):
                 assert time.monotonic() < until
                 time.sleep(0.02)
+            program = Path("/proc", (tmp_path / "c").read_text().strip())
+            assert program.exists()
         free.touch()
+        wait_until(lambda: not program.exists())  # its guard has ended it
         with RunningWorker(address, *short):
             result = engine.resume("lost")
             tries = {step["address"]: step["attempts"] for step in engine.show("lost")["steps"]}
             [question] = result.waits
             assert (result.status, question["ran"]) == ("stalled", "maybe")
-            assert tries["both/x"] == 2
+            assert (tries["both/x"], tries["both/z"]) == (2, 2)
             answered = engine.decide(question["id"], "result", value="seen").result
             assert answered is not None
             assert answered.status == "succeeded"
+            large = write_flow(tmp_path, "steps: [{id: a, call: long, with: {size: 1000000}}]\n")
+            failed = engine.run(large)
+            assert failed.error is not None
+            assert (failed.status, failed.error["type"]) == ("failed", "LimitExceeded")
+            with pytest.raises(UsageError, match="need an object store"):
+                engine.store.put_artifact("lost", b"x", "x")
 
 
 def test_who_decides_second_learns_who_was_first(store: str, tmp_path: Path) -> None:
@@ -438,6 +465,96 @@ def test_of_two_first_messages_one_starts_the_execution(store: str, tmp_path: Pa
             assert first.began != second.began
 
 
+DOUBLED = "outputs: {n: '${{ steps.a.output }}'}\n"
+
+
+def test_calls_are_approved(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, "steps: [{id: a, call: fee, with: {n: 2}}]\n" + DOUBLED)
+    with Engine(store) as there, Engine(tmp_path / "store", durability="power") as here:
+        for engine in (there, here):
+            [wait] = engine.run(flow, id="call").waits
+            assert engine.approve(wait["id"]).result.outputs == {"n": 4}  # type: ignore[union-attr]
+        assert shown(there, "call") == shown(here, "call")
+
+
+def test_agents_take_turns(store: str, tmp_path: Path) -> None:
+    with (
+        Engine(store, workdir=EXAMPLES / "triage") as there,
+        Engine(tmp_path / "store", workdir=EXAMPLES / "triage") as here,
+    ):
+        for engine in (there, here):
+            result = engine.run(EXAMPLES / "triage" / "triage.yaml", id="triage")
+            assert result.error is None
+            if result.waits:
+                engine.approve(result.waits[0]["id"])
+        assert there.result("triage").outputs == here.result("triage").outputs
+        assert happened(there, "triage") == happened(here, "triage")  # ids of calls are random
+
+
+def happened(engine: Engine, id: str) -> list[tuple[str, str]]:
+    return [(event["type"], event.get("address", "")) for event in engine.events(id)]
+
+
+DETACHED = """\
+flows:
+  child: {inputs: {n: {type: integer}}, steps: [{id: sign, approval: {title: Go on?}}]}
+steps: [{id: begin, map: 2, flow: child, detach: true, with: {n: "${{ item }}"}}]
+outputs: {ids: "${{ steps.begin.output.map(one, one.execution_id) }}"}
+"""
+
+
+def test_flows_begin_others(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, DETACHED)
+    with Engine(store) as there, Engine(tmp_path / "store") as here:
+        for engine in (there, here):
+            outputs = engine.run(flow, id="parent").outputs
+            assert outputs is not None
+            for child in outputs["ids"]:
+                assert [wait["address"] for wait in engine.resume(child).waits] == ["sign"]
+        assert there.result("parent").outputs == here.result("parent").outputs
+
+
+BUDGET = """\
+budget: {tool_calls: 1}
+steps:
+  - {id: a, call: double, with: {n: 1}, compensate: {call: double, with: {n: 2}}}
+  - {id: b, call: double, with: {n: 3}}
+on_error: compensate
+"""
+
+
+def test_budgets_and_compensations(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, BUDGET)
+    with Engine(store) as there, Engine(tmp_path / "store") as here:
+        for engine in (there, here):
+            assert engine.run(flow, id="budget").status == "failed"
+        assert shown(there, "budget") == shown(here, "budget")
+
+
+SECRET = """\
+secrets: {KEY: {file: FILE}}
+steps:
+  - id: a
+    run: {script: 'echo "$KEY" | wc -c; echo $KEY', env: {KEY: "${{ secrets.KEY }}"}}
+outputs: {printed: "${{ steps.a.output.stdout }}"}
+"""
+
+
+def test_secrets_stay_references(store: str, tmp_path: Path) -> None:
+    """A worker resolves them, and nothing of them is in a history."""
+    (tmp_path / "key").write_text("hidden-value")
+    flow = write_flow(tmp_path, SECRET.replace("FILE", str(tmp_path / "key")))
+    with Engine(store) as engine:
+        result = engine.run(flow, id="secret")
+    assert result.outputs == {"printed": "13\n***\n"}
+    assert b"hidden-value" not in asyncio.run(history_of(store, "secret"))
+
+
+async def history_of(store: str, id: str) -> bytes:
+    handle = (await connect(read_address(store))).get_workflow_handle(id)
+    return b"".join([event.SerializeToString() async for event in handle.fetch_history_events()])
+
+
 SENDER = """\
 inputs: {to: {type: string}}
 signals: {paid: {data: {type: integer}}}
@@ -493,27 +610,35 @@ def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
         assert engine.result("cancelled").status == "cancelled"
 
 
-def test_values_that_are_too_large_fail_their_step(store: str, tmp_path: Path) -> None:
-    flow = write_flow(tmp_path, "steps: [{id: a, call: long, with: {size: 1000000}}]\n")
+LARGE = """\
+steps:
+  - {id: a, call: long, with: {size: 3000000}}
+  - {id: b, run: 'head -c 200000 /dev/zero | tr "\\\\0" x'}
+outputs: {size: "${{ size(steps.a.output) }}", file: "${{ steps.b.output.stdout_file }}"}
+"""
+
+
+def test_large_values_and_files_are_kept_by_reference(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, LARGE)
     with Engine(store) as engine:
-        result = engine.run(flow)
-        assert result.error is not None
-        assert (result.status, result.error["type"]) == ("failed", "LimitExceeded")
+        result = engine.run(flow, id="large")
+        assert result.outputs is not None, result.error
+        file = result.outputs["file"]
+        assert (result.outputs["size"], file["size"]) == (3_000_000, 200_000)
+        assert Path(file["path"]).read_bytes() == b"x" * 200_000
+        with engine.store.open_artifact(file["sha256"], "large") as content:
+            assert content.read() == b"x" * 200_000
+        with pytest.raises(NotFound, match="execution other has no artifact"):
+            engine.store.fetch_artifact(file["sha256"], "other")
+    assert len(asyncio.run(history_of(store, "large"))) < 20_000
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("steps: [{id: a, run: ls}]", "steps of kind 'run'"),
-        ("budget: {tool_calls: 3}\nsteps: [{id: a, output: 1}]", "budgets"),
         (
             "environments: {box: {kind: shell}}\nsteps: [{id: a, run: ls, in: box}]",
             "environments",
-        ),
-        (
-            "tools: {w: {std: write_file, approval: required}}\n"
-            "steps: [{id: a, call: w, with: {path: a, text: b}}]",
-            "calls that people approve",
         ),
     ],
 )
@@ -524,6 +649,80 @@ def test_what_is_not_supported_is_refused_before_it_runs(
     path.write_text(f"{HEAD}{text}\n")
     with pytest.raises(UsageError, match=f"does not support {what}"):
         check_supported(load(path).compiled)
+
+
+ACT = """
+def act(value):
+    if len(str(value)) % 4 == 0:
+        raise ValueError("no")
+    return len(str(value))
+"""
+
+
+def random_flow(seed: int, folder: Path) -> Path | None:
+    """Write a random flow whose waits are short. None: the checker refuses it."""
+    (folder / "tools.py").write_text(ACT)
+    flow = {"flowengine": 1, "id": f"random{seed}", **Author(seed).flow()}
+    path = folder / f"{seed}.yaml"
+    text = json.dumps(flow)
+    path.write_text(re.sub(r'"([12])s"', r'"\g<1>0ms"', text))
+    try:
+        load(path)
+    except FlowFileError:
+        return None
+    return path
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_random_flows_do_the_same_as_in_a_folder(block: int, store: str, tmp_path: Path) -> None:
+    seeds = range(100 * block, 100 * block + RANDOM_FLOWS)
+    flows = {seed: path for seed in seeds if (path := random_flow(seed, tmp_path))}
+    inputs = {"p": True, "q": False, "r": True}
+    with Engine(store) as there, Engine(tmp_path / "store") as here:
+        for seed, path in flows.items():
+            there.start(path, inputs, id=f"random{seed}")
+        for seed, path in flows.items():
+            id = f"random{seed}"
+            found, wanted = there.resume(id), here.run(path, inputs, id=id)
+            assert (found.status, found.outputs) == (wanted.status, wanted.outputs), id
+            assert Counter(happened(there, id)) == Counter(happened(here, id)), id
+    for seed in flows:  # the hash seed of this process is not that of the worker
+        asyncio.run(replay(store, f"random{seed}"))
+
+
+REFUSED_EXAMPLES = dict.fromkeys(
+    [
+        "coding_agent/coding_agent.yaml",
+        "document_review/review.yaml",
+        "environments/agent.yaml",
+        "environments/approval.yaml",
+        "environments/browser.yaml",
+        "environments/container.yaml",
+        "environments/database.yaml",
+        "environments/folder.yaml",
+        "environments/languages.yaml",
+        "environments/mcp_http.yaml",
+        "environments/mcp_stdio.yaml",
+        "environments/mcp_tool.yaml",
+        "fix_tests/fix_tests.yaml",
+        "memory/memory.yaml",
+        "research_crew/research.yaml",
+    ],
+    "environments",
+)
+"""Every other example runs. This list can only become shorter."""
+
+
+def test_every_example_runs_or_is_refused_before() -> None:
+    refused = {}
+    for path in FILES:
+        try:
+            check_supported(compiled(path).flow)
+        except UsageError as error:
+            refused[path.relative_to(EXAMPLES).as_posix()] = error.message
+    assert refused.keys() == REFUSED_EXAMPLES.keys()
+    assert all(f"support {what} yet" in refused[path] for path, what in REFUSED_EXAMPLES.items())
 
 
 @pytest.mark.parametrize("text", ["temporal://host/name", "temporal://host:1", "temporal://:1/a b"])
@@ -542,6 +741,22 @@ def test_without_a_server_it_says_so() -> None:
     with Engine("temporal://127.0.0.1:1/default") as engine, pytest.raises(StoreError) as caught:
         engine.show("one")
     assert "cannot connect to Temporal at 127.0.0.1:1" in caught.value.message
+
+
+def test_credentials_are_those_of_temporals_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    async def no_connection(**arguments: Any) -> None:
+        given.update(arguments)
+        raise RuntimeError("none")
+
+    monkeypatch.setattr("temporalio.client.Client.connect", no_connection)
+    monkeypatch.setenv("TEMPORAL_API_KEY", "hidden")
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "elsewhere:1")
+    with pytest.raises(StoreError, match="cannot connect"):
+        asyncio.run(connect(read_address("temporal://here:2/own")))
+    assert (given["target_host"], given["namespace"]) == ("here:2", "own")
+    assert (given["api_key"], given["tls"]) == ("hidden", True)
 
 
 def test_a_folder_has_no_worker(tmp_path: Path) -> None:

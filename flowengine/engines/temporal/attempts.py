@@ -9,23 +9,28 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from temporalio import activity
 
-from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
+from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
 from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.engines.executions.outer_attempts import OUTER
+from flowengine.engines.host import KeptFiles
+from flowengine.engines.running.call_descriptions import described
+from flowengine.engines.running.detached import begin_detached
+from flowengine.engines.running.gate import asked_instead, look
+from flowengine.engines.running.local import LATE_SECONDS
+from flowengine.engines.running.previews import previewed
 from flowengine.engines.temporal.past import first_input
-from flowengine.engines.temporal.requests import ATTEMPT, MOST_BYTES, run_of
+from flowengine.engines.temporal.requests import ATTEMPT, DESCRIBE, run_of
 from flowengine.engines.temporal.support import unsupported
-from flowengine.journal.encoding import pack
+from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel.commands import Run
 from flowengine.sdk import ExecutionContext
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from temporalio.client import Client
 
-    from flowengine.sdk import File
+    from flowengine.engines.host import Host
+    from flowengine.engines.temporal.store import TemporalStore
 
 BEATS = 3
 """Heartbeats in the time after which an attempt counts as interrupted."""
@@ -36,28 +41,32 @@ class Attempts:
 
     Args:
         client: Reads flows that this process has not cached.
+        host: Of this worker.
+        store: Its store.
         strict: Whether a step fails that leaves something running.
     """
 
-    def __init__(self, client: Client, *, strict: bool) -> None:
+    def __init__(self, client: Client, host: Host, store: TemporalStore, *, strict: bool) -> None:
         self._client = client
+        self._host = host
+        self._store = store
         self._strict = strict
         self._flows: dict[str, LinkedFlow] = {}
 
     @activity.defn(name=ATTEMPT)
-    async def attempt(self, hash: str, workdir: str, given: list[Any]) -> dict[str, Any]:
+    async def attempt(self, given: bytes) -> dict[str, Any]:
         """Run an attempt to its end.
 
         Args:
-            hash: Hash of the flow.
-            workdir: Working directory of the execution.
-            given: The kernel's command, as a list.
+            given: Hash of the flow, working directory of the execution, and the kernel's command,
+                packed.
 
         Returns:
             The event.
         """
         beating = asyncio.create_task(_beat())
-        run = run_of(given)
+        hash, workdir, data = unpack(given)
+        run = run_of(data)
         try:
             return await self._outcome(await self._flow(hash), workdir, run)
         except asyncio.CancelledError:
@@ -76,24 +85,56 @@ class Attempts:
             flow.compiled["id"],
             flow.compiled.get("version", ""),
             workdir,
-            _NoFiles(),
+            KeptFiles(self._store, activity.info().workflow_id or ""),
             lambda address, text: print(text, flush=True),  # noqa: T201 - what steps print
             strict=self._strict,
         )
+        step = flow.compiled["steps"][run.step]
+        if run.approved is not None or run.step in flow.ruled or step["kind"] == "flow":
+            execution = await asyncio.to_thread(self._host.stored, context.id, 0)
+            if (gated := look(self._host, execution, run)) is not None:
+                return dict(gated)
+            if step["kind"] == "flow":
+                return dict(await asyncio.to_thread(begin_detached, self._host, execution, run))
         printed = flow.runner.printed(run.step, None)
         PRINTING.set(printed)
         OUTER.set(_NoFlows())  # type: ignore[arg-type] # refuses every request
         now = time.time_ns() // 1_000_000
         try:
-            kept = await flow.runner.attempt(context, run, printed=printed)
+            if run.measures:
+                return dict(measured(run, await flow.runner.needs(context, run, printed), now))
+            patience = LATE_SECONDS if "compensate" in step else 0.0
+            kept = await flow.runner.attempt(
+                context, run, printed=printed, patience=lambda: patience
+            )
             event: Any = succeeded(run, kept.value, now)
         except AttemptFailed as failure:
+            if failure.error["type"] in ASKING:
+                execution = await asyncio.to_thread(self._host.stored, context.id, 0)
+                asked = asked_instead(self._host, execution, run, failure.error)
+                if asked is not None:
+                    return dict(asked)
             event = failed(run, failure, now)
         size = len(pack(event))
-        if size > MOST_BYTES:
-            message = f"the result has {size} bytes; Temporal takes {MOST_BYTES} at most"
+        if size > self._store.most_bytes:
+            message = f"the result has {size} bytes; at most {self._store.most_bytes} are possible"
             return _refused("LimitExceeded", message)
         return dict(event)
+
+    @activity.defn(name=DESCRIBE)
+    async def describe(self, wait: int, step: int) -> list[Any]:
+        """Return the events that describe a call to its approvers: its tool, and a preview."""
+        host, id = self._host, activity.info().workflow_id or ""
+        execution = await asyncio.to_thread(host.stored, id, 0)
+        if wait not in execution.waits:
+            return []
+        now, events = host.clock.now(), []
+        event = await asyncio.to_thread(described, execution, wait, step, now)
+        if event is not None:
+            events.append(dict(event))
+        shown = (await previewed(host, execution, wait, step))._asdict()
+        said = {name: text for name, text in shown.items() if text is not None}
+        return [*events, {"type": "described", "wait": wait, **said}] if said else events
 
     async def _flow(self, hash: str) -> LinkedFlow:
         """Return a flow.
@@ -118,16 +159,6 @@ async def _beat() -> None:
 
 def _refused(kind: str, message: str) -> dict[str, Any]:
     return {"type": "failed", "error": {"type": kind, "message": message}}
-
-
-class _NoFiles:
-    """Placeholder for the files that steps keep."""
-
-    def put(self, source: bytes | PathLike[str], name: str) -> File:
-        raise unsupported("files and large outputs that steps keep")
-
-    def path(self, sha256: str) -> str:
-        raise unsupported("files that steps keep")
 
 
 class _NoFlows:

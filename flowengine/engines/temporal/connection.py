@@ -9,10 +9,12 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio.client import Client, WorkflowHandle
+from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.temporal.address import Address
-from flowengine.engines.temporal.payloads import CONVERTER
+from flowengine.engines.temporal.objects import Objects
+from flowengine.engines.temporal.payloads import converter
 from flowengine.errors import NotFound, StoreError
 from flowengine.store_folder import REMOTE
 
@@ -26,10 +28,12 @@ class Connection:
 
     Args:
         address: The address of the namespace.
+        objects: The object store for large values.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, objects: Objects | None) -> None:
         self.address = address
+        self._objects = objects
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -61,7 +65,7 @@ class Connection:
     async def client(self) -> Client:
         """Return the connected client."""
         if self._client is None:
-            self._client = await connect(self.address)
+            self._client = await connect(self.address, self._objects)
         return self._client
 
     async def handle(self, execution: str) -> WorkflowHandle[Any, Any]:
@@ -94,16 +98,21 @@ class Connection:
         return StoreError(f"{self.location}: {error.message}", hint="is the server running?")
 
 
-async def connect(address: Address) -> Client:
+async def connect(address: Address, objects: Objects | None = None) -> Client:
     """Return a connected client.
+
+    Args:
+        address: The address.
+        objects: The object store for large values.
 
     Raises:
         StoreError: The server cannot be reached.
     """
+    # A configuration file of Temporal's tools could name another server.
+    found = ClientConfig.load_client_connect_config(disable_file=True)
+    named: Any = {"target_host": address.server, "namespace": address.namespace}
     try:
-        return await Client.connect(
-            address.server, namespace=address.namespace, data_converter=CONVERTER
-        )
+        return await Client.connect(**{**found, **named}, data_converter=converter(objects))
     except RuntimeError as error:
         raise StoreError(
             f"cannot connect to Temporal at {address.server}: {error}",

@@ -41,12 +41,18 @@ class Outgoing:
         self._keys: set[tuple[str, str]] = set()
         self._locks: set[str] = set()
         self._sent = 0
+        self._refers = False
         self._task: asyncio.Task[None] | None = None
 
     @property
     def busy(self) -> bool:
         """Whether something is not passed on yet."""
         return self._task is not None
+
+    @property
+    def refers(self) -> bool:
+        """Whether files were handed to the execution that attempts cannot read yet."""
+        return self._refers
 
     def restore(self, numbers: int, locks: list[str]) -> None:
         """Continue after an earlier run.
@@ -73,6 +79,9 @@ class Outgoing:
         for claim in append.claims:
             self._locks.add(claim.lock)
             self._add({"do": "claim", "lock": claim.lock, "claims": [plain(claim)], "at": at})
+        if append.files:
+            self._refers = True
+            self._add({"do": "refer", "files": plain([*append.files])})
         for sent in self._store.outbox():
             if sent.number > self._sent:
                 self._sent = sent.number
@@ -97,5 +106,5 @@ class Outgoing:
             )
             for number, why in refused:
                 self._store.settle(number, why)
-        self._task = None
+        self._task, self._refers = None, False
         self._on_sent()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from flowengine.engines.temporal.payloads import CONVERTER
 from flowengine.engines.temporal.workflow import READERS, FlowExecution
 from flowengine.errors import StoreError
 
@@ -53,7 +52,7 @@ async def _replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
     replayer = Replayer(
         workflows=[FlowExecution],
         workflow_runner=UnsandboxedWorkflowRunner(),
-        data_converter=CONVERTER,
+        data_converter=client.data_converter,
     )
     drivers = READERS.setdefault(execution, [])
     try:
@@ -73,6 +72,6 @@ async def first_input(client: Client, execution: str, run: str | None = None) ->
     handle = client.get_workflow_handle(execution, run_id=run)
     async for event in handle.fetch_history_events(page_size=1):
         payloads = event.workflow_execution_started_event_attributes.input.payloads
-        [start] = await client.data_converter.decode(payloads)
-        return dict(start)
+        start, flow = await client.data_converter.decode(payloads)
+        return {**start, "flow": flow}
     raise StoreError(f"the history of execution {execution} is empty")

@@ -25,6 +25,7 @@ from flowengine.journal.records import (
     WaitPage,
 )
 from flowengine.kernel.commands import Run
+from flowengine.kernel.graph.values import join_secrets, split_secrets
 
 WORKFLOW = "flowengine.execution"
 """The workflow type of an execution."""
@@ -34,6 +35,8 @@ SHARED = "flowengine.shared"
 """The workflow type of what executions share."""
 SHARE = "flowengine.share"
 """The activity type that passes on requests of an execution."""
+DESCRIBE = "flowengine.describe"
+"""The activity type that describes a call to its approvers."""
 BEGIN = "flowengine.begin"
 """The activity type that starts an execution."""
 QUEUE = "flowengine"
@@ -43,8 +46,12 @@ REFUSED = "Refused"
 RESTING = ("waiting", "stalled")
 """Statuses of open executions that do nothing now."""
 MOST_BYTES = 1_000_000
-"""Maximum bytes of one value. Temporal refuses a payload of 2 MiB."""
+"""Maximum bytes of one value without an object store. Temporal refuses a payload of 2 MiB."""
+MOST_BYTES_BY_REFERENCE = 64_000_000
+"""Maximum bytes of one value with an object store."""
 
+_REGIONS = Run._fields.index("regions")
+_NOTHING = object()
 READS = ("events", "open_waits", "sent", "undelivered", "wait", "waits")
 """Queries. The workflow's own store answers them."""
 WRITES = ("send", "decide")
@@ -114,9 +121,26 @@ def new_execution(data: list[Any]) -> NewExecution:
     return NewExecution(*data)
 
 
+def run_as_data(run: Run, *, secrets: bool = True) -> list[Any]:
+    """Return a command of the kernel as plain data, in which secrets stay references.
+
+    Args:
+        run: The command.
+        secrets: Whether its flow has secrets. The search for them is slow in a workflow.
+    """
+    found: list[Any] = []
+    fields = [*run]
+    while fields[-1] == Run._field_defaults.get(Run._fields[len(fields) - 1], _NOTHING):
+        del fields[-1]
+    if len(fields) > _REGIONS:
+        fields[_REGIONS] = [*run.regions]
+    return [split_secrets(fields, [], found) if secrets else fields, found]
+
+
 def run_of(data: list[Any]) -> Run:
     """Return a command of the kernel from plain data."""
-    return Run(*data)._replace(regions=tuple(data[Run._fields.index("regions")]))
+    run = Run(*join_secrets(*data))
+    return run._replace(regions=tuple(run.regions))
 
 
 def append_of(data: list[Any]) -> Append:

@@ -61,6 +61,8 @@ class Sharing:
             if request["do"] == "deliver":
                 message = Outgoing(*request["message"])
                 refused.append([message.number, await asyncio.to_thread(self._delivered, message)])
+            elif request["do"] == "refer":
+                await asyncio.to_thread(self._store.refer, request["execution"], request["files"])
             else:
                 await asyncio.to_thread(self._store.change_shared, request)
         return refused

@@ -45,10 +45,13 @@ from flowengine.engines.temporal.attributes import (
 )
 from flowengine.engines.temporal.connection import PATIENCE, Connection, no_execution
 from flowengine.engines.temporal.listing import Listing, record_of
+from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
 from flowengine.engines.temporal.past import Past, first_input
+from flowengine.engines.temporal.payloads import ByReference
 from flowengine.engines.temporal.requests import (
     ANSWERS,
     MOST_BYTES,
+    MOST_BYTES_BY_REFERENCE,
     QUEUE,
     REFUSED,
     RESTING,
@@ -123,13 +126,19 @@ class TemporalStore:
     """
 
     def __init__(self, address: Address) -> None:
-        self._connection = Connection(address)
+        self.objects = objects()
+        self._connection = Connection(address, self.objects)
         self._call = self._connection.call
         self._listing = Listing(self._connection)
         self._past = Past()
         self._flows: dict[str, bytes] = {}
         self._of_hash: dict[str, str] = {}
         """Hash of a flow → an execution that runs it."""
+
+    @property
+    def most_bytes(self) -> int:
+        """Maximum bytes of one value."""
+        return MOST_BYTES if self.objects is None else MOST_BYTES_BY_REFERENCE
 
     @property
     def durability(self) -> Durability:
@@ -260,8 +269,8 @@ class TemporalStore:
     # -- messages and decisions
 
     def begin(self, beginning: Beginning, files: Sequence[tuple[bytes, str]] = ()) -> None:
-        if files:
-            raise unsupported("files that an execution is given")
+        for content, name in files:
+            self._files.put(beginning.id, content, name)
         if beginning.claims:
             self._begin_bounded(beginning)
         else:
@@ -275,11 +284,12 @@ class TemporalStore:
             locks: The locks on which it has claims already.
         """
         flow = unpack(self.get_flow(beginning.new.hash))
-        check_supported(flow)
+        check_supported(flow, files=self.objects is not None)
         check_started(unpack(beginning.event))
         start = {
             "flow": flow,
             "id": beginning.id,
+            "most": self.most_bytes,
             "new": plain(beginning.new),
             "event": beginning.event,
             "keys": plain(beginning.keys),
@@ -304,6 +314,8 @@ class TemporalStore:
         forms = {*append.forms, *(event["after"] for event in events if "after" in event)}
         past: dict[str, Any] = {"append": plain([*append]), "queue": [*queue]}
         reuse = WorkflowIDReusePolicy.REJECT_DUPLICATE
+        if append.new is not None and append.new.files_of and self.objects is not None:
+            self._files.refer(id, self._files.digests_of(append.new.files_of))
         if append.new is None:
             driver = self._call(self._ended(id))
             past |= {"copy": driver.store.copy(id), "outgoing": driver.outgoing.kept()}
@@ -317,6 +329,7 @@ class TemporalStore:
             "flow": unpack(self.get_flow(new[2])),
             "flows": {hash: unpack(self.get_flow(hash)) for hash in sorted(forms)},
             "id": id,
+            "most": self.most_bytes,
             "new": new,
             "past": past,
         }
@@ -335,8 +348,8 @@ class TemporalStore:
 
         If no worker has ever run, the search attributes are added first.
         """
-        if len(pack(start)) > MOST_BYTES:
-            raise unsupported("flows, inputs and histories of more than a megabyte")
+        if len(pack(start)) > self.most_bytes:
+            raise unsupported(f"flows, inputs and histories of more than {self.most_bytes} bytes")
         try:
             return await self._start(start, memo, reuse)
         except RPCError as error:
@@ -351,10 +364,12 @@ class TemporalStore:
         self, start: dict[str, Any], memo: dict[str, Any], reuse: WorkflowIDReusePolicy
     ) -> bool:
         new, client = new_execution(start["new"]), await self._connection.client()
+        start = dict(start)
+        flow = start.pop("flow")
         try:
             await client.start_workflow(
                 WORKFLOW,
-                start,
+                args=[start, ByReference(flow)],
                 id=start["id"],
                 task_queue=QUEUE,
                 id_reuse_policy=reuse,
@@ -555,14 +570,29 @@ class TemporalStore:
 
     # -- artifacts
 
+    @property
+    def _files(self) -> Objects:
+        if self.objects is None:
+            raise UsageError(
+                f"files of executions in {self.location} need an object store",
+                hint=f"set {VARIABLE} to a directory, or to s3://BUCKET/PREFIX, for all processes",
+            )
+        return self.objects
+
     def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
-        raise unsupported("files")
+        self._call(self._described(execution))
+        return self._files.put(execution, content, name)
 
     def open_artifact(self, sha256: str, execution: str | None = None) -> BinaryIO:
-        raise unsupported("files")
+        return self.fetch_artifact(sha256, execution).open("rb")
 
     def fetch_artifact(self, sha256: str, execution: str | None = None) -> Path:
-        raise unsupported("files")
+        return self._files.fetch(sha256, execution)
+
+    def refer(self, execution: str, files: Sequence[tuple[str, str | None]]) -> None:
+        """Note that an execution refers to files that others refer to. See `Append.files`."""
+        known = [digest for digest, other in files if self._files.has(other, digest)]
+        self._files.refer(execution, known)
 
     # -- journals, which only workers write
 
@@ -591,6 +621,8 @@ class TemporalStore:
 
     def close(self) -> None:
         self._connection.close()
+        if self.objects is not None:
+            self.objects.close()
 
     # -- internals
 

@@ -11,22 +11,16 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
 
 HINT = "use a store in a folder for it"
-_KINDS = frozenset({"std", "python", "http"})
-"""Step kinds that need no support of the driving engine. Processes of other kinds could outlive a
-killed worker and run beside the next attempt."""
+_KINDS = frozenset({"agent_offer", "agent_turn", "flow", "http", "python", "run", "shell", "std"})
+"""Step kinds that need no support of the driving engine. The processes of a killed worker are ended
+by its guard."""
 _OF_FLOWS = {
-    "budget": "budgets",
     "environments": "environments",
-    "secrets": "secrets",
 }
 _OF_STEPS = {
-    "about": "calls that people approve",
     "asks": "environments",
     "chat": "chats",
-    "compensate": "compensation",
     "environments": "environments",
-    "policies": "policies",
-    "within": "policies",
 }
 
 
@@ -41,8 +35,12 @@ def unsupported(what: str, user: str | None = None) -> UsageError:
     return UsageError(f"a store in Temporal does not support {what} yet{by}", hint=HINT)
 
 
-def check_supported(flow: CompiledFlow) -> None:
+def check_supported(flow: CompiledFlow, *, files: bool = True) -> None:
     """Check that executions of a flow can run in Temporal.
+
+    Args:
+        flow: The flow.
+        files: Whether there is an object store.
 
     Raises:
         UsageError: The flow needs an unsupported feature.
@@ -56,6 +54,8 @@ def check_supported(flow: CompiledFlow) -> None:
         if isinstance(state.get("reducer"), dict):
             raise unsupported("reducers in Python", f"the state key '{name}'")
     for step in flow["steps"]:
+        if not files and ("approval" in step or "policies" in step):
+            raise unsupported("approvals of calls without an object store", f"step '{step['id']}'")
         for needed in _needed_by_step(step):
             raise unsupported(needed, f"step '{step['id']}'")
 
@@ -81,10 +81,6 @@ def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
     yield from _needed(step, _OF_STEPS)
     if step["action"] == "task" and step["kind"] not in _KINDS:
         yield f"steps of kind '{step['kind']}'"
-    if "approval" in step:
-        yield "calls that people approve"
-    if any(handler.get("compensate") for handler in step.get("on_error", ())):
-        yield "compensation"
 
 
 def _needed(part: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[str]:

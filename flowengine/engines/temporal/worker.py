@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -24,7 +27,7 @@ from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from flowengine.engines.temporal.address import Address
 
@@ -37,6 +40,13 @@ _PASSED = (
     "tzdata",
 )
 """Modules that workflows share with the process. CEL cannot be imported twice in one process."""
+_GUARD = """\
+import sys
+from flowengine.sdk.process_tree import end_orphans
+sys.stdin.read()
+end_orphans()
+"""
+"""Reads until the pipe is closed, which also happens if the worker is killed."""
 _STICKY = timedelta(seconds=2)
 """How soon another worker takes over a workflow from a worker that does not respond."""
 _BEAT = timedelta(seconds=1)
@@ -67,19 +77,20 @@ async def work(
         StoreError: The server cannot be reached, or refuses.
     """
     set_heartbeat(heartbeat)
-    client = await connect(address)
+    store = TemporalStore(address)
+    client = await connect(address, store.objects)
     await register(client)
     from flowengine.flow.expressions import cel  # noqa: F401 - its library, before a workflow does
 
-    store = TemporalStore(address)
-    sharing = Sharing(_host(store), store)
-    attempts = Attempts(client, strict=strict)
+    host = _host(store)
+    sharing = Sharing(host, store)
+    attempts = Attempts(client, host, store, strict=strict)
     beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
     worker = Worker(
         client,
         task_queue=QUEUE,
         workflows=[FlowExecution, SharedWorkflow],
-        activities=[attempts.attempt, sharing.begin, sharing.share],
+        activities=[attempts.attempt, attempts.describe, sharing.begin, sharing.share],
         workflow_runner=runner_of_workflows(),
         sticky_queue_schedule_to_start_timeout=_STICKY,
         max_heartbeat_throttle_interval=beat,
@@ -87,11 +98,27 @@ async def work(
         graceful_shutdown_timeout=timedelta(seconds=drain),
     )
     try:
-        async with worker:
-            on_ready()
-            await stopping.wait()
+        with _guard():
+            async with worker:
+                on_ready()
+                await stopping.wait()
     finally:
         await asyncio.to_thread(store.close)
+
+
+@contextmanager
+def _guard() -> Iterator[None]:
+    """Run a process that ends the programs of attempts when this one has ended in any way.
+
+    They must not run beside the next attempts, which other workers begin after the heartbeat.
+    """
+    command = [sys.executable, "-c", _GUARD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
+        assert guard.stdin is not None
+        try:
+            yield
+        finally:
+            guard.stdin.close()
 
 
 def _host(store: TemporalStore) -> Host:

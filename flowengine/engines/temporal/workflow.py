@@ -21,6 +21,7 @@ from flowengine.engines.executions.execution import Execution, Told
 from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.running.carrying import Carrier, Notice
 from flowengine.engines.running.recovery import fire, take_message
+from flowengine.engines.running.warnings import uncounted
 from flowengine.engines.temporal.attributes import (
     HEAD,
     MOST_OPEN_BYTES,
@@ -31,9 +32,11 @@ from flowengine.engines.temporal.attributes import (
     wait_values,
 )
 from flowengine.engines.temporal.outgoing import Outgoing
+from flowengine.engines.temporal.payloads import LARGE, ByReference
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
     ATTEMPT,
+    DESCRIBE,
     MOST_BYTES,
     READS,
     REFUSED,
@@ -44,6 +47,7 @@ from flowengine.engines.temporal.requests import (
     error_as_data,
     new_execution,
     plain,
+    run_as_data,
     run_of,
 )
 from flowengine.errors import Conflict, FlowEngineError
@@ -51,13 +55,15 @@ from flowengine.journal.beginning import begin
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.records import Append, Beginning
-from flowengine.kernel.commands import Notify, ReleaseRegion, Run, Send, Stop
+from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.sdk import ExecutionContext
 
 HEARTBEAT = 10.0
 """Seconds without a heartbeat after which an attempt is interrupted."""
 _ONCE = RetryPolicy(maximum_attempts=1)
+_SOME_TIMES = RetryPolicy(maximum_attempts=3)
+_LONGEST_DESCRIPTION = timedelta(minutes=1)
 _LONGEST = timedelta(days=365)
 MOST_AT_WORK = 100
 """Maximum number of concurrent attempts, equal to the capacity of a worker. Temporal fails a
@@ -66,8 +72,8 @@ MOST_BYTES_AT_ONCE = MOST_BYTES
 """Maximum bytes of inputs in one workflow task. Temporal ends a workflow that sends 4 MiB."""
 LONGEST_HISTORY = 40_000
 """Maximum number of events in a history. Temporal ends a workflow at 51,200."""
-_PAGE_BYTES = 500_000
-"""Maximum bytes of events in one response, which must fit into a payload."""
+_PAGE_BYTES = LARGE - 4096
+"""Maximum bytes of events in one response, so that it is not kept in the object store."""
 READERS: dict[str, list[WorkflowDriver]] = {}
 """Execution → receives its driver, in a process that replays a history to read it."""
 
@@ -103,8 +109,8 @@ class WorkflowDriver(Carrier):
     """Drives one execution. Its store contains nothing else, and is rebuilt at each replay.
 
     Args:
-        start: `flow`, `id`, `new` (its entry in lists), and `event`, `keys` and `locks` of its
-            beginning, or `past`, see `_continue`.
+        start: `flow`, `id`, `new` (its entry in lists), `most` (bytes of a value), and `event`,
+            `keys` and `locks` of its beginning, or `past`, see `_continue`.
     """
 
     def __init__(self, start: dict[str, Any]) -> None:
@@ -187,12 +193,12 @@ class WorkflowDriver(Carrier):
         first = 0 if execution.linked.grows else execution.seq  # lists refer to events
         past = {
             "copy": self.store.copy(id, first),
-            "held": plain([*self._held]),
+            "held": [run_as_data(run) for run in self._held],
             "outgoing": self.outgoing.kept(),
             "shown": [self._shown_waits, self._shown_status],
             "before": workflow.info().run_id,
         }
-        return {name: self.start[name] for name in ("flow", "id", "new")} | {
+        return {name: self.start[name] for name in ("id", "most", "new")} | {
             "flows": self.start.get("flows", {}),
             "past": past,
         }
@@ -222,7 +228,7 @@ class WorkflowDriver(Carrier):
             while execution.queue:
                 execution.apply_queue()
                 append = execution.take(release=False)
-                [refusal] = self.store.commit([append._replace(claims=())])
+                [refusal] = self.store.commit([append._replace(claims=(), files=())])
                 if refusal is not None:
                     raise refusal
                 self.outgoing.add(append)
@@ -251,7 +257,7 @@ class WorkflowDriver(Carrier):
         if append.head is not None:
             memo[HEAD] = [append.head.status, append.head.at, append.head.due]
         status = self.execution.state["status"]
-        if status != self._shown_status and not (status in RESTING and self.outgoing.busy):
+        if status != self._shown_status and not (status in RESTING and self._is_preparing):
             self._shown_status = status
             changed.append(STATUS.value_set(status))
         if changed:
@@ -259,10 +265,17 @@ class WorkflowDriver(Carrier):
         if memo:
             workflow.upsert_memo(memo)
 
+    @property
+    def _is_preparing(self) -> bool:
+        """Whether others cannot reach it yet, or a question is not described yet."""
+        return self.outgoing.busy or any(number < 0 for number in self.execution.work)
+
     def _rest(self) -> None:
         """Publish that it rests, once others can reach it by its keys."""
         status = self.execution.state["status"]
-        if status in RESTING and status != self._shown_status and self.broken is None:
+        if self._is_preparing or self.broken is not None:
+            return
+        if status in RESTING and status != self._shown_status:
             self._shown_status = status
             workflow.upsert_search_attributes([STATUS.value_set(status)])
 
@@ -281,22 +294,28 @@ class WorkflowDriver(Carrier):
             if workflow.info().get_current_history_length() > LONGEST_HISTORY:
                 raise RuntimeError(f"the history of one run has {LONGEST_HISTORY} events")
             run = self._held.popleft()
-            given = plain(run)
-            size = len(pack(given))
-            if size > MOST_BYTES:
+            given = self._given(run)
+            size = len(given)
+            if size > self.start["most"]:
                 self._refuse(run, size)
                 continue
             before = self.execution.work.get(run.unit)
             task = asyncio.create_task(self._attempt(run, given, before))
             self.execution.work[run.unit] = task
-            self._bytes += size
+            self._bytes += min(size, LARGE) if self.start["most"] > MOST_BYTES else size
             if self._bytes > MOST_BYTES_AT_ONCE:
                 self._pausing = True
                 self._pause = asyncio.create_task(self._make_room())
 
+    def _given(self, run: Run) -> bytes:
+        """Return the input of an attempt's activity, packed once and as short as possible."""
+        compiled = self.execution.linked.compiled
+        data = run_as_data(run, secrets="secrets" in compiled or "flows" in compiled)
+        return pack([self.execution.linked.hash, self.execution.context.workdir, data])
+
     def _refuse(self, run: Run, size: int) -> None:
         """Fail an attempt whose input is too large."""
-        message = f"the input has {size} bytes; Temporal takes {MOST_BYTES} at most"
+        message = f"the input has {size} bytes; at most {self.start['most']} are possible"
         event: Any = {"type": "failed", "at": _now(), "unit": run.unit, "attempt": run.attempt}
         event["error"] = {"type": "LimitExceeded", "message": message}
         self.execution.queue.append(event)
@@ -343,20 +362,44 @@ class WorkflowDriver(Carrier):
         Raises:
             NotImplementedError: `check_supported` should have refused the command.
         """
-        if not isinstance(command, Notify | ReleaseRegion | Send):
+        if isinstance(command, Consult) and command.environment is None:
+            task = asyncio.create_task(self._describe(command.wait, command.step))
+            execution.work[-command.wait] = task
+        elif not isinstance(command, Notify | ReleaseRegion | Send):
             raise NotImplementedError(f"the command {type(command).__name__} in Temporal")
+
+    async def _describe(self, wait: int, step: int) -> None:
+        """Add to a question what its approvers see of the call."""
+        events: list[Any] = []
+        with suppress(ActivityError, asyncio.CancelledError):
+            events = await workflow.execute_activity(
+                DESCRIBE,
+                args=[wait, step],
+                retry_policy=_SOME_TIMES,
+                start_to_close_timeout=_LONGEST_DESCRIPTION,
+                summary="description of a call",
+            )
+        self.execution.work.pop(-wait, None)
+        if self.broken is None and wait in self.execution.waits:
+            for event in events:
+                event["at"] = _now()
+                self.execution.queue.append(event)
+            self._move()
+        self._rest()
 
     # Attempts
 
-    async def _attempt(self, run: Run, given: list[Any], before: asyncio.Task[None] | None) -> None:
+    async def _attempt(self, run: Run, given: bytes, before: asyncio.Task[None] | None) -> None:
         """Run an attempt as an activity, whose result is an event."""
         event: Any = None
         try:
             if before is not None:  # the previous attempt is still being ended
                 await asyncio.wait([before])
+            if self.outgoing.refers:
+                await workflow.wait_condition(lambda: not self.outgoing.refers)
             event = await workflow.execute_activity(
                 ATTEMPT,
-                args=[self.execution.linked.hash, self.execution.context.workdir, given],
+                given,
                 activity_id=f"{run.unit}.{run.attempt}",
                 retry_policy=_ONCE,
                 start_to_close_timeout=_LONGEST,
@@ -376,7 +419,8 @@ class WorkflowDriver(Carrier):
         if event is not None:
             kind, own = event["type"], {"at": _now(), "unit": run.unit, "attempt": run.attempt}
             event = {"type": kind, **own, **event, **own}
-            self.execution.queue.append(event)
+            warning = uncounted(self.execution, event) if kind == "measured" else None
+            self.execution.queue += [event] if warning is None else [warning, event]
         self._move()
 
     def _failed(self, run: Run, error: ActivityError) -> dict[str, Any] | None:
@@ -396,17 +440,18 @@ class FlowExecution:
 
     Args:
         start: See `WorkflowDriver`.
+        flow: The compiled flow, a payload of its own, which many executions share.
     """
 
     @workflow.init
-    def __init__(self, start: dict[str, Any]) -> None:
-        self._driver = WorkflowDriver(start)
+    def __init__(self, start: dict[str, Any], flow: dict[str, Any]) -> None:
+        self._driver = WorkflowDriver({**start, "flow": flow})
         self._begun = False
         if (reader := READERS.get(start["id"])) is not None:
             reader.append(self._driver)
 
     @workflow.run
-    async def run(self, start: dict[str, Any]) -> dict[str, Any]:
+    async def run(self, start: dict[str, Any], flow: dict[str, Any]) -> dict[str, Any]:
         """Drive the execution to its end.
 
         Returns:
@@ -420,7 +465,7 @@ class FlowExecution:
         self._begun = True
         await workflow.wait_condition(lambda: self._is_over() or self._is_to_continue())
         if not self._is_over():
-            workflow.continue_as_new(driver.continued())
+            workflow.continue_as_new(args=[driver.continued(), ByReference(flow)])
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.broken is not None:
             raise ApplicationError(driver.broken, type="EngineError", non_retryable=True)
@@ -429,7 +474,7 @@ class FlowExecution:
         if error is not None and state["status"] == "failed":
             raise ApplicationError(error["message"], type=error["type"], non_retryable=True)
         outputs = state["outputs"]
-        small = len(pack(outputs)) <= MOST_BYTES
+        small = len(pack(outputs)) <= driver.start["most"]
         return {"status": state["status"], "outputs": outputs if small else None}
 
     def _is_over(self) -> bool:

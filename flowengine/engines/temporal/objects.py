@@ -1,0 +1,197 @@
+"""Large values and files of executions in Temporal, in an object store that all processes share.
+
+Objects are named after their content and never change. `value/DIGEST` is an encoded payload to
+which a history refers, `file/DIGEST` a file, and `has/EXECUTION/DIGEST` states that an execution
+refers to that file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import InputError, NotFound, StoreError, UsageError
+from flowengine.journal.artifacts import clean_name, not_referred
+from flowengine.journal.records import Artifact
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+VARIABLE = "FLOWENGINE_OBJECTS"
+"""The environment variable with the location: a directory, or `s3://BUCKET/PREFIX`, `gs://…`,
+`az://…`. Credentials are read from the variables of these services."""
+
+
+def objects() -> Objects | None:
+    """Return the object store of this process. None: none is configured.
+
+    Raises:
+        UsageError: Its location is not valid.
+    """
+    location = os.environ.get(VARIABLE)
+    return Objects(location) if location else None
+
+
+class Objects:
+    """An object store.
+
+    Args:
+        location: See `VARIABLE`.
+
+    Raises:
+        UsageError: The location is not valid.
+    """
+
+    def __init__(self, location: str) -> None:
+        from obstore.store import LocalStore, from_url
+
+        self.location = location
+        self._folder: Path | None = None
+        self._copies: tempfile.TemporaryDirectory[str] | None = None
+        try:
+            if "://" in location:
+                self._store: ObjectStore = from_url(location)
+            else:
+                self._folder = Path(location).absolute()
+                self._store = LocalStore(self._folder, mkdir=True)
+        except Exception as error:
+            raise UsageError(
+                f"{VARIABLE} is {location!r}: {error}",
+                hint="it is a directory, or s3://BUCKET/PREFIX",
+            ) from error
+
+    # -- values
+
+    async def put_value(self, value: bytes) -> str:
+        """Keep a value, and return its digest."""
+        import obstore
+
+        digest = sha256(value).hexdigest()
+        with _explained(self.location):
+            await obstore.put_async(self._store, f"value/{digest}", value)
+        return digest
+
+    async def value(self, digest: str) -> bytes:
+        """Return a value.
+
+        Raises:
+            StoreError: It does not exist, or is damaged.
+        """
+        import obstore
+
+        with _explained(self.location):
+            found = await obstore.get_async(self._store, f"value/{digest}")
+            value = bytes(await found.bytes_async())
+        if sha256(value).hexdigest() != digest:
+            raise StoreError(f"the value {digest} in {self.location} is damaged")
+        return value
+
+    # -- files
+
+    def put(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
+        """Keep a file for an execution."""
+        import obstore
+
+        size, digest = _measured(content)
+        with _explained(self.location):
+            source: Any = content if isinstance(content, bytes) else Path(content)
+            obstore.put(self._store, f"file/{digest}", source)
+        self.refer(execution, [digest])
+        return Artifact(clean_name(name), size, digest)
+
+    def refer(self, execution: str, digests: Iterable[str]) -> None:
+        """Note that an execution refers to files."""
+        import obstore
+
+        with _explained(self.location):
+            for digest in digests:
+                obstore.put(self._store, f"has/{execution}/{digest}", b"-")
+
+    def has(self, execution: str | None, digest: str) -> bool:
+        """Return whether an execution refers to a file. None: any execution."""
+        import obstore
+
+        if len(digest) != 64 or digest.strip("0123456789abcdef"):
+            return False
+        name = f"file/{digest}" if execution is None else f"has/{execution}/{digest}"
+        try:
+            with _explained(self.location):
+                obstore.head(self._store, name)
+        except NotFound:
+            return False
+        return True
+
+    def digests_of(self, execution: str) -> list[str]:
+        """Return the digests of the files that an execution refers to."""
+        import obstore
+
+        with _explained(self.location):
+            pages = obstore.list(self._store, f"has/{execution}/")
+            return [one["path"].rpartition("/")[2] for page in pages for one in page]
+
+    def fetch(self, digest: str, execution: str | None) -> Path:
+        """Return the path of a file on this machine.
+
+        Raises:
+            NotFound: It does not exist, or the execution does not refer to it.
+        """
+        import obstore
+
+        if not self.has(execution, digest):
+            if execution is None:
+                raise NotFound(f"there is no artifact {digest!r} in {self.location}")
+            raise not_referred(digest, execution)
+        if self._folder is not None:
+            return self._folder / "file" / digest
+        if self._copies is None:
+            self._copies = tempfile.TemporaryDirectory(prefix="flowengine-")
+        path = Path(self._copies.name, digest)
+        if not path.exists():
+            part = path.with_suffix(f".{os.urandom(4).hex()}")
+            with _explained(self.location), part.open("wb") as file:
+                for chunk in obstore.get(self._store, f"file/{digest}"):
+                    file.write(chunk)
+            part.replace(path)
+        return path
+
+    def close(self) -> None:
+        """Remove local copies of files."""
+        if self._copies is not None:
+            self._copies.cleanup()
+
+
+@contextmanager
+def _explained(location: str) -> Iterator[None]:
+    """Raise errors of an object store in this project's types."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFound(f"an object is not in {location}: {error}") from error
+    except (BaseError, OSError) as error:
+        raise StoreError(
+            f"the object store {location} does not work: {error}",
+            hint=f"see {VARIABLE}, and its credentials",
+        ) from error
+
+
+def _measured(content: bytes | PathLike[str]) -> tuple[int, str]:
+    """Return the size and the digest of bytes or of a file."""
+    if isinstance(content, bytes):
+        return len(content), sha256(content).hexdigest()
+    try:
+        hasher, size = sha256(), 0
+        with open(content, "rb") as file:
+            while chunk := file.read(1 << 20):
+                hasher.update(chunk)
+                size += len(chunk)
+    except OSError as error:
+        raise InputError(f"cannot read {os.fspath(content)}: {error.strerror}") from error
+    return size, hasher.hexdigest()
