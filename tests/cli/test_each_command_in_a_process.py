@@ -21,7 +21,7 @@ ENDS = {
     "retry": ("done", 7),
     "fork": ("done --at greet", 0),
     "upgrade": ("hello.yaml", 0),
-    "worker": ("", 2),
+    "worker": ("--at-once none", 2),
     "approvals list": ("", 0),
     "approvals show": ("WAIT", 0),
     "approvals approve": ("WAIT --form cost_center=4711", 0),

@@ -319,11 +319,6 @@ def test_without_a_server_it_says_so() -> None:
     assert "cannot connect to Temporal at 127.0.0.1:1" in caught.value.message
 
 
-def test_a_folder_has_no_worker(tmp_path: Path) -> None:
-    refused = flowengine("--store", tmp_path / "store", "worker")
-    assert (refused.code, "flowengine resume --due" in refused.err) == (2, True)
-
-
 def test_a_worker_refuses_where_policies_of_its_host_would_not_be_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

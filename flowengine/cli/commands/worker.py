@@ -104,7 +104,7 @@ async def _work(arguments: Namespace, log: Log) -> None:
     from flowengine.worker.service import until_stopped
 
     arguments.stay = 0.0  # whatever waits makes room for others
-    with Session(arguments) as session:
+    with Session(arguments, named=True) as session:
         at_once = arguments.at_once or AT_ONCE
 
         def tell(taken: Taken) -> None:
