@@ -184,7 +184,7 @@ def test_what_a_lost_worker_leaves_follows_the_effect(server: str, tmp_path: Pat
                 assert time.monotonic() < until
                 time.sleep(0.02)
         free.touch()
-        with RunningWorker(address, *short):
+        with RunningWorker(address, *short) as worker:
             result = engine.resume("lost")
             tries = {step["address"]: step["attempts"] for step in engine.show("lost")["steps"]}
             [question] = result.waits
@@ -193,6 +193,9 @@ def test_what_a_lost_worker_leaves_follows_the_effect(server: str, tmp_path: Pat
             answered = engine.decide(question["id"], "result", value="seen").result
             assert answered is not None
             assert answered.status == "succeeded"
+            assert worker.stop() == 0
+    taken = "taken    execution=lost flow=f why=attempt step=both/x\n"
+    assert [line.partition("Z ")[2] for line in worker.log if "taken" in line] == [taken]
 
 
 def test_who_decides_second_learns_who_was_first(store: str, tmp_path: Path) -> None:

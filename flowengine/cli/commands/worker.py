@@ -156,6 +156,9 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
         is_ready = True
         log("started", store=address)
 
+    def attempted(execution: str, flow: str, address: str) -> None:
+        log("taken", execution=execution, flow=flow, why="attempt", step=address)
+
     async def work(stopping: asyncio.Event) -> None:
         await work_for(
             address,
@@ -163,6 +166,7 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
             heartbeat=arguments.heartbeat,
             stopping=stopping,
             on_ready=begun,
+            on_attempt=attempted,
         )
 
     async with _answering(arguments, log, lambda: is_ready, list):

@@ -20,6 +20,7 @@ from flowengine.kernel.commands import Run
 from flowengine.sdk import ExecutionContext
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from os import PathLike
 
     from temporalio.client import Client
@@ -36,10 +37,15 @@ class Attempts:
     Args:
         client: Reads flows that this process has not cached.
         strict: Whether a step fails that leaves something running.
+        tell: Called with the execution, its flow and the address of the step when an attempt
+            begins.
     """
 
-    def __init__(self, client: Client, *, strict: bool) -> None:
+    def __init__(
+        self, client: Client, *, strict: bool, tell: Callable[[str, str, str], None]
+    ) -> None:
         self._client = client
+        self._tell = tell
         self._strict = strict
         self._flows: dict[str, LinkedFlow] = {}
 
@@ -58,7 +64,9 @@ class Attempts:
         beating = asyncio.create_task(_beat())
         run = Run(*given)._replace(regions=tuple(given[Run._fields.index("regions")]))
         try:
-            return await self._outcome(await self._flow(hash), workdir, run)
+            flow = await self._flow(hash)
+            self._tell(activity.info().workflow_id or "", flow.compiled["id"], run.address)
+            return await self._outcome(flow, workdir, run)
         except asyncio.CancelledError:
             details = activity.cancellation_details()
             if details is not None and details.worker_shutdown:

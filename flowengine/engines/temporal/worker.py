@@ -55,6 +55,7 @@ async def work(
     strict: bool,
     stopping: asyncio.Event,
     on_ready: Callable[[], None] = lambda: None,
+    on_attempt: Callable[[str, str, str], None] = lambda execution, flow, address: None,
 ) -> None:
     """Run a worker until stopped.
 
@@ -66,6 +67,8 @@ async def work(
         strict: Whether a step fails that leaves something running.
         stopping: Stops the worker when set.
         on_ready: Called when it starts to accept work.
+        on_attempt: Called with the execution, its flow and the address of the step when an attempt
+            begins.
 
     Raises:
         StoreError: The server cannot be reached, or refuses.
@@ -80,7 +83,7 @@ async def work(
         client,
         task_queue=QUEUE,
         workflows=[FlowExecution],
-        activities=[Attempts(client, strict=strict).attempt],
+        activities=[Attempts(client, strict=strict, tell=on_attempt).attempt],
         workflow_runner=runner_of_workflows(),
         sticky_queue_schedule_to_start_timeout=_STICKY,
         max_heartbeat_throttle_interval=beat,
