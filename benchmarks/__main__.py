@@ -564,6 +564,20 @@ def browsing(folder: Path) -> Iterator[Figure]:
     yield Figure("a further browser of an execution until ready", told, further / first, 0.5)
 
 
+def workers(folder: Path) -> Iterator[Figure]:
+    """A worker without work, and how soon it takes what another process decides."""
+    from benchmarks import workers as of_workers
+
+    part = of_workers.idle(folder)
+    what = "a worker while 10,000 executions wait, part of a core"
+    yield Figure(what, f"{part:.3%}, allowed 0.5%", part / 0.005, 1)
+    for durability in CLOCKS:
+        delays = of_workers.woken(folder, durability)
+        middle, most = statistics.median(delays), delays[len(delays) * 95 // 100 - 1]
+        told = f"median {middle * 1000:.1f} ms, 95 of 100 {most * 1000:.1f}"
+        yield Figure(f"a decision of another process, {durability}", told, most / 0.05, 1)
+
+
 ALL = {
     case.__name__: case
     for case in (
@@ -590,6 +604,7 @@ ALL = {
         browsing,
         in_a_sandbox,
         in_a_container,
+        workers,
     )
 }
 

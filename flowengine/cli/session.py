@@ -25,6 +25,7 @@ class Session:
     Args:
         make: The flow to run, or the path of its file. A missing store is created once this flow
             has proved valid. None: the store must exist.
+        named: A missing store is also created if it was named.
 
     Attributes:
         engine: The engine.
@@ -32,11 +33,14 @@ class Session:
         named: Executions that have been introduced to the user.
     """
 
-    def __init__(self, arguments: Namespace, *, make: Flow | str | None = None) -> None:
+    def __init__(
+        self, arguments: Namespace, *, make: Flow | str | None = None, named: bool = False
+    ) -> None:
         self.arguments = arguments
         self.named: set[str] = set()
         store, by_name = find_store(arguments.store or "")
-        if remote_store(store) is None and not os.path.exists(store):
+        creates = named and by_name
+        if remote_store(store) is None and not os.path.exists(store) and not creates:
             if make is None:
                 above = "" if by_name else " or in a directory above it"
                 raise NoStore(

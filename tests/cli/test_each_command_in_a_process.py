@@ -21,7 +21,7 @@ ENDS = {
     "retry": ("done", 7),
     "fork": ("done --from-step greet", 0),
     "upgrade": ("hello.yaml", 0),
-    "worker": ("", 2),
+    "worker": ("--at-once none", 2),
     "approvals list": ("", 0),
     "approvals show": ("WAIT", 0),
     "approvals decide": ("WAIT --choice later", 0),

@@ -457,7 +457,7 @@ steps: [{id: sure, approval: Sure?}]
 def test_it_does_not_stay_for_ever_for_executions_that_nobody_drives(
     flowengine: CommandLine, then: str
 ) -> None:
-    """After `--stay`, waits are left to others, but requested cancellations are carried out."""
+    """After `--linger`, waits are left to others, but requested cancellations are carried out."""
     file = str(flowengine.write("held.yaml", HELD.replace("THEN", then)))
     flowengine("run", file, "--id", "e1", code=4)
     linger = {"queue": "100ms", "cancel": "1h"}[then]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -66,6 +67,10 @@ class RunningWorker:
         if not line.endswith(f"started  store={address}\n"):
             self.kill()
             raise AssertionError(line)
+        self.log: list[str] = []
+        """Its further lines, all of them once it has ended."""
+        self._reader = threading.Thread(target=self.log.extend, args=(self.process.stderr,))
+        self._reader.start()
 
     def __enter__(self) -> Self:
         return self
@@ -76,13 +81,22 @@ class RunningWorker:
     def kill(self) -> None:
         """Kill the process, like a crash."""
         self.process.kill()
-        self.process.communicate()
+        self._end()
 
     def stop(self) -> int:
         """Stop the process normally, and return its exit code."""
         self.process.terminate()
-        self.process.communicate(timeout=SECONDS)
+        self.process.wait(SECONDS)
+        self._end()
         return self.process.returncode
+
+    def _end(self) -> None:
+        """Collect what a process has left that is ending."""
+        self.process.wait()
+        if hasattr(self, "_reader"):
+            self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
 
 
 def command_line(*words: str | Path) -> Done:

@@ -232,7 +232,7 @@ def test_what_a_lost_worker_leaves_follows_the_effect(
             assert program.exists()
         free.touch()
         wait_until(lambda: not program.exists())  # its guard has ended it
-        with RunningWorker(address, *short):
+        with RunningWorker(address, *short) as worker:
             result = engine.resume("lost")
             tries = {step["address"]: step["attempts"] for step in engine.show("lost")["steps"]}
             [question] = result.waits
@@ -247,6 +247,9 @@ def test_what_a_lost_worker_leaves_follows_the_effect(
             assert (failed.status, failed.error["type"]) == ("failed", "LimitExceeded")
             with pytest.raises(UsageError, match="need an object store"):
                 engine.store.put_artifact("lost", b"x", "x")
+            assert worker.stop() == 0
+    taken = "taken    execution=lost flow=f why=attempt step=both/x\n"
+    assert taken in [line.partition("Z ")[2] for line in worker.log]
 
 
 def test_who_decides_second_learns_who_was_first(store: str, tmp_path: Path) -> None:
@@ -757,11 +760,6 @@ def test_credentials_are_those_of_temporals_tools(monkeypatch: pytest.MonkeyPatc
         asyncio.run(connect(read_address("temporal://here:2/own")))
     assert (given["target_host"], given["namespace"]) == ("here:2", "own")
     assert (given["api_key"], given["tls"]) == ("hidden", True)
-
-
-def test_a_folder_has_no_worker(tmp_path: Path) -> None:
-    refused = flowengine("--store", tmp_path / "store", "worker")
-    assert (refused.code, "flowengine resume --due" in refused.err) == (2, True)
 
 
 def test_a_worker_refuses_where_policies_of_its_host_would_not_be_applied(

@@ -121,3 +121,49 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
     keys = Counter(key for _, key, _ in world.effects(tmp_path))
     assert len(keys) == count
     assert keys.total() <= count + 8 * kills
+
+
+ONCE = """
+steps:
+  - {id: first, python: "effects:act"}
+  - id: each
+    map: {over: [1, 2], as: n}
+    python: "effects:act"
+  - {id: last, python: "effects:act"}
+"""
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("seed", range(10))
+def test_workers_that_are_drained_leave_nothing_interrupted(tmp_path: Path, seed: int) -> None:
+    """Steps that must not be repeated run once each, and nobody is asked about any of them."""
+    dice = random.Random(seed)
+    file = world.make(tmp_path, ONCE)
+    (tmp_path / "slowly").touch()
+    store, count = tmp_path / "store", 30
+    with Engine(store, durability="process") as engine:
+        flow = engine.load(file)
+        for number in range(count):
+            engine.start(flow, id=f"e{number}")
+        workers = [worker_process.start(store) for _ in range(2)]
+        bound = time.monotonic() + 300
+        while statuses(engine) != {"succeeded": count}:
+            assert time.monotonic() < bound, statuses(engine)
+            time.sleep(dice.uniform(0.05, 0.3))
+            drained = dice.randrange(2)
+            workers[drained].terminate()
+            workers[drained].join()
+            workers[drained] = worker_process.start(store)
+        for worker in workers:
+            worker.terminate()
+            worker.join()
+
+        cuts = [
+            entry
+            for number in range(count)
+            for entry in engine.events(f"e{number}")
+            if entry["type"] == "cut"
+        ]
+        assert not [entry for entry in cuts if entry.get("began", True)]
+    keys = Counter(key for _, key, _ in world.effects(tmp_path))
+    assert (len(keys), keys.total()) == (4 * count, 4 * count)

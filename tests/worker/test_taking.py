@@ -177,6 +177,61 @@ def test_after_a_drain_nothing_is_interrupted_and_nothing_is_asked(tmp_path: Pat
     assert world.check_effects(tmp_path) == {"first", "once_after"}
 
 
+PUT_OFF = """
+budget: {tool_calls: 2}
+steps:
+  - {id: first, python: "effects:stay"}
+  - id: once_after
+    python: "effects:act"
+    timeout: 1h
+    retry: {attempts: 1}
+"""
+MAPPED = """
+steps:
+  - id: each
+    map: {over: [1, 2, 3, 4], as: n, concurrency: 2}
+    group:
+      - {id: first, python: "effects:stay", effect: idempotent}
+      - {id: once_after, python: "effects:act"}
+"""
+
+
+@pytest.mark.parametrize(("text", "count"), [(PUT_OFF, 2), (MAPPED, 8)])
+def test_what_was_put_off_has_its_whole_time_and_its_place_in_the_budget(
+    tmp_path: Path, text: str, count: int
+) -> None:
+    file = world.make(tmp_path, text)
+    clock = world.Clock()
+
+    async def play(engine: Engine) -> None:
+        engine.start(file, id="it")
+        taking = asyncio.create_task(engine.take_async("it"))
+        while not _at_work(engine):  # noqa: ASYNC110 - a step that runs tells nobody
+            await asyncio.sleep(0.01)
+        draining = asyncio.create_task(engine.drain_async(BOUND))
+        await asyncio.sleep(0)
+        (tmp_path / "go").touch()
+        await asyncio.gather(draining, taking)
+        assert not any("once_after" in address for address, _, _ in world.effects(tmp_path))
+        assert await engine.take_async("it") is None
+
+    run(tmp_path, play, clock=clock)
+    clock.time += 2 * 3_600_000
+
+    async def again(engine: Engine) -> None:
+        [due] = engine.due()
+        assert (due.execution, due.deaths) == ("it", 0)
+        result = await engine.take_async("it")
+        assert result is not None
+        assert (result.status, result.error) == ("succeeded", None)
+
+    run(tmp_path, again, clock=clock)
+    assert len(world.check_effects(tmp_path)) == count
+    with Engine(tmp_path / "store") as engine:
+        cuts = [entry for entry in engine.events("it") if entry["type"] == "cut"]
+    assert {entry["began"] for entry in cuts} == {False}
+
+
 def test_what_takes_longer_than_the_drain_is_interrupted(tmp_path: Path) -> None:
     file = world.make(tmp_path, SLOW)
 

@@ -103,8 +103,8 @@ async def _work(arguments: Namespace, log: Log) -> None:
     from flowengine.worker.loop import Worker
     from flowengine.worker.service import until_stopped
 
-    arguments.stay = 0.0  # whatever waits makes room for others
-    with Session(arguments) as session:
+    arguments.linger = 0.0  # whatever waits makes room for others
+    with Session(arguments, named=True) as session:
         at_once = arguments.at_once or AT_ONCE
 
         def tell(taken: Taken) -> None:
@@ -156,6 +156,9 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
         is_ready = True
         log("started", store=address)
 
+    def attempted(execution: str, flow: str, address: str) -> None:
+        log("taken", execution=execution, flow=flow, why="attempt", step=address)
+
     async def work(stopping: asyncio.Event) -> None:
         await work_for(
             address,
@@ -163,6 +166,7 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
             heartbeat=arguments.heartbeat,
             stopping=stopping,
             on_ready=begun,
+            on_attempt=attempted,
         )
 
     async with _answering(arguments, log, lambda: is_ready, list):

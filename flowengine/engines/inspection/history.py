@@ -310,8 +310,6 @@ class _StepLog:
     def __init__(self) -> None:
         self.steps: dict[str, StepInfo] = {}
         self._earlier: dict[str, int] = {}
-        self._tried: dict[str, int] = {}
-        """Address → number of the attempt that began last."""
         """Number of tries of an activation before it began anew."""
         self._begun: dict[str, str] = {}
         """When the first item or round of a running step began."""
@@ -384,10 +382,9 @@ class _StepLog:
 
     def _begins_late(self, step: StepInfo, seen: Observation) -> bool:
         """Return whether an attempt begins that an earlier process left to a later one."""
-        before = self._tried.get(seen.address)
-        self._tried[seen.address] = seen.attempt
+        number = len(step["tries"]) - self._earlier.get(seen.address, 0)
         open_tries = [one for one in step["tries"][-1:] if "ended_at" not in one]
-        return before == seen.attempt and bool(open_tries)
+        return number == seen.attempt and bool(open_tries)
 
     def _time(self, at: int) -> str:
         if self._last_time[0] != at:  # all effects of an event have the same time

@@ -27,6 +27,8 @@ from flowengine.kernel.commands import Run
 from flowengine.sdk import ExecutionContext
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from temporalio.client import Client
 
     from flowengine.engines.host import Host
@@ -44,12 +46,23 @@ class Attempts:
         host: Of this worker.
         store: Its store.
         strict: Whether a step fails that leaves something running.
+        tell: Called with the execution, its flow and the address of the step when an attempt
+            begins.
     """
 
-    def __init__(self, client: Client, host: Host, store: TemporalStore, *, strict: bool) -> None:
+    def __init__(
+        self,
+        client: Client,
+        host: Host,
+        store: TemporalStore,
+        *,
+        strict: bool,
+        tell: Callable[[str, str, str], None],
+    ) -> None:
         self._client = client
         self._host = host
         self._store = store
+        self._tell = tell
         self._strict = strict
         self._flows: dict[str, LinkedFlow] = {}
 
@@ -68,7 +81,9 @@ class Attempts:
         hash, workdir, data = unpack(given)
         run = run_of(data)
         try:
-            return await self._outcome(await self._flow(hash), workdir, run)
+            flow = await self._flow(hash)
+            self._tell(activity.info().workflow_id or "", flow.compiled["id"], run.address)
+            return await self._outcome(flow, workdir, run)
         except asyncio.CancelledError:
             details = activity.cancellation_details()
             if details is not None and details.worker_shutdown:

@@ -39,6 +39,7 @@ async def work(
     heartbeat: float,
     stopping: asyncio.Event,
     on_ready: Callable[[], None],
+    on_attempt: Callable[[str, str, str], None],
 ) -> None:
     """Run a worker for a store until stopped. See `flowengine.engines.temporal.worker.work`.
 
@@ -58,6 +59,7 @@ async def work(
         strict=load_settings(project_folder()).strict,
         stopping=stopping,
         on_ready=on_ready,
+        on_attempt=on_attempt,
     )
 
 

@@ -61,6 +61,7 @@ async def work(
     strict: bool,
     stopping: asyncio.Event,
     on_ready: Callable[[], None] = lambda: None,
+    on_attempt: Callable[[str, str, str], None] = lambda execution, flow, address: None,
 ) -> None:
     """Run a worker until stopped.
 
@@ -72,6 +73,8 @@ async def work(
         strict: Whether a step fails that leaves something running.
         stopping: Stops the worker when set.
         on_ready: Called when it starts to accept work.
+        on_attempt: Called with the execution, its flow and the address of the step when an attempt
+            begins.
 
     Raises:
         StoreError: The server cannot be reached, or refuses.
@@ -84,7 +87,7 @@ async def work(
 
     host = _host(store)
     sharing = Sharing(host, store)
-    attempts = Attempts(client, host, store, strict=strict)
+    attempts = Attempts(client, host, store, strict=strict, tell=on_attempt)
     beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
     worker = Worker(
         client,
