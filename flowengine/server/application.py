@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
@@ -44,7 +45,7 @@ _AT_ONCE = 16
 """Maximum number of requests that use the store at the same time."""
 _MEDIA_TYPE = "application/json"
 _KEY = "idempotency-key"
-_LONGEST_KEY = 200
+_KEY_FORM = re.compile(r"[!-~]{1,200}")
 OPENAPI = "/v1/openapi.json"
 
 _log = logging.getLogger("flowengine.server")
@@ -122,8 +123,10 @@ class Application:
         raw = await request.body() if route.body is not None else b""
         body = None if route.body is None else _body(route, request, raw)
         key = request.headers.get(_KEY) if route.method == "POST" else None
-        if key is not None and not 0 < len(key) <= _LONGEST_KEY:
-            raise UsageError(f"Idempotency-Key has more than {_LONGEST_KEY} characters, or none")
+        if key is not None and _KEY_FORM.fullmatch(key) is None:
+            raise UsageError(
+                "Idempotency-Key is not valid", hint="up to 200 visible ASCII characters"
+            )
         call = Call(
             self._engine.acting_as(principal.user, via=VIA),
             principal,
@@ -257,7 +260,7 @@ def _query(route: Route, request: Request) -> Any:
     fields = route.query.model_fields
     for name in request.query_params:
         values = request.query_params.getlist(name)
-        is_list = name in fields and fields[name].annotation == list[str]
+        is_list = name in fields and get_origin(fields[name].annotation) is list
         if not is_list and len(values) > 1:
             raise UsageError(f"the parameter '{name}' is given {len(values)} times")
         given[name] = values if is_list else values[0]

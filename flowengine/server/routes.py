@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from flowengine.engines.infos import ExecutionInfo, WaitInfo
+from flowengine.engines.infos import Difference, ExecutionInfo, WaitInfo
 from flowengine.server import administration, approvals, executions, models, responses
 from flowengine.server.rights import Right
 
@@ -60,6 +60,10 @@ ROUTES = (
     Route(
         "GET", f"{_EXECUTION}/events", Right.CONTENT, executions.list_events, responses.Events,
         query=models.EventsQuery, streams=True,
+    ),
+    Route("GET", f"{_EXECUTION}/graph", Right.SEE, executions.graph, responses.Graph),
+    Route(
+        "GET", f"{_EXECUTION}/diff/{{other}}", Right.CONTENT, executions.diff, Difference,
     ),
     Route(
         "POST", f"{_EXECUTION}/cancel", Right.OPERATE, executions.cancel, responses.Started,

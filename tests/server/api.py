@@ -127,7 +127,12 @@ class Api:
         """Return all that is read by GET, with the right to all of it, by path."""
         executions = self.engine.executions(limit=500).items
         paths = {
-            route.path.format(execution=item["execution"], approval=wait["id"], flow=flow.id)
+            route.path.format(
+                other=item["execution"],
+                execution=item["execution"],
+                approval=wait["id"],
+                flow=flow.id,
+            )
             for route in ROUTES
             if route.method == "GET"
             for item in executions

@@ -82,6 +82,6 @@ def test_a_server_that_was_killed_before_it_answered_starts_nothing_twice(
     assert start(api, "k1") == (201, {"execution": begun["execution"]})
 
 
-@pytest.mark.parametrize("key", ["", "k" * 201])
-def test_a_key_has_a_length(api: Api, key: str) -> None:
+@pytest.mark.parametrize("key", ["", "k" * 201, "a b"])
+def test_a_key_has_a_form(api: Api, key: str) -> None:
     assert start(api, key)[0] == 400

@@ -129,6 +129,17 @@ def test_why_and_events_are_read(api: Api) -> None:
     }
 
 
+def test_the_graph_has_the_state_of_each_step(api: Api) -> None:
+    id, _ = api.started()
+    found = api("GET", f"/v1/executions/{id}/graph", code=200)
+    assert {node["id"]: node.get("status") for node in found["nodes"]} == {
+        "/start": None,
+        "ask": "waiting",
+        "/end": None,
+    }
+    assert "waiting" in [box["status"] for box in found["frame"]["boxes"]]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "code", "said"),
     [
