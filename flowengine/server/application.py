@@ -9,13 +9,14 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
@@ -44,6 +45,7 @@ LARGEST_BODY = 1024 * 1024
 _AT_ONCE = 16
 """Maximum number of requests that use the store at the same time."""
 _MEDIA_TYPE = "application/json"
+_FILE = "application/octet-stream"
 _KEY = "idempotency-key"
 _KEY_FORM = re.compile(r"[!-~]{1,200}")
 OPENAPI = "/v1/openapi.json"
@@ -144,7 +146,11 @@ class Application:
             return await self.streams.response(call, request.headers.get("last-event-id"))
         async with self._places:
             if key is None:
-                return await on_thread(lambda: _json(route.status, _work(route, call)))
+                found = await on_thread(lambda: route.answer(_checked(route, call)))
+                if isinstance(found, Path):
+                    name = request.path_params["sha256"]
+                    return FileResponse(found, filename=name, media_type=_FILE)
+                return _json(route.status, as_json(found))
             request_digest = hashlib.sha256(f"{request.url.path}\n".encode() + raw).digest()
             return await on_thread(lambda: self._once(route, call, key, request_digest))
 
@@ -156,7 +162,7 @@ class Application:
         if kept.status is not None:
             return _json(kept.status, kept.body or b"")
         try:
-            body = _work(route, checked._replace(seed=kept.seed))
+            body = as_json(route.answer(checked._replace(seed=kept.seed)))
         except BaseException:
             records.drop_answer(user, key)
             raise
@@ -244,10 +250,6 @@ def _checked(route: Route, call: Call) -> Call:
     if isinstance(route.need, Right):
         call.need(route.need, flow)
     return call._replace(flow=flow)
-
-
-def _work(route: Route, call: Call) -> bytes:
-    return as_json(route.answer(_checked(route, call)))
 
 
 def _query(route: Route, request: Request) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from flowengine.errors import Conflict, InputError, NotFound
@@ -163,3 +165,11 @@ def diff(call: Call) -> Any:
     other = call.path["other"]
     call.need(Right.CONTENT, flow_of_execution(call.engine, call.principal, other))
     return call.engine.diff(call.path["execution"], other)
+
+
+def download(call: Call) -> Path:
+    """Return a file that an execution keeps, as an attachment without a type."""
+    sha256 = call.path["sha256"]
+    if re.fullmatch("[0-9a-f]{64}", sha256) is None:
+        raise NotFound(f"{sha256!r} is not the SHA-256 of a file", hint="64 hex digits")
+    return call.engine.store.fetch_artifact(sha256, call.path["execution"])

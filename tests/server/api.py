@@ -128,6 +128,7 @@ class Api:
         executions = self.engine.executions(limit=500).items
         paths = {
             route.path.format(
+                sha256="0" * 64,
                 other=item["execution"],
                 execution=item["execution"],
                 approval=wait["id"],

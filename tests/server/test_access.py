@@ -38,6 +38,7 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("GET", "/v1/executions/{execution}/events"): ADMIN,
     ("GET", "/v1/executions/{execution}/graph"): ALL,
     ("GET", "/v1/executions/{execution}/diff/{other}"): ADMIN,
+    ("GET", "/v1/executions/{execution}/artifacts/{sha256}"): ADMIN,
     ("POST", "/v1/executions/{execution}/cancel"): OPERATES,
     ("POST", "/v1/executions/{execution}/resume"): OPERATES,
     ("POST", "/v1/executions/{execution}/signals/{name}"): OPERATES,
@@ -82,6 +83,7 @@ def test_each_route_for_each_role(api: Api, route: Route) -> None:
     execution, wait = api.started()
     path = route.path.format(
         other=execution,
+        sha256="0" * 64,
         execution=execution,
         approval=wait,
         flow="expense",
