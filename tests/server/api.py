@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 
 from flowengine import Engine
+from flowengine.page.site import Site
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.records import Records
@@ -70,7 +71,9 @@ class Api:
             path.write_text(text)
             self.flows.append(self.engine.load(path))
         hosts = Hosts(frozenset({HOST}))
-        self.application = Application(self.engine, self.records, self.flows, hosts, LOCAL)
+        self.application = Application(
+            self.engine, self.records, self.flows, hosts, LOCAL, lambda it: Site(it).routes()
+        )
 
     def close(self) -> None:
         self.engine.close()

@@ -76,8 +76,8 @@ def test_a_server_that_was_killed_before_it_answered_starts_nothing_twice(
     assert start(api, "k1")[0] == 409  # this server may still be at work on it
     [begun] = api.engine.executions().items
     api.records.close()
-    api.records = api.application._records = Records(api.records.folder)
-    api.application._identity._records = api.records
+    api.records = api.application.records = Records(api.records.folder)
+    api.application.identity._records = api.records
 
     assert start(api, "k1") == (201, {"execution": begun["execution"]})
 
