@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_origin
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
@@ -22,11 +24,11 @@ from flowengine.json_values import read_json
 from flowengine.sdk.threads import on_thread
 from flowengine.server.calls import Call, flow_of_execution, flow_of_wait
 from flowengine.server.guard import Guard, Hosts
-from flowengine.server.identity import Identity
+from flowengine.server.identity import Identity, session_cookie
 from flowengine.server.openapi import document
 from flowengine.server.problems import Refused, as_json, problem_response
 from flowengine.server.rights import Principal, Right
-from flowengine.server.routes import ROUTES, Route
+from flowengine.server.routes import ROUTES, Need, Route
 from flowengine.server.streams import Streams
 
 if TYPE_CHECKING:
@@ -43,9 +45,25 @@ LARGEST_BODY = 1024 * 1024
 _AT_ONCE = 16
 """Maximum number of requests that use the store at the same time."""
 _MEDIA_TYPE = "application/json"
+_FILE = "application/octet-stream"
 _KEY = "idempotency-key"
-_LONGEST_KEY = 200
+_KEY_FORM = re.compile(r"[!-~]{1,200}")
 OPENAPI = "/v1/openapi.json"
+
+_Found = TypeVar("_Found")
+
+
+class Guarded(Protocol):
+    """A route of the API or of the page."""
+
+    @property
+    def need(self) -> Need:
+        """The right that it needs."""
+
+    @property
+    def subject(self) -> str | None:
+        """The object in the path on whose flow the right is needed."""
+
 
 _log = logging.getLogger("flowengine.server")
 
@@ -59,6 +77,7 @@ class Application:
         flows: The flows that can be started by their id.
         hosts: The names under which the server is reached.
         local_token: The token of the user who runs the server.
+        pages: Returns the routes of the page.
     """
 
     def __init__(
@@ -68,22 +87,25 @@ class Application:
         flows: Sequence[LoadedFlow],
         hosts: Hosts,
         local_token: str,
+        pages: Callable[[Application], Sequence[PathRoute]] = lambda application: (),
     ) -> None:
         self._engine = engine
-        self._records = records
+        self.records = records
         self._offered = {flow.id: flow for flow in flows}
-        self._identity = Identity(records, engine.settings, engine.user, local_token)
+        self.identity = Identity(records, engine.settings, engine.user, local_token)
         self._places = asyncio.Semaphore(_AT_ONCE)
         self.streams = Streams(engine)
-        self.asgi: ASGIApp = Guard(self._router(), hosts, LARGEST_BODY, self._note_refusal)
+        self.asgi: ASGIApp = Guard(
+            self._router(pages(self)), hosts, LARGEST_BODY, self._note_refusal
+        )
 
-    def _router(self) -> Starlette:
+    def _router(self, pages: Sequence[PathRoute]) -> Starlette:
         by_path: defaultdict[str, dict[str, Route]] = defaultdict(dict)
         for route in ROUTES:
             by_path[route.path][route.method] = route
         paths = [PathRoute(path, _Endpoint(self, methods)) for path, methods in by_path.items()]
         paths.append(PathRoute(OPENAPI, _Document(), name="openapi"))
-        router = Starlette(routes=paths, exception_handlers={HTTPException: _http_error})
+        router = Starlette(routes=[*paths, *pages], exception_handlers={HTTPException: _http_error})
         router.router.redirect_slashes = False
         return router
 
@@ -104,56 +126,85 @@ class Application:
             await on_thread(lambda: self._audit(request, principal, response.status_code, why))
         return response
 
+    async def identify(self, request: Request, authorization: str | None) -> Principal:
+        """Return the user of a request by its credential."""
+        return await on_thread(lambda: self.identity.of(authorization, _address(request)))
+
+    async def view(
+        self,
+        route: Guarded,
+        principal: Principal,
+        path: Mapping[str, str],
+        work: Callable[[Call], _Found],
+    ) -> _Found:
+        """Return what a function makes of a call, whose user has the right of the route."""
+        call = self._call(route, principal, path)
+        async with self._places:
+            return await on_thread(lambda: work(_checked(route, call)))
+
+    def note(
+        self, request: Request, principal: Principal | None, status: int, why: str | None
+    ) -> None:
+        """Record a change or a refusal."""
+        self._audit(request, principal, status, why)
+
     async def _principal(self, request: Request) -> Principal:
         authorization = request.headers.get("authorization")
-        return await on_thread(lambda: self._identity.of(authorization, _address(request)))
+        secret = request.cookies.get(session_cookie(request.url.scheme))
+        if authorization is None and secret is not None and request.method in ("GET", "HEAD"):
+            found = await on_thread(lambda: self.identity.of_session(secret))
+            if found is not None:
+                return found[0]
+        return await self.identify(request, authorization)
+
+    def _call(self, route: Guarded, principal: Principal, path: Mapping[str, str]) -> Call:
+        """Return a call without parameters and body."""
+        if isinstance(route.need, Right) and not principal.may_somewhere(route.need):
+            raise NotAllowed(
+                f"{principal.user} lacks the right '{route.need.value}'",
+                hint="rights come from 'access' in the host's settings.yaml and the token's scope",
+            )
+        engine = self._engine.acting_as(principal.user, via=VIA)
+        return Call(engine, principal, self.records, self._offered, path, None, None, None, "")
 
     async def _answer(
         self, route: Route, request: Request, principal: Principal | None
     ) -> Response:
         if principal is None:
             return _json(route.status, as_json(route.answer(None)))
-        if isinstance(route.need, Right) and not principal.may_somewhere(route.need):
-            raise NotAllowed(
-                f"{principal.user} lacks the right '{route.need.value}'",
-                hint="rights come from 'access' in the host's settings.yaml and the token's scope",
-            )
+        call = self._call(route, principal, request.path_params)
         query = _query(route, request)
         raw = await request.body() if route.body is not None else b""
         body = None if route.body is None else _body(route, request, raw)
         key = request.headers.get(_KEY) if route.method == "POST" else None
-        if key is not None and not 0 < len(key) <= _LONGEST_KEY:
-            raise UsageError(f"Idempotency-Key has more than {_LONGEST_KEY} characters, or none")
-        call = Call(
-            self._engine.acting_as(principal.user, via=VIA),
-            principal,
-            self._records,
-            self._offered,
-            request.path_params,
-            query,
-            body,
-            None,
-            "",
-        )
+        if key is not None and _KEY_FORM.fullmatch(key) is None:
+            raise UsageError(
+                "Idempotency-Key is not valid", hint="up to 200 visible ASCII characters"
+            )
+        call = call._replace(query=query, body=body)
         if route.streams and _wants_stream(request):
             async with self._places:
                 await on_thread(lambda: _checked(route, call))
             return await self.streams.response(call, request.headers.get("last-event-id"))
         async with self._places:
             if key is None:
-                return await on_thread(lambda: _json(route.status, _work(route, call)))
+                found = await on_thread(lambda: route.answer(_checked(route, call)))
+                if isinstance(found, Path):
+                    name = request.path_params["sha256"]
+                    return FileResponse(found, filename=name, media_type=_FILE)
+                return _json(route.status, as_json(found))
             request_digest = hashlib.sha256(f"{request.url.path}\n".encode() + raw).digest()
             return await on_thread(lambda: self._once(route, call, key, request_digest))
 
     def _once(self, route: Route, call: Call, key: str, digest: bytes) -> Response:
         """Answer a request with an idempotency key: the same answer each time."""
-        user, records = call.principal.user, self._records
+        user, records = call.principal.user, self.records
         checked = _checked(route, call)
         kept = records.begin_answer(user, key, digest, _now())
         if kept.status is not None:
             return _json(kept.status, kept.body or b"")
         try:
-            body = _work(route, checked._replace(seed=kept.seed))
+            body = as_json(route.answer(checked._replace(seed=kept.seed)))
         except BaseException:
             records.drop_answer(user, key)
             raise
@@ -163,7 +214,7 @@ class Application:
     def _audit(
         self, request: Request, principal: Principal | None, status: int, why: str | None
     ) -> None:
-        self._records.audit(
+        self.records.audit(
             _now(),
             request.method,
             request.url.path,
@@ -176,7 +227,7 @@ class Application:
 
     def _note_refusal(self, scope: Scope, refused: Refused) -> None:
         client = scope.get("client")
-        self._records.audit(
+        self.records.audit(
             _now(),
             scope["method"],
             scope["path"],
@@ -232,7 +283,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return problem_response(Refused(status, f"there is no {request.url.path}", hint=hint))
 
 
-def _checked(route: Route, call: Call) -> Call:
+def _checked(route: Guarded, call: Call) -> Call:
     """Return a call whose user has the right of its route on the object in the path."""
     if route.subject is None:
         return call
@@ -241,10 +292,6 @@ def _checked(route: Route, call: Call) -> Call:
     if isinstance(route.need, Right):
         call.need(route.need, flow)
     return call._replace(flow=flow)
-
-
-def _work(route: Route, call: Call) -> bytes:
-    return as_json(route.answer(_checked(route, call)))
 
 
 def _query(route: Route, request: Request) -> Any:
@@ -257,7 +304,7 @@ def _query(route: Route, request: Request) -> Any:
     fields = route.query.model_fields
     for name in request.query_params:
         values = request.query_params.getlist(name)
-        is_list = name in fields and fields[name].annotation == list[str]
+        is_list = name in fields and get_origin(fields[name].annotation) is list
         if not is_list and len(values) > 1:
             raise UsageError(f"the parameter '{name}' is given {len(values)} times")
         given[name] = values if is_list else values[0]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from flowengine.errors import Conflict, InputError, NotFound, UsageError
+from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.times import parse_time
-from flowengine.server.calls import Call, refuse_paths, visible_page
+from flowengine.server.calls import Call, flow_of_execution, refuse_paths, visible_page
 from flowengine.server.redaction import reason_without_content, without_content
 from flowengine.server.rights import Right
 
@@ -15,7 +17,7 @@ from flowengine.server.rights import Right
 def list_executions(call: Call) -> Any:
     """List executions, newest first."""
     query = call.query
-    labels = dict(_assignment(text) for text in query.label)
+    labels = {name: value for name, _, value in (text.partition("=") for text in query.label)}
 
     def read(limit: int, after: str | None) -> Any:
         return call.engine.executions(
@@ -139,13 +141,6 @@ def _sent(sent: Any) -> dict[str, Any]:
     }
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"label: {text!r} is not NAME=VALUE")
-    return name, value
-
-
 def _moment(text: str) -> int:
     try:
         return parse_time(text)
@@ -153,3 +148,28 @@ def _moment(text: str) -> int:
         raise InputError(
             f"{text!r} is not a valid time", field="since", hint="write 2026-11-20T09:00:00Z"
         ) from None
+
+
+def graph(call: Call) -> Any:
+    """Return the graph of an execution's flow with the state of its steps, and a picture of it."""
+    from flowengine.drawing.data import node_link, statuses_of
+    from flowengine.drawing.picture import draw
+
+    id = call.path["execution"]
+    flow, statuses = call.engine.flow_of(id), statuses_of(call.engine.show(id)["steps"])
+    return node_link(flow, draw(flow.compiled, statuses), statuses)
+
+
+def diff(call: Call) -> Any:
+    """Compare an execution with another one: where their histories diverge, and how they differ."""
+    other = call.path["other"]
+    call.need(Right.CONTENT, flow_of_execution(call.engine, call.principal, other))
+    return call.engine.diff(call.path["execution"], other)
+
+
+def download(call: Call) -> Path:
+    """Return a file that an execution keeps, as an attachment without a type."""
+    sha256 = call.path["sha256"]
+    if re.fullmatch("[0-9a-f]{64}", sha256) is None:
+        raise NotFound(f"{sha256!r} is not the SHA-256 of a file", hint="64 hex digits")
+    return call.engine.store.fetch_artifact(sha256, call.path["execution"])

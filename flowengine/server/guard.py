@@ -19,7 +19,8 @@ _HEADERS = (
     ),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
+    # With `no-referrer` browsers send `Origin: null` with the forms of this page, too.
+    (b"referrer-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _STORED_NOWHERE = (b"cache-control", b"no-store")

@@ -11,7 +11,7 @@ from flowengine.server.problems import Refused
 from flowengine.server.rights import LOCAL, Principal, access_of
 
 if TYPE_CHECKING:
-    from flowengine.server.records import Records
+    from flowengine.server.records import Records, Session, Token
     from flowengine.settings import Settings
 
 FAILURES = 20
@@ -37,6 +37,21 @@ class Identity:
         self._owner = owner
         self._local = local
         self._failed: OrderedDict[str, list[float]] = OrderedDict()
+
+    def of_session(self, secret: str) -> tuple[Principal, Session] | None:
+        """Return the user of a browser's session, unless it or its token has ended.
+
+        Args:
+            secret: The value of the cookie.
+        """
+        now = int(time.time() * 1000)
+        session = self._records.find_session(secret, now)
+        if session is None:
+            return None
+        if session.token == LOCAL:
+            return self._local_principal(), session
+        token = self._records.token_named(session.token, now)
+        return None if token is None else (self._principal_of(token), session)
 
     def of(self, authorization: str | None, address: str) -> Principal:
         """Return the user of a request.
@@ -68,12 +83,14 @@ class Identity:
 
     def _principal(self, text: str) -> Principal | None:
         if hmac.compare_digest(text.encode(), self._local.encode()):
-            return Principal(
-                self._owner, LOCAL, access_of(self._owner, self._owner, self._settings)
-            )
+            return self._local_principal()
         token = self._records.find_token(text, int(time.time() * 1000))
-        if token is None:
-            return None
+        return None if token is None else self._principal_of(token)
+
+    def _local_principal(self) -> Principal:
+        return Principal(self._owner, LOCAL, access_of(self._owner, self._owner, self._settings))
+
+    def _principal_of(self, token: Token) -> Principal:
         access = access_of(token.user, self._owner, self._settings)
         return Principal(token.user, token.name, access, token.scope)
 
@@ -86,3 +103,8 @@ class Identity:
         self._failed.move_to_end(address)
         while len(self._failed) > _MOST_ADDRESSES:
             self._failed.popitem(last=False)
+
+
+def session_cookie(scheme: str) -> str:
+    """Return the name of the cookie of a session. `__Host-` binds it to this host, with TLS."""
+    return f"{'__Host-' if scheme == 'https' else ''}flowengine_session"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from flowengine.engines.infos import Status
 
 LARGEST_PAGE = 500
 MOST_DECISIONS = 100
@@ -33,9 +35,15 @@ class ExecutionsQuery(Page):
     """Filters of the list of executions."""
 
     flow: str | None = Field(None, description="id of the flow")
-    status: str | None = Field(None, description="status of the executions")
-    label: list[str] = Field([], description="`NAME=VALUE`, may be repeated")
-    since: str | None = Field(None, description="started at this time (RFC 3339) or later")
+    status: Status | None = Field(None, description="status of the executions")
+    label: list[Annotated[str, Field(pattern="^[^=]+=")]] = Field(
+        [], description="`NAME=VALUE`, may be repeated"
+    )
+    since: str | None = Field(
+        None,
+        description="started at this time or later",
+        json_schema_extra={"format": "date-time"},
+    )
 
 
 class WaitsQuery(Page):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from inspect import getdoc
+from pathlib import Path
 from typing import Any
 
 from flowengine import __version__
@@ -80,7 +81,9 @@ def document() -> dict[str, Any]:
 
 
 def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
-    content = {"application/json": {"schema": _schema(route.response, schemas)}}
+    content: dict[str, Any] = {"application/octet-stream": {}}
+    if route.response is not Path:
+        content = {"application/json": {"schema": _schema(route.response, schemas)}}
     if route.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
     operation: dict[str, Any] = {

@@ -31,6 +31,8 @@ _USE_EVERY = 60_000
 """Milliseconds between two updates of a token's last use."""
 AUDITED = 100_000
 """Maximum number of entries of the audit record. The oldest are deleted."""
+SESSION = 12 * 3_600_000
+"""Milliseconds after which a user of the page signs in again."""
 KEPT = 24 * 3_600_000
 """Milliseconds for which the answer to a request with an idempotency key is kept."""
 _TABLES = """
@@ -45,6 +47,9 @@ CREATE TABLE IF NOT EXISTS audit (
 CREATE TABLE IF NOT EXISTS answers (
     user TEXT, key TEXT, request BLOB NOT NULL, at INTEGER NOT NULL, boot TEXT NOT NULL,
     seed TEXT NOT NULL, status INTEGER, body BLOB, PRIMARY KEY (user, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sessions (
+    hash BLOB PRIMARY KEY, token TEXT NOT NULL, form_token TEXT NOT NULL,
+    expires_at INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -73,6 +78,15 @@ class Token(NamedTuple):
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= now else "open"
+
+
+class Session(NamedTuple):
+    """A browser that is signed in."""
+
+    token: str
+    """Name of the token with which the user signed in."""
+    form_token: str
+    """Each form of the page sends it, which a page of another origin cannot know."""
 
 
 class Kept(NamedTuple):
@@ -198,6 +212,12 @@ class Records:
         """Return all tokens, oldest first, also those that are no longer valid."""
         return [_token(row) for row in self._read("SELECT * FROM tokens ORDER BY created_at, name")]
 
+    def token_named(self, name: str, now: int) -> Token | None:
+        """Return a token by its name, if it is valid."""
+        rows = self._read("SELECT * FROM tokens WHERE name = ?", (name,))
+        token = _token(rows[0]) if rows else None
+        return token if token is not None and token.status(now) == "open" else None
+
     def revoke_token(self, name: str, now: int) -> Token:
         """Revoke a token. It is refused from the next request on.
 
@@ -213,6 +233,28 @@ class Records:
         raise NotFound(
             f"there is no token named '{name}'", hint="list them: flowengine tokens list"
         )
+
+    # Sessions
+
+    def begin_session(self, token: str, now: int) -> str:
+        """Begin a session and return its secret, for the cookie. Only its hash is kept."""
+        self._write("DELETE FROM sessions WHERE expires_at <= ?", (now,))
+        secret = secrets.token_urlsafe(_BYTES)
+        row = (_digest(secret), token, secrets.token_urlsafe(_BYTES), now + SESSION)
+        self._write("INSERT INTO sessions VALUES (?, ?, ?, ?)", row)
+        return secret
+
+    def find_session(self, secret: str, now: int) -> Session | None:
+        """Return the session of a cookie, unless it has ended."""
+        rows = self._read(
+            "SELECT token, form_token FROM sessions WHERE hash = ? AND expires_at > ?",
+            (_digest(secret), now),
+        )
+        return Session(*rows[0]) if rows else None
+
+    def end_session(self, secret: str) -> None:
+        """End a session: the user has signed out."""
+        self._write("DELETE FROM sessions WHERE hash = ?", (_digest(secret),))
 
     # Audit
 

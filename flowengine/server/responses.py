@@ -58,6 +58,15 @@ class Events(TypedDict):
     """Number of the next event. None: there are none yet."""
 
 
+class Graph(TypedDict):
+    """The graph of a flow in the node-link format of networkx, and a picture of it."""
+
+    title: str
+    frame: dict[str, Any]
+    nodes: list[dict[str, Any]]
+    edges: list[dict[str, Any]]
+
+
 class Decided(TypedDict):
     """The decision that counts."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from flowengine.engines.infos import ExecutionInfo, WaitInfo
+from flowengine.engines.infos import Difference, ExecutionInfo, WaitInfo
 from flowengine.server import administration, approvals, executions, models, responses
 from flowengine.server.rights import Right
 
@@ -21,7 +22,7 @@ class Route(NamedTuple):
     need: Need
     answer: Callable[[Any], Any]
     response: Any
-    """Type of the answer."""
+    """Type of the answer. `Path`: a file."""
     body: type[models.Body] | None = None
     query: type[models.Query] = models.Query
     status: int = 200
@@ -60,6 +61,13 @@ ROUTES = (
     Route(
         "GET", f"{_EXECUTION}/events", Right.CONTENT, executions.list_events, responses.Events,
         query=models.EventsQuery, streams=True,
+    ),
+    Route("GET", f"{_EXECUTION}/graph", Right.SEE, executions.graph, responses.Graph),
+    Route(
+        "GET", f"{_EXECUTION}/diff/{{other}}", Right.CONTENT, executions.diff, Difference,
+    ),
+    Route(
+        "GET", f"{_EXECUTION}/artifacts/{{sha256}}", Right.CONTENT, executions.download, Path,
     ),
     Route(
         "POST", f"{_EXECUTION}/cancel", Right.OPERATE, executions.cancel, responses.Started,

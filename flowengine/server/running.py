@@ -20,6 +20,8 @@ from flowengine.server.protocol import Connections, LimitedProtocol, Limits
 from flowengine.server.records import Records, server_folder
 
 if TYPE_CHECKING:
+    from starlette.routing import Route
+
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
 
@@ -80,6 +82,7 @@ def serve(
     flows: Sequence[LoadedFlow],
     serving: Serving,
     on_ready: Callable[[Ready], None],
+    pages: Callable[[Application], Sequence[Route]] = lambda application: (),
 ) -> None:
     """Serve a store until SIGTERM or SIGINT.
 
@@ -88,6 +91,7 @@ def serve(
         flows: The flows that can be started by their id.
         serving: Where and how.
         on_ready: Called once requests are accepted.
+        pages: Returns the routes of the page.
     """
     check(serving)
     records = Records(server_folder(engine.store.location))
@@ -98,7 +102,7 @@ def serve(
         hosts = Hosts(frozenset(_names(serving, port)))
 
         async def run() -> None:
-            application = Application(engine, records, flows, hosts, token)
+            application = Application(engine, records, flows, hosts, token, pages)
             server = Server(application, serving)
             server.on_ready = lambda: on_ready(Ready(_url(serving, port), token_file))
             await server.serve(sockets=[listening])

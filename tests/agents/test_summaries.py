@@ -8,8 +8,8 @@ import pytest
 
 from flowengine import registry
 from flowengine.agents.summaries import summary
-from flowengine.cli.drawing.mermaid import mermaid
-from flowengine.cli.drawing.picture import draw
+from flowengine.drawing.mermaid import mermaid
+from flowengine.drawing.picture import draw
 from flowengine.flow.compile import compile_text
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.sdk import Plain

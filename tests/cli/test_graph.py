@@ -17,9 +17,9 @@ import networkx
 import pytest
 
 from flowengine import load
-from flowengine.cli.drawing.layout import Laid, Route, lay_out
-from flowengine.cli.drawing.picture import draw
-from flowengine.cli.drawing.svg import _curve
+from flowengine.drawing.layout import Laid, Route, lay_out
+from flowengine.drawing.picture import draw
+from flowengine.drawing.svg import _curve
 from flowengine.flow.compile import compile_file
 from tests.cli.conftest import CommandLine
 

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.cli.views.yaml_text import entry, inline
 from flowengine.flow.source.yaml_source import read_text
+from flowengine.yaml_text import entry, inline
 
 AMBIGUOUS = """
 null Yes NO ~ y off 1_000 12:30:45 0x1F 0o17 0b1 017 1e3 .inf -.inf 2026-11-03 1.10 +5 - ? = << ...

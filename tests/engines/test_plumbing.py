@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine import Engine, LoadedFlow, load
-from flowengine.cli.drawing.picture import Arrow, Frame, _past, draw
+from flowengine.drawing.picture import Arrow, Frame, _past, draw
 from flowengine.engines.inspection.reasons import _shown_address
 from flowengine.flow.structural_hash import structural_hash
 from flowengine.kernel.view import View

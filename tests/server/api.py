@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 
 from flowengine import Engine
+from flowengine.page.site import Site
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.records import Records
@@ -70,7 +71,9 @@ class Api:
             path.write_text(text)
             self.flows.append(self.engine.load(path))
         hosts = Hosts(frozenset({HOST}))
-        self.application = Application(self.engine, self.records, self.flows, hosts, LOCAL)
+        self.application = Application(
+            self.engine, self.records, self.flows, hosts, LOCAL, lambda it: Site(it).routes()
+        )
 
     def close(self) -> None:
         self.engine.close()
@@ -127,7 +130,13 @@ class Api:
         """Return all that is read by GET, with the right to all of it, by path."""
         executions = self.engine.executions(limit=500).items
         paths = {
-            route.path.format(execution=item["execution"], approval=wait["id"], flow=flow.id)
+            route.path.format(
+                sha256="0" * 64,
+                other=item["execution"],
+                execution=item["execution"],
+                approval=wait["id"],
+                flow=flow.id,
+            )
             for route in ROUTES
             if route.method == "GET"
             for item in executions

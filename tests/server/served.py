@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from flowengine.page.site import Site
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.protocol import Limits
@@ -28,9 +29,15 @@ class Served:
         self._thread.start()
         assert self.ready.wait(30)
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
     async def _serve(self, limits: Limits) -> None:
         api, names = self.api, Hosts(frozenset({f"127.0.0.1:{self.port}"}))
-        self.application = Application(api.engine, api.records, api.flows, names, LOCAL)
+        self.application = Application(
+            api.engine, api.records, api.flows, names, LOCAL, lambda it: Site(it).routes()
+        )
         self.server = Server(self.application, Serving(limits=limits))
         self.server.on_ready = self.ready.set
         await self.server.serve(sockets=[self._listening])

@@ -36,6 +36,9 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("GET", "/v1/executions/{execution}"): ALL,
     ("GET", "/v1/executions/{execution}/why"): ALL,
     ("GET", "/v1/executions/{execution}/events"): ADMIN,
+    ("GET", "/v1/executions/{execution}/graph"): ALL,
+    ("GET", "/v1/executions/{execution}/diff/{other}"): ADMIN,
+    ("GET", "/v1/executions/{execution}/artifacts/{sha256}"): ADMIN,
     ("POST", "/v1/executions/{execution}/cancel"): OPERATES,
     ("POST", "/v1/executions/{execution}/resume"): OPERATES,
     ("POST", "/v1/executions/{execution}/signals/{name}"): OPERATES,
@@ -79,7 +82,12 @@ def test_each_route_for_each_role(api: Api, route: Route) -> None:
     api.token("user:ada", "viewer")
     execution, wait = api.started()
     path = route.path.format(
-        execution=execution, approval=wait, flow="expense", name=api.records.tokens()[0].name
+        other=execution,
+        sha256="0" * 64,
+        execution=execution,
+        approval=wait,
+        flow="expense",
+        name=api.records.tokens()[0].name,
     )
     data = json.loads(json.dumps(BODIES.get(route.answer.__name__, {})).replace("WAIT", wait))
     allowed = ALLOWED[route.method, route.path]
@@ -147,6 +155,18 @@ def test_what_a_user_may_not_see_does_not_exist(api: Api) -> None:
     assert [flow["flow"] for flow in api("GET", "/v1/flows", token=sam)["items"]] == ["expense"]
     api("POST", "/v1/executions", {"flow": "parcel", "inputs": {"order": "1"}}, token=sam, code=403)
     api("POST", "/v1/signals/arrived", {"key": "A17"}, token=sam, code=403)
+
+
+def test_two_executions_are_compared_by_who_may_see_both(api: Api) -> None:
+    parcel = api.engine.start(api.flows[1], {"order": "A17"})
+    execution, _ = api.started()
+    other, _ = api.started(81)
+    cora = api.token("user:cora")
+
+    found = api("GET", f"/v1/executions/{execution}/diff/{other}", token=cora, code=200)
+    assert found["parting"]["what"] == "inputs"
+    api("GET", f"/v1/executions/{execution}/diff/{parcel}", token=cora, code=404)
+    api("GET", f"/v1/executions/{parcel}/diff/{execution}", token=cora, code=404)
 
 
 def test_a_page_of_a_user_who_sees_few_continues(api: Api) -> None:

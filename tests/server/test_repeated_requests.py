@@ -76,12 +76,12 @@ def test_a_server_that_was_killed_before_it_answered_starts_nothing_twice(
     assert start(api, "k1")[0] == 409  # this server may still be at work on it
     [begun] = api.engine.executions().items
     api.records.close()
-    api.records = api.application._records = Records(api.records.folder)
-    api.application._identity._records = api.records
+    api.records = api.application.records = Records(api.records.folder)
+    api.application.identity._records = api.records
 
     assert start(api, "k1") == (201, {"execution": begun["execution"]})
 
 
-@pytest.mark.parametrize("key", ["", "k" * 201])
-def test_a_key_has_a_length(api: Api, key: str) -> None:
+@pytest.mark.parametrize("key", ["", "k" * 201, "a b"])
+def test_a_key_has_a_form(api: Api, key: str) -> None:
     assert start(api, key)[0] == 400

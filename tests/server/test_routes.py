@@ -129,6 +129,35 @@ def test_why_and_events_are_read(api: Api) -> None:
     }
 
 
+def test_a_file_is_read_through_an_execution_that_keeps_it_and_only_by_its_digest(
+    api: Api,
+) -> None:
+    id, _ = api.started()
+    other, _ = api.started()
+    text = b"<script>alert(1)</script>"
+    kept = api.engine.store.put_artifact(id, text, "page.html")
+    response = api.response("GET", f"/v1/executions/{id}/artifacts/{kept.sha256}")
+
+    assert response.content == text
+    assert response.headers["content-disposition"].startswith("attachment")
+    assert response.headers["content-type"] == "application/octet-stream"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    api("GET", f"/v1/executions/{other}/artifacts/{kept.sha256}", code=404)
+    for name in ("%2e%2e%2fflowengine.db", "0" * 64, kept.sha256.upper()):
+        api("GET", f"/v1/executions/{id}/artifacts/{name}", code=404)
+
+
+def test_the_graph_has_the_state_of_each_step(api: Api) -> None:
+    id, _ = api.started()
+    found = api("GET", f"/v1/executions/{id}/graph", code=200)
+    assert {node["id"]: node.get("status") for node in found["nodes"]} == {
+        "/start": None,
+        "ask": "waiting",
+        "/end": None,
+    }
+    assert "waiting" in [box["status"] for box in found["frame"]["boxes"]]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "code", "said"),
     [

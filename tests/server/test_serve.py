@@ -57,7 +57,7 @@ def served(folder: Path) -> Iterator[Served]:
         text=True,
     )
     assert process.stderr is not None
-    url = re.search(r"(http://\S+)/v1", process.stderr.readline())
+    url = re.search(r"(http://\S+)", process.stderr.readline())
     file = re.search(r"token is in (.+)$", process.stderr.readline())
     assert url, process.poll()
     assert file

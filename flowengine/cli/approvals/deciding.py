@@ -13,6 +13,7 @@ from flowengine.cli.terminal.output import clean, err, out, out_json, when
 from flowengine.cli.views.approvals import KINDS
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 from flowengine.journal.ports.directory import every_item
+from flowengine.typed_text import edited_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -231,9 +232,7 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
         fields = wait.get("form", {}).get("properties", {})
         answer["form"] = read.assigned(fields, arguments.form, "field")
     if getattr(arguments, "edit", None):
-        answer["edit"] = {
-            name: read.edited_field(wait, name, text) for name, text in arguments.edit
-        }
+        answer["edit"] = {name: edited_field(wait, name, text) for name, text in arguments.edit}
     if getattr(arguments, "value", None) is not None:
         answer["value"] = read.json_argument(arguments.value, "the value")
     if (grant := _grant(arguments)) is not None:

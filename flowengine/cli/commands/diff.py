@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import STATUS_COLOURS, clean, one_line, out, out_json, paint
 from flowengine.cli.terminal.result_stream import results
-from flowengine.cli.views.yaml_text import inline
+from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
     from flowengine.engines.infos import Difference, Parting, Side, StepPair

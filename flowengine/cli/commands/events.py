@@ -15,7 +15,7 @@ from flowengine.cli.terminal.output import (
     out_json,
     out_json_line,
 )
-from flowengine.cli.views.yaml_text import inline
+from flowengine.yaml_text import inline
 
 HELP = "show the journal of an execution: every event, in order"
 EXAMPLE = """\

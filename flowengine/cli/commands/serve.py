@@ -1,4 +1,4 @@
-"""`flowengine serve`: an HTTP API over the store, until stopped."""
+"""`flowengine serve`: a page and an HTTP API over the store, until stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowengine.errors import UsageError
 if TYPE_CHECKING:
     from flowengine.server.running import Ready
 
-HELP = "serve an HTTP API over the store until stopped"
+HELP = "serve a page and an HTTP API over the store until stopped"
 EXAMPLE = """\
 flowengine serve expense.yaml refund.yaml
 flowengine serve expense.yaml --host 0.0.0.0 --proxy 10.0.0.2 --public flows.example.com
@@ -64,6 +64,7 @@ def run(arguments: Namespace) -> int:
         UsageError: The packages of the extra `serve` are missing.
     """
     try:
+        from flowengine.page.site import Site
         from flowengine.server.running import Serving, check, serve
     except ModuleNotFoundError as error:
         raise UsageError(
@@ -73,7 +74,7 @@ def run(arguments: Namespace) -> int:
 
     def ready(found: Ready) -> None:
         if not arguments.quiet:
-            err(f"serving {session.place} at {found.url}/v1")
+            err(f"serving {session.place} at {found.url}")
             err(f"your token is in {found.token_file}")
 
     serving = Serving(
@@ -88,5 +89,5 @@ def run(arguments: Namespace) -> int:
     make = arguments.flows[0] if arguments.flows else None
     with Session(arguments, make=make) as session:
         flows = [session.engine.load(path) for path in arguments.flows]
-        serve(session.engine, flows, serving, ready)
+        serve(session.engine, flows, serving, ready, lambda served: Site(served).routes())
     return 0

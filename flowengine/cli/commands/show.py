@@ -22,7 +22,7 @@ from flowengine.cli.terminal.result_stream import results
 from flowengine.cli.views.approvals import expiry, standing
 from flowengine.cli.views.evidence import again_lines, evidence_lines
 from flowengine.cli.views.waits import describe, undelivered
-from flowengine.cli.views.yaml_text import entry, inline
+from flowengine.yaml_text import entry, inline
 
 if TYPE_CHECKING:
     from flowengine.engines.infos import BudgetInfo, ExecutionInfo, StepInfo, WaitInfo

@@ -11,8 +11,8 @@ from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, one_line, out, out_json, paint
 from flowengine.cli.terminal.result_stream import results
-from flowengine.cli.views.yaml_text import entry
 from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.yaml_text import entry
 
 if TYPE_CHECKING:
     from flowengine.engines.infos import UpgradeInfo

@@ -11,14 +11,14 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.driving.watching import interrupted, watch
-from flowengine.cli.parsing.arguments import by_type, edited_field
 from flowengine.cli.terminal.errors import show_error
 from flowengine.cli.terminal.output import ask, clean, err, one_line
 from flowengine.cli.views.approvals import KINDS, details, standing
-from flowengine.cli.views.yaml_text import inline
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.ports.directory import every_item
 from flowengine.keyboard import Withdrawn, listening
+from flowengine.typed_text import by_type, edited_field
+from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
     from flowengine.cli.driving.progress import Progress

@@ -321,6 +321,6 @@ def what_for(session: Session, wait: WaitInfo) -> str:
 
 
 def _shown_value(value: Any) -> str:
-    from flowengine.cli.views.yaml_text import inline
+    from flowengine.yaml_text import inline
 
     return "" if value in (None, {}, []) else one_line(inline(value), 120)

@@ -11,29 +11,12 @@ from typing import Any, TextIO
 
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.json_values import read_json
+from flowengine.typed_text import by_type
 
-_JSON_TYPES: dict[type, tuple[str, ...]] = {
-    bool: ("boolean",),
-    int: ("integer", "number"),
-    float: ("number",),
-    str: ("string",),
-    list: ("array",),
-    dict: ("object",),
-    type(None): ("null",),
-}
 LARGEST = 64 * 2**20
 """Maximum number of characters of a file that the command line names."""
 _LISTED = 50
 """Entries of a list, unless `--limit` sets another number."""
-
-_WORDS = {
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "null",
-    "object": "a map as JSON",
-    "array": "a list as JSON",
-}
 
 
 def add_assignments(parser: ArgumentParser, option: str, help: str) -> None:
@@ -209,57 +192,6 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
-
-
-def by_type(schema: Any, text: str, what: str, field: str) -> Any:
-    """Read a value by its declared type: text unchanged, everything else as JSON.
-
-    Args:
-        schema: JSON Schema of the value, `{}` if it is not declared.
-        what: Its description in messages: `input 'amount'`.
-        field: Its name.
-
-    Returns:
-        Plain data. The engine checks it against the whole schema.
-
-    Raises:
-        InputError: It is not of the declared type.
-    """
-    types = schema.get("type") if isinstance(schema, Mapping) else None
-    types = [types] if isinstance(types, str) else types
-    if types == ["string"]:
-        return text
-    try:
-        value = read_json(text, what, field)
-    except InputError:
-        if not types or "string" in types:
-            return text
-        expected = " or ".join(_WORDS.get(name, name) for name in types)
-        raise InputError(f"{what} must be {expected}, not {text!r}", field=field) from None
-    if types and "string" in types and not set(_JSON_TYPES[type(value)]) & set(types):
-        return text
-    return value
-
-
-def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
-    """Read the new value of an editable field of an approval.
-
-    Args:
-        wait: The approval.
-        path: The field, as a dotted path.
-
-    Returns:
-        Plain data: of the declared type, otherwise of the type of the value shown.
-    """
-    from flowengine.engines.people.edits import declared
-    from flowengine.flow.expressions.types import kinds
-
-    schema, _ = declared(wait.get("edit_schema", {}), path)
-    old = wait.get("subject")
-    for part in path.split("."):
-        old = old.get(part) if isinstance(old, dict) else None
-    types = sorted(kinds(schema) or (() if old is None else _JSON_TYPES.get(type(old), ())[-1:]))
-    return by_type({"type": types} if types else {}, text, f"'{path}'", path)
 
 
 def assigned(

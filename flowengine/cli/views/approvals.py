@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.terminal.output import clean, one_line, paint, table, when
 from flowengine.cli.views.waits import answering, arguments, is_overdue, no_members, times
-from flowengine.cli.views.yaml_text import inline
+from flowengine.yaml_text import inline
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session

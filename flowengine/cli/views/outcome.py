@@ -61,7 +61,7 @@ def as_object(session: Session, result: ExecutionResult) -> dict[str, Any]:
 
 
 def _show_end(session: Session, result: ExecutionResult) -> None:
-    from flowengine.cli.views.yaml_text import entry
+    from flowengine.yaml_text import entry
 
     if not session.arguments.quiet:
         record = session.engine.store.execution(result.execution)

@@ -194,7 +194,7 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     if "difference" in wait:
         yield "changed", "the tool has changed since the call was approved"
     if "found" in wait:
-        from flowengine.cli.views.yaml_text import inline
+        from flowengine.yaml_text import inline
 
         found = wait["found"]
         yield "would do", one_line(f"{found['action']}: {inline(found['target'])}")
@@ -218,7 +218,7 @@ def arguments(wait: WaitInfo) -> str:
     """Return the arguments of a call that needs an approval, on a line. Empty: it is no call."""
     if not wait.get("tool") or not wait.get("subject"):
         return ""
-    from flowengine.cli.views.yaml_text import inline
+    from flowengine.yaml_text import inline
 
     return one_line(inline(wait["subject"]))
 

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.cli.drawing.notes import Notes
-from flowengine.cli.drawing.words import condition, cut
+from flowengine.drawing.notes import Notes
+from flowengine.drawing.words import condition, cut
 from flowengine.kernel.graph.compiled import END
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
-from flowengine.cli.drawing.words import condition, value
+from flowengine.drawing.words import condition, value
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow, HandlerSpec, StepSpec

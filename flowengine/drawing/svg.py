@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from flowengine.cli.drawing.dot import FILLS
-from flowengine.cli.drawing.layout import LINE, PADDING, Laid, Point, Route, lay_out
-from flowengine.cli.drawing.picture import Box, Frame, Picture
+from flowengine.drawing.dot import FILLS
+from flowengine.drawing.layout import LINE, PADDING, Laid, Point, Route, lay_out
+from flowengine.drawing.picture import Box, Frame, Picture
+from flowengine.printable import printable
 
 MARGIN = 24.0
 TITLE = 30.0
@@ -163,6 +164,4 @@ def _curve(route: Route, dx: float, dy: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    from flowengine.cli.terminal.output import clean
-
-    return escape(clean(text), quote=False)
+    return escape(printable(text), quote=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flowengine.cli.drawing.picture import Arrow, Box, Frame, Picture
+from flowengine.drawing.picture import Arrow, Box, Frame, Picture
+from flowengine.printable import printable
 
 SHAPES = {
     "start": ("((", "))"),
@@ -102,17 +103,16 @@ def _arrow(arrow: Arrow) -> str:
 
 def _text(lines: list[str]) -> str:
     """Return text in quotes, with everything escaped that Mermaid or HTML would interpret."""
-    from flowengine.cli.terminal.output import clean
-
     escaped = [
-        "".join(c if c.isalnum() or c in " _.,:!?/+*=()|-…" else f"#{ord(c)};" for c in clean(line))
+        "".join(
+            c if c.isalnum() or c in " _.,:!?/+*=()|-…" else f"#{ord(c)};" for c in printable(line)
+        )
         for line in lines
     ]
     return f'"{"<br/>".join(escaped)}"'
 
 
 def _title(text: str) -> str:
-    from flowengine.cli.terminal.output import clean
-    from flowengine.cli.views.yaml_text import inline
+    from flowengine.yaml_text import inline
 
-    return inline(clean(text).replace("\n", " "))
+    return inline(printable(text).replace("\n", " "))

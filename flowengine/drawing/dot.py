@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flowengine.cli.drawing.picture import Arrow, Box, Frame, Picture
+from flowengine.drawing.picture import Arrow, Box, Frame, Picture
+from flowengine.printable import printable
 
 SHAPES = {
     "start": "shape=circle, width=0.15, style=filled, fillcolor=black",
@@ -99,7 +100,5 @@ def _inside(frame: Frame, *, last: bool) -> str:
 
 
 def _quoted(lines: list[str]) -> str:
-    from flowengine.cli.terminal.output import clean
-
-    text = "\\n".join(clean(line).replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    text = "\\n".join(printable(line).replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     return f'"{text}"'

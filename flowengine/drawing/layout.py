@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from flowengine.cli.drawing.picture import Arrow, Box, Frame
+from flowengine.drawing.picture import Arrow, Box, Frame
 
 CHARACTER = 6.6
 """Average width of a character."""

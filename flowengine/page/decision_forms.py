@@ -1,0 +1,99 @@
+"""The form of an approval: its fields for a template, and what an approver has entered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from flowengine.typed_text import by_type, edited_field
+
+_TYPES = {"integer": "number", "number": "number", "boolean": "checkbox"}
+
+
+class Field(NamedTuple):
+    """One field of a form."""
+
+    name: str
+    """Name in the form: `form.NAME`, `edit.PATH`."""
+    label: str
+    help: str
+    kind: str
+    """`text`, `number`, `checkbox`, `select` or `area`."""
+    value: str
+    options: list[str]
+    required: bool
+
+
+def fields_of(wait: Mapping[str, Any]) -> list[Field]:
+    """Return the fields that an approver fills in or may change."""
+    form = wait.get("form") or {}
+    required = form.get("required", ())
+    found = [
+        _field(f"form.{name}", name, schema, schema.get("default"), required=name in required)
+        for name, schema in form.get("properties", {}).items()
+    ]
+    subject = wait.get("subject")
+    edit = wait.get("edit") or []
+    paths = list(subject) if edit is True and isinstance(subject, dict) else edit
+    schemas = (wait.get("edit_schema") or {}).get("properties", {})
+    for path in paths if isinstance(paths, list) else ():
+        value = subject
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        found.append(_field(f"edit.{path}", path, schemas.get(path, {}), value, required=False))
+    return found
+
+
+def entered(wait: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the body of a decision from what an approver has entered.
+
+    Fields that were not changed are no edits.
+
+    Args:
+        wait: The approval.
+        given: Name in the form → text.
+    """
+    body: dict[str, Any] = {"choice": given.get("choice", "")}
+    if given.get("comment", "").strip():
+        body["comment"] = given["comment"].strip()
+    form, edits = {}, {}
+    properties = (wait.get("form") or {}).get("properties", {})
+    for field in fields_of(wait):
+        group, _, name = field.name.partition(".")
+        text = given.get(field.name, "").replace("\r\n", "\n")
+        if field.kind == "checkbox":
+            text = "true" if text else "false"
+        if group == "form":
+            if text or field.required:
+                form[name] = by_type(properties[name], text, f"'{name}'", name)
+        elif text != field.value and field.name in given:
+            edits[name] = edited_field(wait, name, text)
+    return {**body, **({"form": form} if form else {}), **({"edits": edits} if edits else {})}
+
+
+def _field(name: str, label: str, schema: Any, value: Any, *, required: bool) -> Field:
+    schema = schema if isinstance(schema, dict) else {}
+    options = schema.get("enum") or []
+    types = schema.get("type")
+    if options and all(isinstance(option, str) for option in options):
+        kind = "select"
+    elif types in _TYPES:
+        kind = _TYPES[types]
+    else:
+        is_text = types == "string" or (types is None and isinstance(value, str | None))
+        kind = "text" if is_text and len(str(value or "")) <= 80 else "area"
+        if types is None and isinstance(value, int | float) and not isinstance(value, bool):
+            kind = "number"
+    text = "" if value is None else value
+    if not isinstance(text, str):
+        text = json.dumps(text, ensure_ascii=False)
+    return Field(
+        name,
+        schema.get("title") or label,
+        schema.get("description") or "",
+        kind,
+        text,
+        [str(option) for option in options] if kind == "select" else [],
+        required,
+    )

@@ -1,0 +1,162 @@
+"""What each view of the page shows, from the same functions that answer the API."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from flowengine.drawing.data import statuses_of
+from flowengine.drawing.picture import draw
+from flowengine.drawing.svg import svg
+from flowengine.errors import FlowEngineError, InputError, NotAllowed
+from flowengine.journal.records import ENDED
+from flowengine.page.decision_forms import entered, fields_of
+from flowengine.server import approvals, executions
+from flowengine.server.calls import Call
+from flowengine.server.models import DecisionBody, ExecutionsQuery, ShowQuery, WaitsQuery
+from flowengine.server.problems import status_of
+from flowengine.server.rights import Right
+from flowengine.yaml_text import inline
+
+LIMIT = 50
+"""Entries of a list in one view."""
+_MOST_STEPS = 200
+"""Steps of an execution in one view. Those that failed or wait come first."""
+_FIRST = ("failed", "uncertain", "refused", "rejected", "expired", "waiting", "retrying", "running")
+STATUSES = (
+    *("recorded", "running", "interrupted", "waiting"),
+    *("stalled", "succeeded", "failed", "cancelled"),
+)
+
+
+class View(NamedTuple):
+    """A template with its data, or the path of another view."""
+
+    template: str
+    context: dict[str, Any]
+    status: int = 200
+    redirect: str | None = None
+
+
+def list_executions(call: Call, given: dict[str, str]) -> View:
+    """Show executions, newest first."""
+    filters = {name: given[name] for name in ("flow", "status") if given.get(name)}
+    if filters.get("status", "running") not in STATUSES:
+        raise InputError(f"there is no status {filters['status']!r}", field="status")
+    query = ExecutionsQuery.model_validate(
+        {**filters, "limit": LIMIT, "after": given.get("after") or None}
+    )
+    page = executions.list_executions(call._replace(query=query))
+    return View("executions.html", {"page": page, "filters": filters, "statuses": STATUSES})
+
+
+def show_execution(call: Call, given: dict[str, str]) -> View:
+    """Show one execution: what it waits for, failures, graph and steps."""
+    info = executions.show_execution(call._replace(query=ShowQuery.model_validate({})))
+    flow = call.engine.flow_of(info["execution"])
+    steps = info["steps"]
+    picture = draw(flow.compiled, statuses_of(steps))
+    # `svg` escapes every text, and ids of boxes have letters, digits and underscores only.
+    graph = Markup(svg(picture))
+    has_ended = info["status"] in ENDED
+    reasons = [] if has_ended else executions.why(call)["items"]
+    waits = {wait["id"]: wait for wait in info["waits"]}
+    ordered = sorted(steps, key=lambda step: _urgency(step["status"]))
+    return View(
+        "execution.html",
+        {
+            "info": info,
+            "has_ended": has_ended,
+            "waits": list(waits.values()),
+            "reasons": [one for one in reasons if one.get("wait") not in waits],
+            "failures": [step for step in steps if step["status"] == "failed"],
+            "graph": graph,
+            "steps": ordered[:_MOST_STEPS],
+            "left_out": len(ordered) - _MOST_STEPS,
+            "may_decide": call.may(Right.DECIDE, info["flow"]),
+            "sees_content": call.may(Right.CONTENT, info["flow"]),
+        },
+    )
+
+
+def list_approvals(call: Call, given: dict[str, str]) -> View:
+    """Show what waits for the user, or for anyone: what is due first comes first."""
+    everyone = given.get("for") == "all"
+    query = WaitsQuery.model_validate(
+        {
+            "limit": LIMIT,
+            "after": given.get("after") or None,
+            "assignee": None if everyone else "me",
+            "status": "closed" if given.get("status") == "closed" else "pending",
+        }
+    )
+    page = approvals.list_approvals(call._replace(query=query))
+    items = sorted(page["items"], key=lambda wait: (wait.get("due", "9"), wait["since"]))
+    context = {"items": items, "next": page["next"], "everyone": everyone, "status": query.status}
+    return View("approvals.html", context)
+
+
+def show_approval(call: Call, given: dict[str, str]) -> View:
+    """Show the question, and the form with which it is decided. Opening it decides nothing."""
+    return _approval(call, given, None)
+
+
+def decide(call: Call, given: dict[str, str]) -> View:
+    """Decide, and show the decision. What was entered is kept if it is refused."""
+    wait: Any = call.engine.wait(call.path["approval"])
+    if not call.sees_all_of(wait):
+        raise NotAllowed(f"{call.principal.user} may not see this approval")
+    try:
+        body = DecisionBody.model_validate(entered(wait, given))
+        approvals.decide(call._replace(body=body))
+    except FlowEngineError as error:
+        return _approval(call, given, error)
+    return View("", {}, redirect=f"/approvals/{wait['id']}")
+
+
+def _approval(call: Call, given: dict[str, str], error: FlowEngineError | None) -> View:
+    wait = approvals.show_approval(call)
+    may = wait["status"] == "pending" and call.may(Right.DECIDE, wait["flow"])
+    addressed = call.engine.may_answer(wait, call.principal.user)
+    fields = [
+        field._replace(value=given[field.name]) if field.name in given else field
+        for field in fields_of(wait)
+    ]
+    return View(
+        "approval.html",
+        {
+            "wait": wait,
+            "fields": fields,
+            "subject": _rows(wait.get("subject")),
+            "may_decide": may and addressed,
+            "why_not": None if may and addressed else _why_not(call, wait, addressed=addressed),
+            "error": error,
+            "comment": given.get("comment", ""),
+        },
+        200 if error is None else status_of(error),
+    )
+
+
+def _why_not(call: Call, wait: Any, *, addressed: bool) -> str:
+    if wait["status"] != "pending":
+        return "This approval is closed."
+    if not call.may(Right.DECIDE, wait["flow"]):
+        return f"You lack the right to decide on approvals of the flow {wait['flow']}."
+    if not addressed:
+        names = ", ".join(wait.get("assignees", ())) or "others"
+        return f"This approval is addressed to {names}."
+    return ""
+
+
+def _rows(subject: Any) -> list[tuple[str, str]]:
+    """Return the content of an approval, a row for each field."""
+    if subject is None:
+        return []
+    if isinstance(subject, dict):
+        return [(str(name), inline(value)) for name, value in subject.items()]
+    return [("", inline(subject))]
+
+
+def _urgency(status: str) -> int:
+    return _FIRST.index(status) if status in _FIRST else len(_FIRST)

@@ -1,0 +1,263 @@
+"""The page without JavaScript: signing in, reading, deciding, and who sees what."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlencode
+
+import httpx2
+import pytest
+
+from flowengine.page.site import PAGES, Page
+from tests.server.api import LOCAL, OWNER, Api
+from tests.server.test_access import ROLES
+
+ALLOWED = {
+    ("GET", "/executions"): frozenset(ROLES),
+    ("GET", "/executions/{execution}"): frozenset(ROLES),
+    ("GET", "/approvals"): frozenset(ROLES),
+    ("GET", "/approvals/{approval}"): frozenset(ROLES),
+    ("POST", "/approvals/{approval}"): frozenset({"approver", "admin"}),
+}
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}"
+FORM = """
+flowengine: 1
+id: hire
+inputs: {name: {type: string}}
+steps:
+  - id: ask
+    approval:
+      title: Hire ${{ inputs.name }}?
+      body: "About ${{ inputs.name }}"
+      assignees: ["user:ben"]
+      subject: {name: "${{ inputs.name }}", level: 3, remote: true}
+      edit: [level]
+      form:
+        type: object
+        properties:
+          grade: {type: string, enum: [junior, senior]}
+          salary: {type: number, title: Salary}
+          urgent: {type: boolean}
+        required: [grade, salary]
+outputs: {form: "${{ steps.ask.output }}"}
+"""
+
+
+class Browser:
+    """A user with cookies, who follows no redirect by itself."""
+
+    def __init__(self, api: Api, token: str = LOCAL) -> None:
+        self.api = api
+        self.cookie = ""
+        response = self("POST", "/sign-in", {"token": token, "next": "/executions"})
+        assert response.status_code == 303, response.text
+        assert response.headers["location"] == "/executions"
+        self.set_cookie = response.headers["set-cookie"]
+        self.cookie = self.set_cookie.partition(";")[0]
+
+    def __call__(
+        self, method: str, path: str, form: dict[str, str] | None = None, **headers: str
+    ) -> httpx2.Response:
+        sent = {"cookie": self.cookie, **headers}
+        content = None
+        if form is not None:
+            sent.setdefault("content-type", "application/x-www-form-urlencoded")
+            content = urlencode(form).encode()
+        return self.api.response(method, path, token=None, headers=sent, content=content)
+
+    def form_token(self, path: str) -> str:
+        found = re.search(r'name="form_token" value="([\w-]+)"', self("GET", path).text)
+        assert found
+        return found[1]
+
+
+@pytest.fixture
+def ben(api: Api) -> Browser:
+    return Browser(api, api.token("user:ben"))
+
+
+def waiting(api: Api, name: str = "Ada") -> tuple[str, str]:
+    with open("hire.yaml", "w") as file:
+        file.write(FORM)
+    result = api.engine.run("hire.yaml", {"name": name})
+    return result.execution, result.waits[0]["id"]
+
+
+def test_an_approver_signs_in_decides_and_signs_out(api: Api, ben: Browser) -> None:
+    _, wait = waiting(api)
+    assert "Hire Ada?" in ben("GET", "/approvals").text
+    path = f"/approvals/{wait}"
+    form = {"form_token": ben.form_token(path), "choice": "approve", "comment": "good"}
+    refused = ben("POST", path, {**form, "form.salary": "much", "edit.level": "3"})
+    assert refused.status_code == 422
+    assert "must be a number" in refused.text
+    assert 'value="much"' in refused.text
+    form |= {"form.grade": "senior", "form.salary": "50", "edit.level": "4"}
+    done = ben("POST", path, form)
+
+    assert (done.status_code, done.headers["location"]) == (303, path)
+    decision = api.engine.wait(wait)["decision"]
+    assert (decision["by"], decision["via"], decision["comment"]) == ("user:ben", "rest", "good")
+    assert decision["form"] == {"grade": "senior", "salary": 50, "urgent": False}
+    assert decision["edits"] == {"level": 4}
+    assert '<form method="post" class' not in ben("GET", path).text
+    assert "approve" in ben("GET", "/approvals?for=all&status=closed").text
+    late = ben("POST", path, {**form, "choice": "reject"})
+    assert late.status_code == 409
+    out = ben("POST", "/sign-out", {"form_token": form["form_token"]})
+    assert out.status_code == 303
+    assert ben("GET", "/approvals").headers["location"] == "/sign-in?next=/approvals"
+
+
+def test_opening_a_link_decides_nothing(api: Api, ben: Browser) -> None:
+    _, wait = waiting(api)
+    for path in (f"/approvals/{wait}?choice=approve", f"/approvals/{wait}/decision?choice=approve"):
+        ben("GET", path)
+        ben("HEAD", path)
+    assert api.engine.wait(wait)["status"] == "pending"
+
+
+@pytest.mark.parametrize(
+    ("token", "headers", "code"),
+    [
+        ("", {}, 403),
+        ("x", {}, 403),
+        ("other", {}, 403),
+        ("own", {"content-type": "text/plain"}, 415),
+        ("own", {"origin": "null"}, 403),
+        ("own", {"origin": "http://evil.example"}, 403),
+        ("own", {"sec-fetch-site": "cross-site"}, 403),
+    ],
+)
+def test_a_form_of_another_page_changes_nothing(
+    api: Api, ben: Browser, token: str, headers: dict[str, str], code: int
+) -> None:
+    _, wait = waiting(api)
+    path = f"/approvals/{wait}"
+    carla = Browser(api, api.token("user:ben"))
+    tokens = {"own": ben.form_token(path), "other": carla.form_token(path)}
+    form = {"choice": "reject", "form_token": tokens.get(token, token)}
+
+    assert ben("POST", path, form, **headers).status_code == code
+    assert api.engine.wait(wait)["status"] == "pending"
+
+
+def test_a_cookie_is_for_the_page_and_reads_and_changes_nothing_of_the_api(
+    api: Api, ben: Browser
+) -> None:
+    _, wait = waiting(api)
+    assert "HttpOnly" in ben.set_cookie
+    assert "SameSite=strict" in ben.set_cookie
+    headers = {"cookie": ben.cookie}
+    assert api("GET", "/v1/me", token=None, headers=headers, code=200)["user"] == "user:ben"
+    path = f"/v1/approvals/{wait}/decision"
+    api("POST", path, {"choice": "reject"}, token=None, headers=headers, code=401)
+
+
+def test_a_session_ends_with_its_token(api: Api, ben: Browser) -> None:
+    name = api.records.tokens()[0].name
+    assert ben("GET", "/approvals").status_code == 200
+    api.records.revoke_token(name, 1)
+    assert ben("GET", "/approvals").status_code == 303
+    stored = "".join(map(str, api.records._read("SELECT * FROM sessions")))
+    assert ben.cookie.partition("=")[2] not in stored
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.method} {page.path}")
+def test_each_page_for_each_role(api: Api, page: Page) -> None:
+    assert {(one.method, one.path) for one in PAGES} == ALLOWED.keys()
+    method, path = page.method, page.path
+    execution, wait = waiting(api)
+    address = path.format(execution=execution, approval=wait)
+    for role, user in ROLES.items():
+        browser = Browser(api, api.token(user))
+        form = None
+        if method == "POST":
+            form = {"form_token": browser.form_token("/approvals"), "choice": "approve"}
+        answer = browser(method, address, form)
+        lacks = answer.status_code == 403 and "lacks the right" in answer.text
+        assert lacks is (role not in ALLOWED[method, path]), role
+
+
+def test_who_does_not_see_the_content_sees_no_title(api: Api) -> None:
+    execution, wait = waiting(api, "Zoe4711")
+    vera = Browser(api, api.token("user:vera"))
+    for path in ("/approvals?for=all", f"/approvals/{wait}", f"/executions/{execution}"):
+        answer = vera("GET", path)
+        assert answer.status_code == 200
+        assert "Zoe4711" not in answer.text
+    hidden = vera("POST", f"/approvals/{wait}", {"form_token": vera.form_token("/approvals")})
+    assert hidden.status_code == 403
+
+
+def test_hostile_text_is_only_text(api: Api, ben: Browser) -> None:
+    execution, wait = waiting(api, HOSTILE)
+    owner = Browser(api)
+    api.engine.start("hire.yaml", {"name": "x"}, labels={"a": HOSTILE})
+    for browser, path in (
+        (ben, "/approvals"),
+        (ben, f"/approvals/{wait}"),
+        (owner, f"/executions/{execution}"),
+        (owner, "/executions?flow=" + HOSTILE.replace(" ", "%20").replace("{", "%7B")),
+    ):
+        text = browser("GET", path).text
+        assert "<script>alert" not in text
+        assert "<img" not in text
+        assert "49" not in re.sub(r'"[^"]*"|<code>.*?</code>|<time>.*?</time>', "", text)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//evil.example",
+        "/\\evil.example",
+        "https://evil.example",
+        "/%5cx\n",
+        "/a\r\nb: c",
+        "/a b",
+        "",
+    ],
+)
+def test_signing_in_leads_to_a_path_of_this_server(api: Api, path: str) -> None:
+    form = urlencode({"token": LOCAL, "next": path}).encode()
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    answer = api.response("POST", "/sign-in", token=None, headers=headers, content=form)
+    assert answer.headers["location"] == "/approvals"
+
+
+def test_a_wrong_token_signs_nobody_in_and_is_on_record(api: Api) -> None:
+    form = urlencode({"token": "fe_wrong", "next": "/executions"}).encode()
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    answer = api.response("POST", "/sign-in", token=None, headers=headers, content=form)
+    assert answer.status_code == 401
+    assert "set-cookie" not in answer.headers
+    assert api.records.audited(None, 1)[0]["path"] == "/sign-in"
+
+
+def test_an_execution_shows_its_wait_first_then_its_graph_and_steps(api: Api) -> None:
+    execution, wait = waiting(api)
+    text = Browser(api)("GET", f"/executions/{execution}").text
+    places = [text.index(part) for part in (f"/approvals/{wait}", "<svg", 'id="steps"')]
+    assert places == sorted(places)
+
+
+def test_a_failed_execution_shows_its_failure_and_the_command_that_continues(api: Api) -> None:
+    with open("bad.yaml", "w") as file:
+        file.write(
+            "flowengine: 1\nid: bad\nsteps: [{id: a, fail: {type: Broke, message: It broke}}]\n"
+        )
+    id = api.engine.run("bad.yaml").execution
+    text = Browser(api)("GET", f"/executions/{id}").text
+    assert "It broke" in text
+    assert "flowengine retry" in text
+
+
+def test_pages_without_a_session_lead_to_signing_in_and_other_methods_are_refused(api: Api) -> None:
+    assert api.response("GET", "/", token=None).headers["location"] == "/approvals"
+    found = api.response("GET", "/executions/x", token=None)
+    assert found.headers["location"] == "/sign-in?next=/executions/x"
+    assert api.response("DELETE", "/executions", token=None).status_code == 405
+    assert api.response("GET", "/static/none.js", token=None).status_code == 404
+    for name in ("page.css", "live.js"):
+        assert api.response("GET", f"/static/{name}", token=None).status_code == 200
+    assert OWNER in Browser(api)("GET", "/executions").text

@@ -1,0 +1,71 @@
+"""The page in Chromium: signing in, live updates, and deciding without JavaScript."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+
+from flowengine.server.protocol import Limits
+from flowengine_envs.browser import installation
+from tests.server.api import LOCAL
+from tests.server.served import Served
+from tests.server.test_page import FORM, HOSTILE
+
+WIDTHS = (390, 768, 1400)
+
+
+def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    served = Served(tmp_path, Limits())
+    (tmp_path / "hire.yaml").write_text(FORM.replace("user:ben", "user:owner"))
+    engine = served.api.engine
+    first, second = (engine.run("hire.yaml", {"name": name}) for name in ("Ada", HOSTILE))
+    decided: list[str] = []
+
+    async def look() -> None:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(
+                executable_path=installation.browser(None), args=["--no-sandbox"]
+            )
+            page, faults = await signed_in(browser, served, scripts=True)
+            for width in WIDTHS:
+                await page.set_viewport_size({"width": width, "height": 800})
+                for path in ("/approvals", "/executions", f"/approvals/{second.waits[0]['id']}"):
+                    await page.goto(served.url + path)
+                    wide = await page.evaluate("document.documentElement.scrollWidth")
+                    assert wide <= width, (path, width)
+            await page.goto(f"{served.url}/executions/{first.execution}")
+            form = {"grade": "senior", "salary": 1}
+            await asyncio.to_thread(engine.approve, first.waits[0]["id"], form=form)
+            await page.wait_for_selector("h1 .succeeded")
+            assert faults == []
+
+            plain, faults = await signed_in(browser, served, scripts=False)
+            await plain.goto(f"{served.url}/approvals/{second.waits[0]['id']}")
+            await plain.fill('[name="form.salary"]', "50")
+            await plain.click("text=Approve")
+            await plain.wait_for_selector("text=by user:owner")
+            decided.append(await plain.inner_text("main"))
+            assert faults == []
+            await browser.close()
+
+    try:
+        asyncio.run(look())
+    finally:
+        served.close()
+    assert "approve by user:owner" in decided[0]
+
+
+async def signed_in(browser: Browser, served: Served, *, scripts: bool) -> tuple[Page, list[str]]:
+    """Return a page after signing in, and what its console reports."""
+    context = await browser.new_context(java_script_enabled=scripts)
+    page, faults = await context.new_page(), list[str]()
+    page.on("console", lambda message: faults.append(message.text))
+    await page.goto(f"{served.url}/")
+    await page.fill("#token", LOCAL)
+    await page.click("main button")
+    await page.wait_for_url("**/approvals")
+    return page, faults
