@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from flowengine.journal.records import ENDED
+from flowengine.journal.records import ENDED as ENDED  # for those who see only the engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from markupsafe import Markup
 from flowengine.drawing.data import statuses_of
 from flowengine.drawing.picture import draw
 from flowengine.drawing.svg import svg
+from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
-from flowengine.journal.records import ENDED
 from flowengine.page.decision_forms import entered, fields_of
 from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
