@@ -441,7 +441,7 @@ class Driver(Carrier):
         """Notify the receivers of a command."""
         if isinstance(command, Consult):
             if command.wait not in execution.waits:
-                self.look(execution)  # answered in the meantime
+                self.look(execution)  # it has been answered
                 return
             if command.environment is None and self._answered(execution, command):
                 self.read_inbox(execution)

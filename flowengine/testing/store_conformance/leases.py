@@ -138,7 +138,7 @@ def check_deaths_in_a_row_are_counted(make: MakeStore) -> None:
         same(store.acquire("e1", "eve", now=0), epoch + 1, "the same owner")
         same(store.deaths("e1", 0), 2, "it has not died")
         store.calm("e1", epoch)
-        same(store.deaths("e1", 0), 2, "a lost lease calms nobody")
+        same(store.deaths("e1", 0), 2, "deaths after a lost lease")
         store.calm("e1", epoch + 1)
         same(store.deaths("e1", 0), 0, "it got further")
         store.release([("e1", epoch + 1)])
@@ -146,7 +146,7 @@ def check_deaths_in_a_row_are_counted(make: MakeStore) -> None:
         raises(NotFound, lambda: store.deaths("e9", 0), "no execution")
 
 
-def check_what_is_due_is_what_nobody_living_holds(make: MakeStore) -> None:
+def check_due_are_those_without_a_living_holder(make: MakeStore) -> None:
     """Timers, messages and executions left running are due; those of a living holder are not."""
     with opened(make, lambda owner: owner.id == "ben") as store:
         store.renew(ANA._replace(id="ben"), 5000)
