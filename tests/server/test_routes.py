@@ -28,7 +28,7 @@ def test_an_execution_is_started_decided_and_read_and_the_server_drives_nothing(
     assert other["code"] == "Conflict"
     assert other["standing"]["choice"] == "approve"
     assert api("GET", f"/v1/executions/{id}")["status"] == "interrupted"
-    assert api.engine.due() == [id]
+    assert [due.execution for due in api.engine.due()] == [id]
     api.engine.resume(id)
     assert api("GET", f"/v1/executions/{id}")["outputs"] == {"choice": "approve"}
 
