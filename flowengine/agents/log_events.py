@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -39,10 +39,6 @@ class LogEvent:
     `context_clash`: key, calls."""
     level: int = 20
     time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-
-    def plain(self) -> dict[str, Any]:
-        """Return the event as a dict, in the order of its fields."""
-        return asdict(self)
 
 
 def masked(event: LogEvent, mask: Callable[[Plain], Plain]) -> LogEvent:

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from os import PathLike
 from typing import IO, ClassVar
 
@@ -135,4 +136,4 @@ def _level(given: str | None, default: str) -> int:
 
 
 def _json(event: LogEvent) -> str:
-    return json.dumps(event.plain(), default=str)
+    return json.dumps(asdict(event), default=str)

@@ -101,10 +101,10 @@ def _iterated(
     def call(
         self: Runner, /, *args: _Args.args, **options: _Args.kwargs
     ) -> Generator[StreamPart, None, None]:
-        from flowengine.metachain.streaming import on_thread
+        from flowengine.metachain.streaming import iterated_on_thread
 
         refuse_in_loop(None, f"{name}_async()")
-        yield from on_thread(stream(self, *args, **options))
+        yield from iterated_on_thread(stream(self, *args, **options))
 
     return _named(call, prepare, name)
 

@@ -75,7 +75,9 @@ def _arrived(backlog: Backlog, events: AgentEvents) -> Iterator[StreamPart]:
             yield replace(part, **mask_known(shown)) if shown else part
 
 
-def on_thread(parts: AsyncGenerator[StreamPart, None]) -> Generator[StreamPart, None, None]:
+def iterated_on_thread(
+    parts: AsyncGenerator[StreamPart, None],
+) -> Generator[StreamPart, None, None]:
     """Yield the parts of a run whose event loop is on a thread, so that the run goes on meanwhile.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,7 @@ def test_a_secret_is_in_no_journal_snapshot_update_log_or_error(
         "the result": repr(result),
         "show and events": told,
         "updates": repr(updates),
-        "log events": repr([one.plain() for one in events]),
+        "log events": repr([asdict(one) for one in events]),
         "standard output and error": repr(capsys.readouterr()),
     }
     for place, text in places.items():
