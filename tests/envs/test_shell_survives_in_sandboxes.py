@@ -201,6 +201,38 @@ def test_a_shell_whose_folder_was_removed_goes_on(sandbox: type[Sandbox], tmp_pa
         assert not shell.healthy
 
 
+KILLED = """python3 - $$ {live} <<'END' & disown
+import os, signal, sys
+shell, live = sys.argv[1:]
+open('watching', 'w').close()
+while True:
+    for name in os.listdir(f'/proc/{{shell}}/fd'):
+        try:
+            folder, _, pipe = os.readlink(f'/proc/{{shell}}/fd/{{name}}').rpartition('/')
+        except OSError:
+            continue
+        if folder == live and pipe.isdigit() and int(pipe) > 2:
+            os.kill(int(shell), signal.SIGKILL)
+            sys.exit()
+END
+"""
+"""A job that kills the shell as soon as it finds that the pipe of a third command is open."""
+
+
+@pytest.mark.wherever
+def test_a_shell_that_is_killed_before_it_reads_a_command_is_replaced(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    with opened(ShellProvider(), sandbox, tmp_path) as shell:
+        shell.run(KILLED.format(live=live(shell)))
+        shell.run("until [ -e watching ]; do sleep 0.01; done")
+
+        while not shell.run("echo there", wait=60).shell_restarted:
+            pass  # it was faster than the job
+
+        assert shell.run("echo again", wait=60).output == "again\n"
+
+
 FORGED = "ready.99999 ready.1 ready.x ready. exit.x exit. {0..60}.x {0..60}. $'\\377.\\377'"
 
 
