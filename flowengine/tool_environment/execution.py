@@ -214,10 +214,10 @@ class _Attempt:
             named[definition.signature.context] = self._context
         execute = self._call.instance.execute  # type: ignore[union-attr]
         with self._started:
-            if inspect.isasyncgenfunction(execute):
-                return _joined([self._item(item) async for item in execute(**named)])
             if is_coroutine_function(execute):
                 return await execute(**named)
+            if inspect.isasyncgenfunction(execute):
+                return _joined([self._item(item) async for item in execute(**named)])
             self._on_thread = True
             try:
                 return await call_plugin(self._read, execute, named)

@@ -64,6 +64,9 @@ class Local(Driver):
         self._poller: asyncio.TimerHandle | None = None
         self._endings: dict[asyncio.Task[None], str] = {}
         """Tasks that release environments of ended regions → their executions."""
+        self._consulting: dict[str, dict[int, asyncio.Task[None]]] = {}
+        """Execution → number of a question → the task that consults about it and computes its
+        preview."""
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect
@@ -152,9 +155,9 @@ class Local(Driver):
         going = super().turn()
         for execution in going:
             self.alarm(execution)
-            for number, task in execution.work.items():
-                if number < 0 and -number not in execution.waits:
-                    task.cancel()  # the question about which it consults or computes a preview
+            for wait, task in self._consulting.get(execution.id, {}).items():
+                if wait not in execution.waits:
+                    task.cancel()
         return going
 
     def look(self, execution: Execution) -> None:
@@ -191,7 +194,8 @@ class Local(Driver):
         """Compute the preview of a call and consult its policies, in a task."""
         task = self._loop.create_task(self._consult(execution, command))
         execution.work[-command.wait] = task
-        task.add_done_callback(partial(self._ended, execution, -command.wait))
+        self._consulting.setdefault(execution.id, {})[command.wait] = task
+        task.add_done_callback(partial(self._consulted, execution, command.wait))
 
     def stop(self, execution: Execution, stop: Stop) -> None:
         """Withdraw an attempt: its task is cancelled, and with it its processes."""
@@ -330,6 +334,15 @@ class Local(Driver):
             return 0.0
         stays = self.executions.get(execution.id) is execution and not execution.ended
         return LATE_SECONDS if stays and run.unit not in state["units"] else 0.0
+
+    def _consulted(self, execution: Execution, wait: int, task: asyncio.Task[None]) -> None:
+        """Process the end of a task that consulted about a question."""
+        tasks = self._consulting.get(execution.id, {})
+        if tasks.get(wait) is task:
+            del tasks[wait]
+            if not tasks:
+                del self._consulting[execution.id]
+        self._ended(execution, -wait, task)
 
     def _ended(self, execution: Execution, number: int, task: asyncio.Task[None]) -> None:
         """Process the end of a task unless done, as a withdrawn task may never have begun."""
