@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
+from flowengine.errors import Conflict
 from flowengine.worker import loop, wakeups
 from flowengine.worker.loop import Taken, Worker
 from tests.engines import child, world
@@ -186,6 +187,33 @@ steps:
     timeout: 1h
     retry: {attempts: 1}
 """
+ASKED = """
+steps:
+  - {id: ask, approval: {title: Go?}}
+  - {id: after, output: 1}
+"""
+
+
+def test_an_engine_that_drains_only_records(tmp_path: Path) -> None:
+    async def play(engine: Engine) -> None:
+        flow = engine.load(world.make(tmp_path, ASKED))
+        [wait] = (await engine.run_async(flow, id="it")).waits
+        await engine.drain_async(BOUND)
+        for call in (engine.run_async(flow, id="new"), engine.resume_async("it")):
+            with pytest.raises(Conflict, match="this engine is draining"):
+                await call
+        assert engine.start(flow, id="recorded") == "recorded"
+        decision = await engine.approve_async(wait["id"])
+        assert decision.result is None
+        assert {one.execution: one.why for one in engine.due()} == {
+            "it": "message", "recorded": "message",
+        }  # fmt: skip
+        async with Engine(tmp_path / "store") as other:
+            assert (await other.resume_async("it")).status == "succeeded"
+
+    run(tmp_path, play)
+
+
 MAPPED = """
 steps:
   - id: each
