@@ -571,6 +571,10 @@ def workers(folder: Path) -> Iterator[Figure]:
     part = of_workers.idle(folder)
     what = "a worker while 10,000 executions wait, part of a core"
     yield Figure(what, f"{part:.3%}, allowed 0.5%", part / 0.005, 1)
+    theirs = partial(of_workers.taking, folder, "process", by_worker=False)
+    ours, least = alternating(partial(of_workers.taking, folder, "process", by_worker=True), theirs)
+    told = f"{ours * 1000:.0f} us each, by hand {least * 1000:.0f}"
+    yield Figure("1,000 due timers, by a worker", told, ours / least, 1.5)
     for durability in CLOCKS:
         delays = of_workers.woken(folder, durability)
         middle, most = statistics.median(delays), delays[len(delays) * 95 // 100 - 1]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import tempfile
 import time
 from pathlib import Path
 
 from flowengine import Engine
 from flowengine.journal.records import Append, Head, NewExecution
 from flowengine.journal.store import Durability
+from flowengine.worker.backlog import AT_ONCE
 from flowengine.worker.loop import Taken, Worker
 
 WAITING = 10_000
 SECONDS = 20.0
 DECISIONS = 100
+DUE = 1000
+NAPPING = "flowengine: 1\nid: napping\nsteps: [{id: nap, wait: 1s}, {id: after, output: 1}]\n"
 ASKING = "flowengine: 1\nid: asking\nsteps: [{id: ask, approval: {title: Go?}}]\n"
 
 
@@ -51,6 +55,44 @@ async def _idle(engine: Engine) -> float:
     stopping.set()
     await working
     return part
+
+
+def taking(folder: Path, durability: Durability, *, by_worker: bool) -> float:
+    """Return the processor seconds in which 1,000 executions with a due timer are driven."""
+    (folder / "napping.yaml").write_text(NAPPING)
+    with tempfile.TemporaryDirectory(dir=folder) as store:
+        with Engine(store, durability=durability, linger=0) as engine:
+            flow = engine.load(folder / "napping.yaml")
+            for number in range(DUE):
+                engine.run(flow, id=f"e{number}")
+        time.sleep(1.1)
+        drive = _by_worker if by_worker else _by_hand
+        began = time.process_time()
+        asyncio.run(drive(Path(store), durability))
+        return time.process_time() - began
+
+
+async def _by_worker(store: Path, durability: Durability) -> None:
+    stopping = asyncio.Event()
+    left = DUE
+
+    def tell(taken: Taken) -> None:
+        nonlocal left
+        left -= taken.result is not None
+        if not left:
+            stopping.set()
+
+    async with Engine(store, durability=durability, linger=0) as engine:
+        await Worker(engine, tell=tell).work(stopping, drain=10)
+
+
+async def _by_hand(store: Path, durability: Durability) -> None:
+    """Resume all, sixteen at once."""
+    async with Engine(store, durability=durability, linger=0) as engine:
+        ids = [one.execution for one in engine.due()]
+        for first in range(0, len(ids), AT_ONCE):
+            some = ids[first : first + AT_ONCE]
+            await asyncio.gather(*(engine.resume_async(id) for id in some))
 
 
 def woken(folder: Path, durability: Durability) -> list[float]:

@@ -349,7 +349,8 @@ class Engine(Operator):
         """Stop driving: running attempts may end, no others begin, and leases are released.
 
         Any process can continue these executions, as if they had waited. The engine can still be
-        used for everything except driving.
+        used for everything except driving: `run` and `resume` raise a `Conflict`, and decisions and
+        signals are recorded for another process.
 
         Args:
             patience: Seconds that running attempts have to end. Longer ones are interrupted, as if

@@ -43,7 +43,7 @@ class Worker:
     times in a row is left alone.
 
     Args:
-        engine: Drives them. `stay=0` makes room for others while an execution waits.
+        engine: Drives them. `linger=0` makes room for others while an execution waits.
         at_once: How many executions run at once.
         per_flow: How many executions of one flow run at once. None: as many as `at_once`.
         tell: Called when an execution was taken, and again when it ended or had to wait.

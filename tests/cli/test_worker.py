@@ -106,8 +106,19 @@ def test_the_doctor_says_how_soon_a_worker_notices_writes(
     assert said.endswith(" at once" if reported else " within a second: its files give no notice")
 
 
-def test_bounds_apply_to_stores_in_a_directory(flowengine: CommandLine) -> None:
-    store = "temporal://127.0.0.1:1/default"
-    done = flowengine("--store", store, "worker", "--at-once", "3", code=2)
+@pytest.mark.parametrize(
+    ("store", "option", "error"),
+    [
+        ("temporal://127.0.0.1:1/default", "--at-once=3", "--at-once and --per-flow apply to"),
+        ("temporal://127.0.0.1:1/default", "--per-flow=3", "--at-once and --per-flow apply to"),
+        ("store", "--heartbeat=3s", "--heartbeat applies to stores in Temporal"),
+        ("store", "--http=8080x", "'8080x' is not an address such as 8080 or 0.0.0.0:8080"),
+    ],
+)
+def test_what_does_not_apply_is_refused(
+    flowengine: CommandLine, store: str, option: str, error: str
+) -> None:
+    done = flowengine("--store", store, "worker", option, code=2)
 
-    assert "--at-once and --per-flow apply to stores in a directory" in done.err
+    assert error in done.err
+    assert not (flowengine.folder / "store").exists()

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
+from flowengine.engines.results import ExecutionResult
+from flowengine.errors import Conflict, LeaseLost
+from flowengine.journal.memory.store import MemoryStore
 from flowengine.worker import loop, wakeups
 from flowengine.worker.loop import Taken, Worker
 from tests.engines import child, world
@@ -186,6 +189,84 @@ steps:
     timeout: 1h
     retry: {attempts: 1}
 """
+HELD = """
+steps:
+  - {id: a, python: "hold:until", with: {name: a}, effect: idempotent}
+  - {id: b, python: "hold:until", with: {name: b}, effect: idempotent}
+"""
+UNTIL = """
+import asyncio
+from pathlib import Path
+
+async def until(name: str) -> None:
+    while not (Path(__file__).parent / f"{name}.go").exists():
+        await asyncio.sleep(0.01)
+"""
+
+
+def test_deaths_count_only_as_long_as_nothing_is_done_in_between(tmp_path: Path) -> None:
+    file = world.make(tmp_path, HELD)
+    (tmp_path / "hold.py").write_text(UNTIL)
+    dead: set[str] = set()
+    store = MemoryStore(is_dead=lambda owner: owner.id in dead)
+
+    async def main() -> None:
+        engines = [Engine(store, linger=0) for _ in range(3)]
+        engines[0].start(file, id="it")
+        counted, taking = [], []
+        for engine, step in zip(engines, "aab", strict=True):
+            [due] = engine.due()
+            counted.append(due.deaths)
+            taking.append(asyncio.create_task(engine.take_async("it")))
+            while step not in _running(engine):  # noqa: ASYNC110 - a step that runs tells nobody
+                await asyncio.sleep(0.01)
+            if len(counted) == 2:
+                (tmp_path / "a.go").touch()
+                while "b" not in _running(engine):  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.01)
+            dead.add(engine._host.keeper.owner.id)
+        (tmp_path / "b.go").touch()
+        ends = await asyncio.gather(*taking, return_exceptions=True)
+        assert counted == [0, 1, 1]
+        assert [type(end) for end in ends[:2]] == [LeaseLost, LeaseLost]
+        assert isinstance(ends[2], ExecutionResult)
+        assert ends[2].status == "succeeded"
+
+    asyncio.run(main())
+
+
+def _running(engine: Engine) -> set[str]:
+    steps = engine.show("it")["steps"]
+    return {step["address"] for step in steps if step["status"] in ("running", "interrupted")}
+
+
+ASKED = """
+steps:
+  - {id: ask, approval: {title: Go?}}
+  - {id: after, output: 1}
+"""
+
+
+def test_an_engine_that_drains_only_records(tmp_path: Path) -> None:
+    async def play(engine: Engine) -> None:
+        flow = engine.load(world.make(tmp_path, ASKED))
+        [wait] = (await engine.run_async(flow, id="it")).waits
+        await engine.drain_async(BOUND)
+        for call in (engine.run_async(flow, id="new"), engine.resume_async("it")):
+            with pytest.raises(Conflict, match="this engine is draining"):
+                await call
+        assert engine.start(flow, id="recorded") == "recorded"
+        decision = await engine.approve_async(wait["id"])
+        assert decision.result is None
+        assert {one.execution: one.why for one in engine.due()} == {
+            "it": "message", "recorded": "message",
+        }  # fmt: skip
+        async with Engine(tmp_path / "store") as other:
+            assert (await other.resume_async("it")).status == "succeeded"
+
+    run(tmp_path, play)
+
+
 MAPPED = """
 steps:
   - id: each

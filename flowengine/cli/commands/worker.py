@@ -68,7 +68,6 @@ def configure(parser: ArgumentParser) -> None:
         "--heartbeat",
         metavar="DURATION",
         type=read.duration,
-        default=HEARTBEAT,
         help="in Temporal, after how long without a sign of life an attempt counts as cut off; "
         "default: 10s",
     )
@@ -103,6 +102,11 @@ async def _work(arguments: Namespace, log: Log) -> None:
     from flowengine.worker.loop import Worker
     from flowengine.worker.service import until_stopped
 
+    if arguments.heartbeat is not None:
+        raise UsageError(
+            "--heartbeat applies to stores in Temporal",
+            hint="leave it out: in a directory, a dead process is noticed within a second",
+        )
     arguments.linger = 0.0  # whatever waits makes room for others
     with Session(arguments, named=True) as session:
         at_once = arguments.at_once or AT_ONCE
@@ -163,7 +167,7 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
         await work_for(
             address,
             drain=arguments.drain,
-            heartbeat=arguments.heartbeat,
+            heartbeat=HEARTBEAT if arguments.heartbeat is None else arguments.heartbeat,
             stopping=stopping,
             on_ready=begun,
             on_attempt=attempted,

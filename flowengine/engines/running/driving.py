@@ -62,11 +62,13 @@ class Driving:
         """Return a new execution, or the existing one with this id, with its lease.
 
         Raises:
-            Conflict: The execution with that id runs another flow, or has other inputs.
+            Conflict: The execution with that id runs another flow, or has other inputs, or this
+                engine is draining.
         """
         from flowengine.engines.starting.beginning import begin, exists, record
 
         _refuse_while_imported()
+        self._refuse_while_draining()
         self._host.policies.check()
         if (outer := outer_attempt()) is not None:
             outer.check_depth()
@@ -93,6 +95,7 @@ class Driving:
             resources: Objects of the caller for it, by name.
         """
         _refuse_while_imported()
+        self._refuse_while_draining()
         self._host.policies.check()
         host, id = self._host, self._host.store.find_execution(execution)
         if self._local is not None and self._local.drives_here(id):
@@ -115,6 +118,13 @@ class Driving:
             host.keeper.release([(id, epoch)])
             raise
         return found
+
+    def _refuse_while_draining(self) -> None:
+        if self._host.draining:
+            raise Conflict(
+                "this engine is draining: it begins and resumes nothing more",
+                hint="record it with Engine.start, for another engine or a worker",
+            )
 
     def _answer_open(self, execution: Execution) -> None:
         """Answer questions by grants, if the process that opened them died before."""
@@ -205,7 +215,7 @@ class Driving:
         Returns:
             The state of the execution. None: it is not driven here.
         """
-        for _ in range(LOOKS if resume else 0):
+        for _ in range(LOOKS if resume and not self._host.draining else 0):
             try:
                 return self.drive(self.loaded(execution))
             except Conflict as held:
@@ -220,7 +230,7 @@ class Driving:
 
         if self._taken_here(execution):
             return None
-        for _ in range(LOOKS if resume else 0):
+        for _ in range(LOOKS if resume and not self._host.draining else 0):
             try:
                 return await self.drive_async(self.loaded(execution))
             except Conflict as held:
