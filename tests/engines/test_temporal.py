@@ -610,6 +610,27 @@ def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
         assert engine.result("cancelled").status == "cancelled"
 
 
+def test_temporals_own_page_names_flows_and_steps(store: str, tmp_path: Path) -> None:
+    flow = write_flow(
+        tmp_path,
+        "steps:\n  - {id: pause, wait: 10ms}\n"
+        "  - {id: each, map: 2, call: double, with: {n: '${{ item }}'}}\n",
+    )
+    with Engine(store) as engine:
+        assert engine.run(flow, id="named").status == "succeeded"
+    assert asyncio.run(summaries_of(store, "named")) == [
+        "flow f", "next timer", "each[0] #1", "each[1] #1",
+    ]  # fmt: skip
+
+
+async def summaries_of(store: str, id: str) -> list[str]:
+    client = await connect(read_address(store))
+    events = [event async for event in client.get_workflow_handle(id).fetch_history_events()]
+    found = [event.user_metadata.summary for event in events]
+    [*texts] = await client.data_converter.decode([one for one in found if one.data])
+    return [str(text) for text in texts]
+
+
 LARGE = """\
 steps:
   - {id: a, call: long, with: {size: 3000000}}
