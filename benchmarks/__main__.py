@@ -582,6 +582,25 @@ def workers(folder: Path) -> Iterator[Figure]:
         yield Figure(f"a decision of another process, {durability}", told, most / 0.05, 1)
 
 
+def in_temporal(folder: Path) -> Iterator[Figure]:
+    """Executions in Temporal against a workflow written by hand, on a development server."""
+    from benchmarks import temporal
+    from flowengine.engines.temporal.objects import VARIABLE
+    from tests.engines.temporal_server import temporal_server
+
+    os.environ[VARIABLE] = os.fspath(folder / "objects")
+    with temporal_server("default", short=False) as server:
+        ours, theirs = asyncio.run(temporal.costs(f"{server}/default", folder, 3))
+    told = f"{ours.processor * 1000:.1f} ms, by hand {theirs.processor * 1000:.1f}"
+    yield Figure("processor time of a step", told, ours.processor / theirs.processor, 1.25)
+    told = f"{ours.bytes} bytes, by hand {theirs.bytes}"
+    yield Figure("history of an execution", told, ours.bytes / theirs.bytes, 1.1)
+    told = f"{ours.events} events, by hand {theirs.events}"
+    yield Figure("events of a history", told, ours.events / theirs.events, 1.05)
+    told = f"{ours.steps:.0f} a second, by hand {theirs.steps:.0f}"
+    yield Figure("steps of 20 executions", told, ours.steps / theirs.steps, 0.8, more=True)
+
+
 ALL = {
     case.__name__: case
     for case in (
@@ -606,6 +625,7 @@ ALL = {
         reading_documents,
         knowing_documents,
         browsing,
+        in_temporal,
         in_a_sandbox,
         in_a_container,
         workers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from flowengine.journal.records import ENDED as ENDED  # for those who see only the engine
+from flowengine.journal.records import ENDED as ENDED  # noqa: PLC0414 - for those who see only the engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

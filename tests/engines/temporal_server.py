@@ -21,15 +21,20 @@ SECONDS = 60.0
 
 
 @contextmanager
-def temporal_server(*namespaces: str) -> Iterator[str]:
-    """Run an in-memory server, and yield the common part of its store addresses."""
+def temporal_server(*namespaces: str, short: bool = True) -> Iterator[str]:
+    """Run an in-memory server, and yield the common part of its store addresses.
+
+    Args:
+        *namespaces: Names of its namespaces.
+        short: Whether histories of few events are continued in other runs, so that many tests do.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [str(PROGRAM), "server", "start-dev", "--headless", "--ip", "127.0.0.1"]
     command += ["--port", str(port), "--log-level", "error"]
-    # Histories of few events are continued in other runs, so that many tests do that.
-    command += ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60"]
+    if short:
+        command += ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60"]
     for name in namespaces:
         command += ["--namespace", name]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

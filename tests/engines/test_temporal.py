@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 import time
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from flowengine.engines.flows import load
 from flowengine.engines.temporal import driving
 from flowengine.engines.temporal.address import read_address
 from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.keys import VARIABLE as KEYS
 from flowengine.engines.temporal.objects import VARIABLE, objects
 from flowengine.engines.temporal.requests import QUEUE, WORKFLOW
 from flowengine.engines.temporal.store import TemporalStore
@@ -72,6 +75,8 @@ def test_a_flow_outlives_its_worker_and_shows_the_same_as_in_a_folder(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    old, new = (f"{name}:{b64encode(os.urandom(64)).decode()}" for name in ("old", "new"))
+    monkeypatch.setenv(KEYS, old)
     address, folder = f"{server}/killed", tmp_path / "store"
     begun = ("run", WELCOME, "-i", "name=Ada", "--id", "ada", "--no-interactive")
     with RunningWorker(address):
@@ -82,15 +87,24 @@ def test_a_flow_outlives_its_worker_and_shows_the_same_as_in_a_folder(
     with Engine(address) as engine, Engine(folder) as other:
         for read in (lists, waits_of):  # no worker is running
             assert read(engine) == read(other)
+    monkeypatch.setenv(KEYS, f"{new},{old}")
     with RunningWorker(address):
         [wait] = in_temporal.ids
         approved = command_line("--store", address, "approve", wait)
+        fails = write_flow(tmp_path, "steps: [{id: a, call: needs, with: {name: private}}]\n")
+        with Engine(address) as engine:
+            assert "private" in str(engine.run(fails, id="fails").error)
     with Engine(address) as engine:
         there = shown(engine, "ada")  # nor here
         with pytest.raises(Conflict, match="was already approved by "):
             engine.reject(wait)
         with pytest.raises(Conflict, match="has succeeded"):
             engine.cancel("ada")
+    assert b"Ada" not in asyncio.run(history_of(address, "ada"))
+    assert b"private" not in asyncio.run(history_of(address, "fails"))
+    monkeypatch.setenv(KEYS, new)
+    with Engine(address) as engine, pytest.raises(StoreError, match="with the key 'old'"):
+        engine.show("ada")
     assert (approved.code, approved.out) == (0, "sent: Ada.txt\n"), approved.err
     assert Path("Ada.txt").read_text() == "Dear Ada, welcome aboard!"
     Path("Ada.txt").unlink()
@@ -613,6 +627,27 @@ def test_an_execution_is_cancelled(store: str, tmp_path: Path) -> None:
         assert engine.result("cancelled").status == "cancelled"
 
 
+def test_temporals_own_page_names_flows_and_steps(store: str, tmp_path: Path) -> None:
+    flow = write_flow(
+        tmp_path,
+        "steps:\n  - {id: pause, wait: 10ms}\n"
+        "  - {id: each, map: 2, call: double, with: {n: '${{ item }}'}}\n",
+    )
+    with Engine(store) as engine:
+        assert engine.run(flow, id="named").status == "succeeded"
+    assert asyncio.run(summaries_of(store, "named")) == [
+        "flow f", "next timer", "each[0] #1", "each[1] #1",
+    ]  # fmt: skip
+
+
+async def summaries_of(store: str, id: str) -> list[str]:
+    client = await connect(read_address(store))
+    events = [event async for event in client.get_workflow_handle(id).fetch_history_events()]
+    found = [event.user_metadata.summary for event in events]
+    [*texts] = await client.data_converter.decode([one for one in found if one.data])
+    return [str(text) for text in texts]
+
+
 LARGE = """\
 steps:
   - {id: a, call: long, with: {size: 3000000}}
@@ -726,6 +761,14 @@ def test_every_example_runs_or_is_refused_before() -> None:
             refused[path.relative_to(EXAMPLES).as_posix()] = error.message
     assert refused.keys() == REFUSED_EXAMPLES.keys()
     assert all(f"support {what} yet" in refused[path] for path, what in REFUSED_EXAMPLES.items())
+
+
+@pytest.mark.parametrize("text", ["one", "one:short", ":" + "A" * 88, "one:" + "A" * 88 + ",two"])
+def test_keys_are_checked(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEYS, text)
+    wrong = pytest.raises(UsageError, match="each key is NAME:BASE64")
+    with Engine("temporal://127.0.0.1:1/own") as engine, wrong:
+        engine.show("one")
 
 
 @pytest.mark.parametrize("text", ["temporal://host/name", "temporal://host:1", "temporal://:1/a b"])

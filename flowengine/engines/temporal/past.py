@@ -54,7 +54,7 @@ async def _replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
         workflow_runner=UnsandboxedWorkflowRunner(),
         data_converter=client.data_converter,
     )
-    drivers = READERS.setdefault(execution, [])
+    drivers = READERS.setdefault(history.run_id, [])
     try:
         await replayer.replay_workflow(history)
     except Exception as error:
@@ -63,7 +63,7 @@ async def _replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
             hint="it may have been written by another version of flowengine",
         ) from error
     finally:
-        del READERS[execution]
+        del READERS[history.run_id]
     return drivers[-1]
 
 

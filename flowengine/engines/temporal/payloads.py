@@ -14,17 +14,22 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
     DefaultPayloadConverter,
     EncodingPayloadConverter,
     PayloadCodec,
 )
 
+from flowengine.engines.temporal.keys import Keys, keys, no_key
 from flowengine.engines.temporal.objects import VARIABLE, Objects
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import pack, unpack
 
 _ENCODING = "binary/msgpack"
 _REFERENCE = b"binary/flowengine-reference"
+_ENCRYPTED = b"binary/flowengine-encrypted"
+_KEY = "key"
 _MARK = "by-reference"
 LARGE = 64 * 1024
 """Bytes of a payload from which it is kept in the object store."""
@@ -65,28 +70,34 @@ class ByReference(dict[str, Any]):
     """Data that is kept in the object store whatever its size, if there is one: a compiled flow."""
 
 
-class ClaimCheck(PayloadCodec):
-    """Keeps large payloads in an object store, and sends references to them.
+class Codec(PayloadCodec):
+    """Encrypts payloads, and keeps large ones in an object store, sending references to them.
 
     Args:
         objects: The object store. None: payloads are sent as they are.
+        keys: Encrypt payloads. None: they are not encrypted.
     """
 
-    def __init__(self, objects: Objects | None) -> None:
+    def __init__(self, objects: Objects | None, keys: Keys | None) -> None:
         self._objects = objects
+        self._keys = keys
         self._cache: dict[str, bytes] = {}
         self._cached = 0
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Replace large payloads by references."""
+        """Encrypt payloads, and replace large ones by references."""
         return [await self._encoded(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Replace references by their payloads."""
+        """Replace references by their payloads, and decrypt them."""
         return [await self._decoded(payload) for payload in payloads]
 
     async def _encoded(self, payload: Payload) -> Payload:
         is_large = len(payload.data) > LARGE or _MARK in payload.metadata
+        if self._keys is not None:
+            data = self._keys.encrypted(payload.SerializeToString(deterministic=True))
+            metadata = {"encoding": _ENCRYPTED, _KEY: self._keys.name.encode()}
+            payload = Payload(metadata=metadata, data=data)
         if self._objects is None or not is_large:
             return payload
         value = payload.SerializeToString(deterministic=True)
@@ -97,9 +108,18 @@ class ClaimCheck(PayloadCodec):
         return Payload(metadata={"encoding": _REFERENCE}, data=digest.encode())
 
     async def _decoded(self, payload: Payload) -> Payload:
-        if payload.metadata.get("encoding") != _REFERENCE:
+        if payload.metadata.get("encoding") == _REFERENCE:
+            payload = await self._fetched(payload.data.decode())
+        if payload.metadata.get("encoding") != _ENCRYPTED:
             return payload
-        digest = payload.data.decode()
+        name = payload.metadata[_KEY].decode()
+        if self._keys is None:
+            raise no_key(name)
+        found = Payload()
+        found.ParseFromString(self._keys.decrypted(payload.data, name))
+        return found
+
+    async def _fetched(self, digest: str) -> Payload:
         if digest not in self._cache:
             if self._objects is None:
                 raise StoreError(
@@ -124,6 +144,13 @@ def converter(objects: Objects | None) -> DataConverter:
     Args:
         objects: Keeps large payloads.
     """
+    used = keys()
     return DataConverter(
-        payload_converter_class=PackingConverter, payload_codec=ClaimCheck(objects)
+        payload_converter_class=PackingConverter,
+        payload_codec=Codec(objects, used),
+        failure_converter_class=(
+            DefaultFailureConverter
+            if used is None
+            else DefaultFailureConverterWithEncodedAttributes  # messages can contain anything
+        ),
     )

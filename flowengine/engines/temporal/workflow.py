@@ -75,7 +75,7 @@ LONGEST_HISTORY = 40_000
 _PAGE_BYTES = LARGE - 4096
 """Maximum bytes of events in one response, so that it is not kept in the object store."""
 READERS: dict[str, list[WorkflowDriver]] = {}
-"""Execution → receives its driver, in a process that replays a history to read it."""
+"""Run of a workflow → receives its driver, in a process that replays its history to read it."""
 
 
 class _WorkflowFlow(LinkedFlow):
@@ -447,7 +447,7 @@ class FlowExecution:
     def __init__(self, start: dict[str, Any], flow: dict[str, Any]) -> None:
         self._driver = WorkflowDriver({**start, "flow": flow})
         self._begun = False
-        if (reader := READERS.get(start["id"])) is not None:
+        if (reader := READERS.get(workflow.info().run_id)) is not None:
             reader.append(self._driver)
 
     @workflow.run
