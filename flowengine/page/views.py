@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
+from pydantic import ValidationError
 
 from flowengine.drawing.data import statuses_of
 from flowengine.drawing.picture import draw
@@ -14,7 +15,7 @@ from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.page.decision_forms import entered, fields_of
 from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
-from flowengine.server.models import DecisionBody, ExecutionsQuery, ShowQuery, WaitsQuery
+from flowengine.server.models import DecisionBody, ExecutionsQuery, Query, ShowQuery, WaitsQuery
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 from flowengine.yaml_text import inline
@@ -42,11 +43,7 @@ class View(NamedTuple):
 def list_executions(call: Call, given: dict[str, str]) -> View:
     """Show executions, newest first."""
     filters = {name: given[name] for name in ("flow", "status") if given.get(name)}
-    if filters.get("status", "running") not in STATUSES:
-        raise InputError(f"there is no status {filters['status']!r}", field="status")
-    query = ExecutionsQuery.model_validate(
-        {**filters, "limit": LIMIT, "after": given.get("after") or None}
-    )
+    query = _query(ExecutionsQuery, {**filters, "after": given.get("after") or None})
     page = executions.list_executions(call._replace(query=query))
     return View("executions.html", {"page": page, "filters": filters, "statuses": STATUSES})
 
@@ -83,13 +80,13 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
 def list_approvals(call: Call, given: dict[str, str]) -> View:
     """Show what waits for the user, or for anyone: what is due first comes first."""
     everyone = given.get("for") == "all"
-    query = WaitsQuery.model_validate(
+    query = _query(
+        WaitsQuery,
         {
-            "limit": LIMIT,
             "after": given.get("after") or None,
             "assignee": None if everyone else "me",
             "status": "closed" if given.get("status") == "closed" else "pending",
-        }
+        },
     )
     page = approvals.list_approvals(call._replace(query=query))
     items = sorted(page["items"], key=lambda wait: (wait.get("due", "9"), wait["since"]))
@@ -113,6 +110,19 @@ def decide(call: Call, given: dict[str, str]) -> View:
     except FlowEngineError as error:
         return _approval(call, given, error)
     return View("", {}, redirect=f"/approvals/{wait['id']}")
+
+
+def _query(model: type[Query], given: dict[str, Any]) -> Any:
+    """Return the parameters of a list, checked.
+
+    Raises:
+        InputError: One is not valid.
+    """
+    try:
+        return model.model_validate({"limit": LIMIT, **given})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InputError(f"{first['loc'][0]}: {first['msg']}") from None
 
 
 def _approval(call: Call, given: dict[str, str], error: FlowEngineError | None) -> View:

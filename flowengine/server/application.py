@@ -123,7 +123,7 @@ class Application:
             _log.exception("%s %s failed", request.method, request.url.path)
             response, why = _failure(), "the server failed"
         if route.method != "GET" or response.status_code in {401, 403, 429}:
-            await on_thread(lambda: self._audit(request, principal, response.status_code, why))
+            await self.note(request, principal, response.status_code, why)
         return response
 
     async def identify(self, request: Request, authorization: str | None) -> Principal:
@@ -142,11 +142,22 @@ class Application:
         async with self._places:
             return await on_thread(lambda: work(_checked(route, call)))
 
-    def note(
+    async def note(
         self, request: Request, principal: Principal | None, status: int, why: str | None
     ) -> None:
         """Record a change or a refusal."""
-        self._audit(request, principal, status, why)
+        await on_thread(
+            lambda: self.records.audit(
+                _now(),
+                request.method,
+                request.url.path,
+                status,
+                user=None if principal is None else principal.user,
+                token=None if principal is None else principal.token,
+                address=_address(request),
+                why=why,
+            )
+        )
 
     async def _principal(self, request: Request) -> Principal:
         authorization = request.headers.get("authorization")
@@ -211,30 +222,8 @@ class Application:
         records.end_answer(user, key, route.status, body)
         return _json(route.status, body)
 
-    def _audit(
-        self, request: Request, principal: Principal | None, status: int, why: str | None
-    ) -> None:
-        self.records.audit(
-            _now(),
-            request.method,
-            request.url.path,
-            status,
-            user=None if principal is None else principal.user,
-            token=None if principal is None else principal.token,
-            address=_address(request),
-            why=why,
-        )
-
-    def _note_refusal(self, scope: Scope, refused: Refused) -> None:
-        client = scope.get("client")
-        self.records.audit(
-            _now(),
-            scope["method"],
-            scope["path"],
-            refused.status,
-            address=client[0] if client else None,
-            why=refused.message,
-        )
+    async def _note_refusal(self, scope: Scope, refused: Refused) -> None:
+        await self.note(Request(scope), None, refused.status, refused.message)
 
 
 class _Endpoint:
