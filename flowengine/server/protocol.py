@@ -25,6 +25,7 @@ _END = b"\r\n\r\n"
 _BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00")
 _PHRASES = {
     400: b"Bad Request",
+    403: b"Forbidden",
     408: b"Request Timeout",
     431: b"Request Header Fields Too Large",
     503: b"Service Unavailable",
@@ -43,6 +44,8 @@ class Limits(NamedTuple):
     connections_of_address: int = 200
     proxies: tuple[str, ...] = ()
     """Addresses of proxies, through which many users connect."""
+    proxies_only: bool = False
+    """Whether only proxies may connect, because others would send their tokens in plain text."""
 
 
 class Connections:
@@ -118,6 +121,9 @@ class LimitedProtocol(H11Protocol):
         """Count the connection, and wait for a head."""
         super().connection_made(cast("asyncio.Transport", transport))
         address = self.client[0] if self.client else ""
+        if self._limits.proxies_only and address not in self._limits.proxies:
+            self._refuse(403, "only the proxy may connect")
+            return
         if not self._connections.admit(address):
             self._refuse(503, "too many connections")
             return

@@ -121,7 +121,8 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, application: Application, serving: Serving) -> None:
-        limits = serving.limits._replace(proxies=serving.proxies)
+        in_plain_text = serving.certificate is None and not _is_loopback(serving.host)
+        limits = serving.limits._replace(proxies=serving.proxies, proxies_only=in_plain_text)
         super().__init__(
             uvicorn.Config(
                 application.asgi,

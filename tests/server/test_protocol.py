@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -190,6 +191,20 @@ def test_forwarded_addresses_are_believed_from_a_proxy_only(served: Served) -> N
         )
     )
     assert served.api.records.audited(None, 1)[0]["address"] == "127.0.0.1"
+
+
+def test_on_other_addresses_only_the_proxy_connects_and_its_word_counts(tmp_path: Path) -> None:
+    """The name of the host decides; it listens on loopback here."""
+    for proxy, code in (("10.0.0.1", 403), ("127.0.0.1", 401)):
+        (tmp_path / proxy).mkdir()
+        served = Served(tmp_path / proxy, Limits(), host="0.0.0.0", proxies=(proxy,))
+        try:
+            head = served.head("GET /v1/me", "X-Forwarded-For: 9.9.9.9", "Connection: close")
+            assert status(served.send(head.replace(LOCAL.encode(), b"fe_wrong"))) == code
+            audited = served.api.records.audited(None, 1)
+        finally:
+            served.close()
+    assert audited[0]["address"] == "9.9.9.9"
 
 
 def test_the_head_is_checked_line_by_line() -> None:
