@@ -93,6 +93,7 @@ class Application:
         self.records = records
         self._offered = {flow.id: flow for flow in flows}
         self.identity = Identity(records, engine.settings, engine.user, local_token)
+        self._noting: set[asyncio.Future[None]] = set()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self.streams = Streams(engine)
         self.asgi: ASGIApp = Guard(
@@ -221,6 +222,15 @@ class Application:
             raise
         records.end_answer(user, key, route.status, body)
         return _json(route.status, body)
+
+    def note_connection(self, address: str, status: int, why: str) -> None:
+        """Record that the protocol refused a connection or a head, which has no path yet."""
+        now = _now()
+        noting = asyncio.ensure_future(
+            on_thread(lambda: self.records.audit(now, "", "", status, address=address, why=why))
+        )
+        self._noting.add(noting)
+        noting.add_done_callback(self._noting.discard)
 
     async def _note_refusal(self, scope: Scope, refused: Refused) -> None:
         await self.note(Request(scope), None, refused.status, refused.message)

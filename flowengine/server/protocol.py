@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import h11
@@ -53,10 +54,12 @@ class Connections:
 
     Args:
         limits: The limits of the server.
+        note: Records a refusal: address, status and reason.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, note: Callable[[str, int, str], None]) -> None:
         self.limits = limits
+        self.note = note
         self._of_address: Counter[str] = Counter()
 
     def admit(self, address: str) -> bool:
@@ -228,7 +231,7 @@ class LimitedProtocol(H11Protocol):
         self._head.clear()
         if self.transport.is_closing():
             return
-        self.logger.info("refused: %s", why)
+        self._connections.note(self.client[0] if self.client else "", status, why)
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or not cycle.response_started or cycle.response_complete:
             from flowengine.server.problems import MEDIA_TYPE, Refused, as_json, problem_of

@@ -126,7 +126,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application.asgi,
-                http=partial(LimitedProtocol, Connections(limits)),  # type: ignore[arg-type]
+                http=partial(LimitedProtocol, Connections(limits, application.note_connection)),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 loop="none",

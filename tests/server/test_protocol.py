@@ -27,7 +27,9 @@ LIMITS = Limits(
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = Served(tmp_path_factory.mktemp("served"), LIMITS)
-    yield served
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flowengine.server.records.STRANGERS", 10_000)  # all tests are one stranger
+        yield served
     served.close()
 
 
@@ -89,6 +91,14 @@ def test_a_body_that_stops_ends_the_connection(served: Served) -> None:
 )
 def test_an_ambiguous_or_huge_head_is_refused(served: Served, more: list[str], code: int) -> None:
     assert status(served.send(served.head("POST /v1/executions", *more) + b"{}")) == code
+
+
+def test_what_the_protocol_refuses_is_on_record(served: Served) -> None:
+    served.send(served.head("GET /v1/me", "X_A: 1"))
+    why = "the name of a header has an underscore"
+    audited = served.api.records.audited
+    until(lambda: why in [entry["why"] for entry in audited(None, 1)])
+    assert audited(None, 1)[0]["address"] == "127.0.0.1"
 
 
 def test_a_second_request_behind_the_first_is_never_read(served: Served) -> None:
