@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MOST_FIELDS = 500
 _LOCAL_PATH = re.compile(r"/(?![/\\])[\w/.~?=&%:-]*", re.ASCII)
-"""A path of this server. What begins with two slashes is another server."""
+"""A path of this server. Two slashes at the start would name another server."""
 _STATIC = {"page.css": "text/css; charset=utf-8", "live.js": "text/javascript; charset=utf-8"}
 
 
@@ -239,11 +239,11 @@ async def _form(request: Request) -> dict[str, str]:
     """Return the fields of a form.
 
     Raises:
-        Refused: The body is no form.
+        Refused: The body is not a form.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/x-www-form-urlencoded":
-        raise Refused(415, "the body is no form")
+        raise Refused(415, "the body is not a form")
     text = (await request.body()).decode("utf-8", "replace")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)

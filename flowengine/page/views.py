@@ -1,4 +1,4 @@
-"""What each view of the page shows, from the same functions that answer the API."""
+"""The data of each view of the page, from the functions that answer the API."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def list_executions(call: Call, given: dict[str, str]) -> View:
 
 
 def show_execution(call: Call, given: dict[str, str]) -> View:
-    """Show one execution: what it waits for, failures, graph and steps."""
+    """Show one execution: its waits, failures, graph and steps."""
     info = executions.show_execution(call._replace(query=ShowQuery.model_validate({})))
     flow = call.engine.flow_of(info["execution"])
     steps = info["steps"]
@@ -78,7 +78,7 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
 
 
 def list_approvals(call: Call, given: dict[str, str]) -> View:
-    """Show what waits for the user, or for anyone: what is due first comes first."""
+    """Show the approvals of the user, or of all users, the earliest due first."""
     everyone = given.get("for") == "all"
     query = _query(
         WaitsQuery,
@@ -100,7 +100,7 @@ def show_approval(call: Call, given: dict[str, str]) -> View:
 
 
 def decide(call: Call, given: dict[str, str]) -> View:
-    """Decide, and show the decision. What was entered is kept if it is refused."""
+    """Decide, and show the decision. A refused form keeps its values."""
     wait: Any = call.engine.wait(call.path["approval"])
     if not call.sees_all_of(wait):
         raise NotAllowed(f"{call.principal.user} may not see this approval")

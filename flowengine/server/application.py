@@ -73,7 +73,7 @@ class Application:
 
     Args:
         engine: The store's engine. Its user runs the server and has all rights.
-        records: What the server itself keeps.
+        records: The tokens, the sessions and the audit record.
         flows: The flows that can be started by their id.
         hosts: The names under which the server is reached.
         local_token: The token of the user who runs the server.
@@ -138,7 +138,7 @@ class Application:
         path: Mapping[str, str],
         work: Callable[[Call], _Found],
     ) -> _Found:
-        """Return what a function makes of a call, whose user has the right of the route."""
+        """Check the right of a route, and return the result of a function of the call."""
         call = self._call(route, principal, path)
         async with self._places:
             return await on_thread(lambda: work(_checked(route, call)))

@@ -82,7 +82,7 @@ class Guard:
             await problem_response(refused)(scope, receive, send_protected)
 
     def _check(self, scope: Scope) -> None:
-        """Check the headers that say where a request comes from and how large it is.
+        """Check the host, the origin and the declared size of a request.
 
         Raises:
             Refused: The host or the origin is another one, or the body is too large.

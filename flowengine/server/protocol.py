@@ -1,4 +1,4 @@
-"""The HTTP protocol of uvicorn with the limits that it lacks.
+"""The HTTP protocol of uvicorn with deadlines and bounds.
 
 Middleware would come too late: it sees a request only once its head has arrived. So each head is
 collected and checked here before h11 parses it:

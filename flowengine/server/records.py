@@ -1,7 +1,7 @@
-"""What the server itself keeps: tokens, the audit record, and answers to requests with a key.
+"""The server's own data: tokens, sessions, the audit record, and answers to requests with a key.
 
-It is in the user's state directory, where no project can write, and not in the store: a store that
-came with a project grants nobody access.
+They are in the user's state directory, where no project can write, and not in the store: a store
+that came with a project gives no access.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Serving(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What a server tells when it has begun to listen."""
+    """The address and the token file of a server that accepts requests."""
 
     url: str
     token_file: str
@@ -113,7 +113,7 @@ def serve(
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with the limits that it lacks. It ends its streams first when it stops.
+    """uvicorn's server with deadlines and bounds. It ends its streams first when it stops.
 
     Args:
         application: The application.
