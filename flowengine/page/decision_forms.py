@@ -1,4 +1,4 @@
-"""The form of an approval: its fields for a template, and what an approver has entered."""
+"""The form of an approval: its fields for a template, and the decision that it submits."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def fields_of(wait: Mapping[str, Any]) -> list[Field]:
 
 
 def entered(wait: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the body of a decision from what an approver has entered.
+    """Return the body of a decision from a submitted form.
 
-    Fields that were not changed are no edits.
+    Unchanged fields are left out of the edits.
 
     Args:
         wait: The approval.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 
 _MOST_FIELDS = 500
 _LOCAL_PATH = re.compile(r"/(?![/\\])[\w/.~?=&%:-]*", re.ASCII)
-"""A path of this server. What begins with two slashes is another server."""
+"""A path of this server. Two slashes at the start would name another server."""
 _STATIC = {"page.css": "text/css; charset=utf-8", "live.js": "text/javascript; charset=utf-8"}
+
+
+_log = logging.getLogger("flowengine.server")
 
 
 class Page(NamedTuple):
@@ -120,12 +124,12 @@ class Site:
                 request, f"Bearer {form.get('token', '').strip()}"
             )
         except Refused as error:
-            self._application.note(request, None, error.status, error.message)
+            await self._application.note(request, None, error.status, error.message)
             context = {"next": _local(following), "error": error.message}
             return self._render("sign_in.html", context, error.status)
         records = self._application.records
         secret = await on_thread(lambda: records.begin_session(principal.token, _now()))
-        self._application.note(request, principal, 303, None)
+        await self._application.note(request, principal, 303, None)
         response = RedirectResponse(_local(following), 303)
         secure = request.url.scheme == "https"
         response.set_cookie(
@@ -147,7 +151,7 @@ class Site:
                 request.cookies[session_cookie(request.url.scheme)],
             )
             await on_thread(lambda: records.end_session(secret))
-            self._application.note(request, principal, 303, None)
+            await self._application.note(request, principal, 303, None)
         response = RedirectResponse("/sign-in", 303)
         response.delete_cookie(session_cookie(request.url.scheme))
         return response
@@ -163,7 +167,9 @@ class Site:
                 return await self._answer(page, request, principal, session)
             except FlowEngineError as error:
                 if page.method != "GET" or status_of(error) == 403:
-                    self._application.note(request, principal, status_of(error), error.message)
+                    await self._application.note(
+                        request, principal, status_of(error), error.message
+                    )
                 return self.problem(request, error)
 
         return handle
@@ -180,7 +186,7 @@ class Site:
         )
         if page.method == "POST":
             why = None if view.redirect else str(view.context["error"].message)
-            self._application.note(request, principal, view.status, why)
+            await self._application.note(request, principal, view.status, why)
         if view.redirect is not None:
             return RedirectResponse(view.redirect, 303)
         context = {**view.context, "user": principal.user, "form_token": session.form_token}
@@ -223,6 +229,9 @@ class _Methods:
             response = await handler(request)
         except FlowEngineError as error:
             response = self._site.problem(request, error)
+        except Exception:
+            _log.exception("%s %s failed", request.method, request.url.path)
+            response = self._site.problem(request, Refused(500, "the server failed"))
         await response(scope, receive, send)
 
 
@@ -230,11 +239,11 @@ async def _form(request: Request) -> dict[str, str]:
     """Return the fields of a form.
 
     Raises:
-        Refused: The body is no form.
+        Refused: The body is not a form.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/x-www-form-urlencoded":
-        raise Refused(415, "the body is no form")
+        raise Refused(415, "the body is not a form")
     text = (await request.body()).decode("utf-8", "replace")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)

@@ -1,10 +1,11 @@
-"""What each view of the page shows, from the same functions that answer the API."""
+"""The data of each view of the page, from the functions that answer the API."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
+from pydantic import ValidationError
 
 from flowengine.drawing.data import statuses_of
 from flowengine.drawing.picture import draw
@@ -14,7 +15,7 @@ from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.page.decision_forms import entered, fields_of
 from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
-from flowengine.server.models import DecisionBody, ExecutionsQuery, ShowQuery, WaitsQuery
+from flowengine.server.models import DecisionBody, ExecutionsQuery, Query, ShowQuery, WaitsQuery
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 from flowengine.yaml_text import inline
@@ -42,17 +43,13 @@ class View(NamedTuple):
 def list_executions(call: Call, given: dict[str, str]) -> View:
     """Show executions, newest first."""
     filters = {name: given[name] for name in ("flow", "status") if given.get(name)}
-    if filters.get("status", "running") not in STATUSES:
-        raise InputError(f"there is no status {filters['status']!r}", field="status")
-    query = ExecutionsQuery.model_validate(
-        {**filters, "limit": LIMIT, "after": given.get("after") or None}
-    )
+    query = _query(ExecutionsQuery, {**filters, "after": given.get("after") or None})
     page = executions.list_executions(call._replace(query=query))
     return View("executions.html", {"page": page, "filters": filters, "statuses": STATUSES})
 
 
 def show_execution(call: Call, given: dict[str, str]) -> View:
-    """Show one execution: what it waits for, failures, graph and steps."""
+    """Show one execution: its waits, failures, graph and steps."""
     info = executions.show_execution(call._replace(query=ShowQuery.model_validate({})))
     flow = call.engine.flow_of(info["execution"])
     steps = info["steps"]
@@ -81,15 +78,15 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
 
 
 def list_approvals(call: Call, given: dict[str, str]) -> View:
-    """Show what waits for the user, or for anyone: what is due first comes first."""
+    """Show the approvals of the user, or of all users, the earliest due first."""
     everyone = given.get("for") == "all"
-    query = WaitsQuery.model_validate(
+    query = _query(
+        WaitsQuery,
         {
-            "limit": LIMIT,
             "after": given.get("after") or None,
             "assignee": None if everyone else "me",
             "status": "closed" if given.get("status") == "closed" else "pending",
-        }
+        },
     )
     page = approvals.list_approvals(call._replace(query=query))
     items = sorted(page["items"], key=lambda wait: (wait.get("due", "9"), wait["since"]))
@@ -103,7 +100,7 @@ def show_approval(call: Call, given: dict[str, str]) -> View:
 
 
 def decide(call: Call, given: dict[str, str]) -> View:
-    """Decide, and show the decision. What was entered is kept if it is refused."""
+    """Decide, and show the decision. A refused form keeps its values."""
     wait: Any = call.engine.wait(call.path["approval"])
     if not call.sees_all_of(wait):
         raise NotAllowed(f"{call.principal.user} may not see this approval")
@@ -113,6 +110,19 @@ def decide(call: Call, given: dict[str, str]) -> View:
     except FlowEngineError as error:
         return _approval(call, given, error)
     return View("", {}, redirect=f"/approvals/{wait['id']}")
+
+
+def _query(model: type[Query], given: dict[str, Any]) -> Any:
+    """Return the parameters of a list, checked.
+
+    Raises:
+        InputError: One is not valid.
+    """
+    try:
+        return model.model_validate({"limit": LIMIT, **given})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InputError(f"{first['loc'][0]}: {first['msg']}") from None
 
 
 def _approval(call: Call, given: dict[str, str], error: FlowEngineError | None) -> View:

@@ -73,7 +73,7 @@ class Application:
 
     Args:
         engine: The store's engine. Its user runs the server and has all rights.
-        records: What the server itself keeps.
+        records: The tokens, the sessions and the audit record.
         flows: The flows that can be started by their id.
         hosts: The names under which the server is reached.
         local_token: The token of the user who runs the server.
@@ -93,6 +93,7 @@ class Application:
         self.records = records
         self._offered = {flow.id: flow for flow in flows}
         self.identity = Identity(records, engine.settings, engine.user, local_token)
+        self._noting: set[asyncio.Future[None]] = set()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self.streams = Streams(engine)
         self.asgi: ASGIApp = Guard(
@@ -123,7 +124,7 @@ class Application:
             _log.exception("%s %s failed", request.method, request.url.path)
             response, why = _failure(), "the server failed"
         if route.method != "GET" or response.status_code in {401, 403, 429}:
-            await on_thread(lambda: self._audit(request, principal, response.status_code, why))
+            await self.note(request, principal, response.status_code, why)
         return response
 
     async def identify(self, request: Request, authorization: str | None) -> Principal:
@@ -137,16 +138,27 @@ class Application:
         path: Mapping[str, str],
         work: Callable[[Call], _Found],
     ) -> _Found:
-        """Return what a function makes of a call, whose user has the right of the route."""
+        """Check the right of a route, and return the result of a function of the call."""
         call = self._call(route, principal, path)
         async with self._places:
             return await on_thread(lambda: work(_checked(route, call)))
 
-    def note(
+    async def note(
         self, request: Request, principal: Principal | None, status: int, why: str | None
     ) -> None:
         """Record a change or a refusal."""
-        self._audit(request, principal, status, why)
+        await on_thread(
+            lambda: self.records.audit(
+                _now(),
+                request.method,
+                request.url.path,
+                status,
+                user=None if principal is None else principal.user,
+                token=None if principal is None else principal.token,
+                address=_address(request),
+                why=why,
+            )
+        )
 
     async def _principal(self, request: Request) -> Principal:
         authorization = request.headers.get("authorization")
@@ -211,30 +223,17 @@ class Application:
         records.end_answer(user, key, route.status, body)
         return _json(route.status, body)
 
-    def _audit(
-        self, request: Request, principal: Principal | None, status: int, why: str | None
-    ) -> None:
-        self.records.audit(
-            _now(),
-            request.method,
-            request.url.path,
-            status,
-            user=None if principal is None else principal.user,
-            token=None if principal is None else principal.token,
-            address=_address(request),
-            why=why,
+    def note_connection(self, address: str, status: int, why: str) -> None:
+        """Record that the protocol refused a connection or a head, which has no path yet."""
+        now = _now()
+        noting = asyncio.ensure_future(
+            on_thread(lambda: self.records.audit(now, "", "", status, address=address, why=why))
         )
+        self._noting.add(noting)
+        noting.add_done_callback(self._noting.discard)
 
-    def _note_refusal(self, scope: Scope, refused: Refused) -> None:
-        client = scope.get("client")
-        self.records.audit(
-            _now(),
-            scope["method"],
-            scope["path"],
-            refused.status,
-            address=client[0] if client else None,
-            why=refused.message,
-        )
+    async def _note_refusal(self, scope: Scope, refused: Refused) -> None:
+        await self.note(Request(scope), None, refused.status, refused.message)
 
 
 class _Endpoint:

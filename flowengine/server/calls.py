@@ -71,7 +71,7 @@ def flow_of_execution(engine: Engine, principal: Principal, id: str) -> str:
         id: Full id of the execution.
 
     Raises:
-        NotFound: It does not exist, or the user may not know that it does.
+        NotFound: It does not exist, or is hidden from the user.
     """
     return _visible(principal, f"execution '{id}'", lambda: engine.store.execution(id).flow)
 
@@ -85,7 +85,7 @@ def flow_of_wait(engine: Engine, principal: Principal, id: str) -> str:
         id: Full id of the wait.
 
     Raises:
-        NotFound: It does not exist, or the user may not know that it does.
+        NotFound: It does not exist, or is hidden from the user.
     """
     return _visible(principal, f"approval '{id}'", lambda: engine.store.wait(id).flow)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.server.problems import Refused, problem_response
@@ -25,7 +25,7 @@ _HEADERS = (
 )
 _STORED_NOWHERE = (b"cache-control", b"no-store")
 
-Note = Callable[["Scope", Refused], None]
+Note = Callable[["Scope", Refused], Awaitable[None]]
 """Records a refusal."""
 
 
@@ -77,12 +77,12 @@ class Guard:
             refused = error
         else:
             return
-        self._note(scope, refused)
+        await self._note(scope, refused)
         if not started:
             await problem_response(refused)(scope, receive, send_protected)
 
     def _check(self, scope: Scope) -> None:
-        """Check the headers that say where a request comes from and how large it is.
+        """Check the host, the origin and the declared size of a request.
 
         Raises:
             Refused: The host or the origin is another one, or the body is too large.

@@ -61,7 +61,7 @@ class Identity:
             address: The address of the client.
 
         Raises:
-            Refused: There is no valid credential, or the address has failed too often.
+            Refused: The credential is missing or not valid, or the address has failed too often.
         """
         recent = self._recent(address)
         if len(recent) >= FAILURES:

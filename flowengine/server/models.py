@@ -1,4 +1,4 @@
-"""What requests contain: the models from which they are checked and documented."""
+"""Models of requests, from which they are checked and documented."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class WaitsQuery(Page):
     flow: str | None = Field(None, description="id of the flow")
     execution: str | None = Field(None, description="id of the execution")
     batch: str | None = Field(None, description="the `batch` of the waits")
-    kind: list[str] = Field([], description="kinds of waits, may be repeated; default: decidable")
+    kind: list[str] = Field(
+        [], description="kinds of waits, may be repeated (default: those that are decided on)"
+    )
 
 
 class EventsQuery(Query):
@@ -67,7 +69,7 @@ class EventsQuery(Query):
 
 
 class ShowQuery(Query):
-    """What of an execution to show."""
+    """The parts of an execution to show."""
 
     step: str | None = Field(None, description="address of the only step to show")
     plumbing: bool = Field(False, description="include connecting steps of generated flows")

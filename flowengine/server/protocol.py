@@ -1,4 +1,4 @@
-"""The HTTP protocol of uvicorn with the limits that it lacks.
+"""The HTTP protocol of uvicorn with deadlines and bounds.
 
 Middleware would come too late: it sees a request only once its head has arrived. So each head is
 collected and checked here before h11 parses it:
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import h11
@@ -25,6 +26,7 @@ _END = b"\r\n\r\n"
 _BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)|\x00")
 _PHRASES = {
     400: b"Bad Request",
+    403: b"Forbidden",
     408: b"Request Timeout",
     431: b"Request Header Fields Too Large",
     503: b"Service Unavailable",
@@ -43,6 +45,8 @@ class Limits(NamedTuple):
     connections_of_address: int = 200
     proxies: tuple[str, ...] = ()
     """Addresses of proxies, through which many users connect."""
+    proxies_only: bool = False
+    """Whether only proxies may connect, because others would send their tokens in plain text."""
 
 
 class Connections:
@@ -50,10 +54,12 @@ class Connections:
 
     Args:
         limits: The limits of the server.
+        note: Records a refusal: address, status and reason.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, note: Callable[[str, int, str], None]) -> None:
         self.limits = limits
+        self.note = note
         self._of_address: Counter[str] = Counter()
 
     def admit(self, address: str) -> bool:
@@ -118,6 +124,9 @@ class LimitedProtocol(H11Protocol):
         """Count the connection, and wait for a head."""
         super().connection_made(cast("asyncio.Transport", transport))
         address = self.client[0] if self.client else ""
+        if self._limits.proxies_only and address not in self._limits.proxies:
+            self._refuse(403, "only the proxy may connect")
+            return
         if not self._connections.admit(address):
             self._refuse(503, "too many connections")
             return
@@ -222,7 +231,7 @@ class LimitedProtocol(H11Protocol):
         self._head.clear()
         if self.transport.is_closing():
             return
-        self.logger.info("refused: %s", why)
+        self._connections.note(self.client[0] if self.client else "", status, why)
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or not cycle.response_started or cycle.response_complete:
             from flowengine.server.problems import MEDIA_TYPE, Refused, as_json, problem_of

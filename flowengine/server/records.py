@@ -1,7 +1,7 @@
-"""What the server itself keeps: tokens, the audit record, and answers to requests with a key.
+"""The server's own data: tokens, sessions, the audit record, and answers to requests with a key.
 
-It is in the user's state directory, where no project can write, and not in the store: a store that
-came with a project grants nobody access.
+They are in the user's state directory, where no project can write, and not in the store: a store
+that came with a project gives no access.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import secrets
 import sqlite3
 from _thread import RLock
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -31,6 +32,10 @@ _USE_EVERY = 60_000
 """Milliseconds between two updates of a token's last use."""
 AUDITED = 100_000
 """Maximum number of entries of the audit record. The oldest are deleted."""
+STRANGERS = 30
+"""Entries for requests without a valid credential, for each address and minute."""
+_ADDRESSES = 1000
+"""Addresses whose requests without a valid credential are recorded, for each minute."""
 SESSION = 12 * 3_600_000
 """Milliseconds after which a user of the page signs in again."""
 KEPT = 24 * 3_600_000
@@ -136,6 +141,9 @@ class Records:
         self.folder = folder
         self._boot = secrets.token_hex(8)
         self._lock = RLock()
+        self._minute = 0
+        self._strangers = Counter[str]()
+        """Requests of this minute without a valid credential, by address."""
         make_folder(folder, synced=True)
         path = os.path.join(folder, _FILE)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -270,7 +278,13 @@ class Records:
         address: str | None = None,
         why: str | None = None,
     ) -> None:
-        """Add an entry to the audit record."""
+        """Add an entry to the audit record.
+
+        Requests without a valid credential are recorded up to a number for each address and minute,
+        so that a flood of them cannot fill the record.
+        """
+        if user is None and not self._records_stranger(address or "", at // 60_000):
+            return
         number = self._write(
             "INSERT INTO audit (at, user, token, address, method, path, status, why)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -278,6 +292,15 @@ class Records:
         )
         if number % 1000 == 0:
             self._write("DELETE FROM audit WHERE number <= ?", (number - AUDITED,))
+
+    def _records_stranger(self, address: str, minute: int) -> bool:
+        with self._lock:
+            if self._minute != minute:
+                self._minute = minute
+                self._strangers.clear()
+            self._strangers[address] += 1
+            known = len(self._strangers) <= _ADDRESSES
+            return known and self._strangers[address] <= STRANGERS
 
     def audited(self, before: int | None, limit: int) -> list[dict[str, Any]]:
         """Return entries of the audit record, newest first.

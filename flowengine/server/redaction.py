@@ -1,4 +1,4 @@
-"""What a user without the right `content` sees: status, times and places, but no data of a flow.
+"""Answers for users without the right `content`: status, times and places, no data of a flow.
 
 The fields are listed one by one, so that a new field of the engine is hidden until it is listed.
 """

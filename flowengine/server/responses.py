@@ -1,4 +1,4 @@
-"""What answers contain, beside the types of the engine's public interface."""
+"""Types of answers, in addition to those of the engine's public interface."""
 
 from __future__ import annotations
 

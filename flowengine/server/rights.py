@@ -15,7 +15,7 @@ LOCAL = "local"
 
 
 class Right(StrEnum):
-    """What a request needs."""
+    """A right that a request can need."""
 
     SEE = "see"
     """Executions, steps and waits with their status and times."""
@@ -24,7 +24,7 @@ class Right(StrEnum):
     START = "start"
     """Start executions, and send signals that start them."""
     DECIDE = "decide"
-    """Decide, claim and delegate approvals, as far as they are addressed to the user."""
+    """Decide, claim and delegate approvals that are addressed to the user."""
     OPERATE = "operate"
     """Cancel executions and send signals to them."""
     ADMINISTER = "administer"

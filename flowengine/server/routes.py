@@ -1,4 +1,4 @@
-"""Every route of the API, with the right that it needs. There is no other place that says so."""
+"""Every route of the API, with the right that it needs. Only this table assigns rights."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Serving(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What a server tells when it has begun to listen."""
+    """The address and the token file of a server that accepts requests."""
 
     url: str
     token_file: str
@@ -113,7 +113,7 @@ def serve(
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with the limits that it lacks. It ends its streams first when it stops.
+    """uvicorn's server with deadlines and bounds. It ends its streams first when it stops.
 
     Args:
         application: The application.
@@ -121,11 +121,12 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, application: Application, serving: Serving) -> None:
-        limits = serving.limits._replace(proxies=serving.proxies)
+        in_plain_text = serving.certificate is None and not _is_loopback(serving.host)
+        limits = serving.limits._replace(proxies=serving.proxies, proxies_only=in_plain_text)
         super().__init__(
             uvicorn.Config(
                 application.asgi,
-                http=partial(LimitedProtocol, Connections(limits)),  # type: ignore[arg-type]
+                http=partial(LimitedProtocol, Connections(limits, application.note_connection)),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 loop="none",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import httpx2
 
 from flowengine import Engine
-from flowengine.page.site import Site
+from flowengine.page.site import PAGES, Site
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
 from flowengine.server.records import Records
@@ -137,13 +138,18 @@ class Api:
                 approval=wait["id"],
                 flow=flow.id,
             )
-            for route in ROUTES
+            for route in (*ROUTES, *PAGES)
             if route.method == "GET"
             for item in executions
             for wait in self.engine.waits(status="all").items or [{"id": "none"}]
             for flow in self.flows
         }
-        return {path: self.response("GET", path).content for path in sorted(paths)}
+        secret = self.records.begin_session("local", int(time.time() * 1000))
+        headers = {"cookie": f"flowengine_session={secret}"}
+        return {
+            path: self.response("GET", path, token=None, headers=headers).content
+            for path in sorted(paths)
+        }
 
     def started(self, amount: float = 80) -> tuple[str, str]:
         """Return a new execution that waits, and the id of its approval."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from flowengine.page.site import Site
 from flowengine.server.application import Application
@@ -20,12 +21,13 @@ from tests.server.api import LOCAL, Api
 class Served:
     """A server on a thread of the tests."""
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    def __init__(self, folder: Path, limits: Limits, **options: Any) -> None:
         self.api = Api(folder)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self.ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(limits)))
+        serving = Serving(limits=limits, **options)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(serving)))
         self._thread.start()
         assert self.ready.wait(30)
 
@@ -33,12 +35,12 @@ class Served:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def _serve(self, limits: Limits) -> None:
+    async def _serve(self, serving: Serving) -> None:
         api, names = self.api, Hosts(frozenset({f"127.0.0.1:{self.port}"}))
         self.application = Application(
             api.engine, api.records, api.flows, names, LOCAL, lambda it: Site(it).routes()
         )
-        self.server = Server(self.application, Serving(limits=limits))
+        self.server = Server(self.application, serving)
         self.server.on_ready = self.ready.set
         await self.server.serve(sockets=[self._listening])
 

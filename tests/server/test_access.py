@@ -11,6 +11,8 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import UsageError
+from flowengine.server import application
+from flowengine.server.records import STRANGERS
 from flowengine.server.routes import ROUTES, Route
 from tests.server.api import LOCAL, OWNER, Api
 
@@ -252,6 +254,18 @@ def test_changes_and_refusals_are_on_record(api: Api) -> None:
     assert items[2]["address"] == "127.0.0.1"
     page = api("GET", "/v1/audit?limit=1")
     assert api("GET", f"/v1/audit?limit=1&before={page['next']}")["items"][0]["status"] == 401
+
+
+def test_a_flood_without_a_credential_does_not_fill_the_record(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "_now", lambda: 0)  # within a minute
+    for _ in range(STRANGERS + 10):
+        api("GET", "/v1/me", token=None, code=401)
+    api("POST", "/v1/executions", {"flow": "none"}, code=404)
+
+    items = api("GET", "/v1/audit?limit=500")["items"]
+    assert [item["status"] for item in items] == [404] + [401] * STRANGERS
 
 
 def test_a_project_gives_nobody_access(api: Api, tmp_path: Path) -> None:

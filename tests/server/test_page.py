@@ -252,6 +252,19 @@ def test_a_failed_execution_shows_its_failure_and_the_command_that_continues(api
     assert "flowengine retry" in text
 
 
+def test_filters_that_are_not_valid_are_errors_and_a_fault_shows_nothing_of_itself(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = Browser(api)
+    assert owner("GET", "/executions?status=odd").status_code == 422
+    assert owner("GET", "/approvals?after=" + "x" * 300).status_code == 422
+    assert owner("GET", "/approvals?after=x").status_code == 400
+    monkeypatch.setattr("flowengine.server.approvals.visible_page", lambda *_: 1 / 0)
+    answer = owner("GET", "/approvals")
+    assert answer.status_code == 500
+    assert "division" not in answer.text
+
+
 def test_pages_without_a_session_lead_to_signing_in_and_other_methods_are_refused(api: Api) -> None:
     assert api.response("GET", "/", token=None).headers["location"] == "/approvals"
     found = api.response("GET", "/executions/x", token=None)

@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,9 @@ LIMITS = Limits(
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = Served(tmp_path_factory.mktemp("served"), LIMITS)
-    yield served
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flowengine.server.records.STRANGERS", 10_000)  # all tests are one stranger
+        yield served
     served.close()
 
 
@@ -88,6 +91,14 @@ def test_a_body_that_stops_ends_the_connection(served: Served) -> None:
 )
 def test_an_ambiguous_or_huge_head_is_refused(served: Served, more: list[str], code: int) -> None:
     assert status(served.send(served.head("POST /v1/executions", *more) + b"{}")) == code
+
+
+def test_what_the_protocol_refuses_is_on_record(served: Served) -> None:
+    served.send(served.head("GET /v1/me", "X_A: 1"))
+    why = "the name of a header has an underscore"
+    audited = served.api.records.audited
+    until(lambda: why in [entry["why"] for entry in audited(None, 1)])
+    assert audited(None, 1)[0]["address"] == "127.0.0.1"
 
 
 def test_a_second_request_behind_the_first_is_never_read(served: Served) -> None:
@@ -190,6 +201,20 @@ def test_forwarded_addresses_are_believed_from_a_proxy_only(served: Served) -> N
         )
     )
     assert served.api.records.audited(None, 1)[0]["address"] == "127.0.0.1"
+
+
+def test_on_other_addresses_only_the_proxy_connects_and_its_word_counts(tmp_path: Path) -> None:
+    """The name of the host decides; it listens on loopback here."""
+    for proxy, code in (("10.0.0.1", 403), ("127.0.0.1", 401)):
+        (tmp_path / proxy).mkdir()
+        served = Served(tmp_path / proxy, Limits(), host="0.0.0.0", proxies=(proxy,))
+        try:
+            head = served.head("GET /v1/me", "X-Forwarded-For: 9.9.9.9", "Connection: close")
+            assert status(served.send(head.replace(LOCAL.encode(), b"fe_wrong"))) == code
+            audited = served.api.records.audited(None, 1)
+        finally:
+            served.close()
+    assert audited[0]["address"] == "9.9.9.9"
 
 
 def test_the_head_is_checked_line_by_line() -> None:
