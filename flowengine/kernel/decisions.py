@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from flowengine.kernel.ending import cut_attempts
-from flowengine.kernel.events import DECIDABLE
 from flowengine.kernel.recovery import interrupted
 from flowengine.kernel.transition import Transition
+from flowengine.kernel.view import DECIDABLE
 from flowengine.kernel.waiting import approvals, budget_questions, permissions
 
 if TYPE_CHECKING:

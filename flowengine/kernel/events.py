@@ -12,9 +12,6 @@ from typing import Literal, NotRequired, TypedDict
 
 from flowengine.kernel.graph.compiled import Plain
 
-DECIDABLE = frozenset({"approval", "ask", "question"})
-"""Kinds of waits that a decision ends. Messages and timers end the others."""
-
 
 class ErrorData(TypedDict, total=False):
     """An error as data. `type` is a name from docs/language.md: Errors, or `package.Class`."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BOUNDS: frozenset[Why] = frozenset({"timeout", "deadline", "duration"})
 """Reasons of timers that limit running work."""
+DECIDABLE = frozenset({"approval", "ask", "question"})
+"""Kinds of waits that a decision ends. Messages and timers end the others."""
 
 
 class View:

@@ -31,9 +31,9 @@ from flowengine.flow.models.cases import Reply
 from flowengine.journal.encoding import pack
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.kernel import running
-from flowengine.kernel.events import DECIDABLE
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import parse_duration, parse_time
+from flowengine.kernel.view import DECIDABLE
 from flowengine.sdk import StepError
 from flowengine.settings import Settings
 from flowengine.testing.rehearsing import adapted, rehearsal_of

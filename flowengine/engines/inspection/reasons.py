@@ -12,11 +12,10 @@ from flowengine.engines.inspection.unattended import TRIES
 from flowengine.engines.interventions.retrying import again
 from flowengine.journal.records import ENDED
 from flowengine.journal.shapes import unpack_message
-from flowengine.kernel.events import DECIDABLE
 from flowengine.kernel.graph.compiled import TRIGGER
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import View, is_shared
+from flowengine.kernel.view import DECIDABLE, View, is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

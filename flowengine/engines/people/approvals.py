@@ -25,9 +25,8 @@ from flowengine.errors import Conflict, InputError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import Vote
 from flowengine.journal.shapes import damage, unpack_event
-from flowengine.kernel.events import DECIDABLE
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import RESPOND
+from flowengine.kernel.view import DECIDABLE, RESPOND
 from flowengine.validation import check_numbers, validate
 
 if TYPE_CHECKING:
