@@ -12,6 +12,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from flowengine.engines.temporal.requests import QUEUE, WORKFLOW
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.engines.temporal.support import check_supported
 from flowengine.errors import Conflict, FlowFileError, NotFound, StoreError, UsageError
+from flowengine.journal.records import ENDED
 from flowengine.testing.random_flows import Author
 from tests.command_line import flowengine
 from tests.engines.temporal_server import RunningWorker, command_line, temporal_server
@@ -697,10 +699,10 @@ def act(value):
 """
 
 
-def random_flow(seed: int, folder: Path) -> Path | None:
+def random_flow(seed: int, folder: Path, *, wild: bool = False) -> Path | None:
     """Write a random flow whose waits are short. None: the checker refuses it."""
     (folder / "tools.py").write_text(ACT)
-    flow = {"flowengine": 1, "id": f"random{seed}", **Author(seed).flow()}
+    flow = {"flowengine": 1, "id": f"random{seed}", **Author(seed, wild=wild).flow()}
     path = folder / f"{seed}.yaml"
     text = json.dumps(flow)
     path.write_text(re.sub(r'"([12])s"', r'"\g<1>0ms"', text))
@@ -727,6 +729,25 @@ def test_random_flows_do_the_same_as_in_a_folder(block: int, store: str, tmp_pat
             assert Counter(happened(there, id)) == Counter(happened(here, id)), id
     for seed in flows:  # the hash seed of this process is not that of the worker
         asyncio.run(replay(store, f"random{seed}"))
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_random_flows_with_races_end(block: int, store: str, tmp_path: Path) -> None:
+    """With messages, triggers, shared locks, bounds, budgets and compensation."""
+    seeds = range(10_000 + 10 * block, 10_000 + 10 * block + 10)
+    flows = {seed: path for seed in seeds if (path := random_flow(seed, tmp_path, wild=True))}
+    with Engine(store) as engine:
+        for seed, path in flows.items():
+            engine.start(path, dict.fromkeys("pqr", True), id=f"wild{seed}")
+        for seed in flows:
+            with suppress(Conflict):  # it has ended
+                engine.signal("go", execution=f"wild{seed}", resume=False)
+                engine.signal("more", 3, execution=f"wild{seed}", resume=False)
+        results = [engine.resume(f"wild{seed}") for seed in flows]
+    kinds = {result.error["type"] for result in results if result.error is not None}
+    assert {result.status for result in results} <= {*ENDED, "stalled"}
+    assert kinds.isdisjoint({"EngineError", "StoreError"})
 
 
 REFUSED_EXAMPLES = dict.fromkeys(

@@ -103,18 +103,26 @@ class RemoteDriving(Driving):
     def _looks(self, execution: str) -> Iterator[float]:
         """Yield the delays before the next poll, until the execution rests."""
         delay, looked = SHORTEST, monotonic()
-        while not self._rests(execution):
+        until = looked + self._host.stay / 1000
+        while not self._rests(execution, until):
             if monotonic() - looked > WORKER_SECONDS:
                 looked = monotonic()
                 self._store.check_worker(execution)
             yield delay
             delay = min(delay * 1.5, LONGEST)
 
-    def _rests(self, execution: str) -> bool:
-        """Return whether an execution has ended, or waits for more than a timer due soon."""
+    def _rests(self, execution: str, until: float) -> bool:
+        """Return whether an execution has ended, or waits for more than a timer due soon.
+
+        Args:
+            execution: Its id.
+            until: How long to stay for a lock of another execution, on the monotonic clock.
+        """
         if not self._store.may_rest(execution):
             return False
         found, host = self._host.stored(execution, 0), self._host
         if found.state["status"] == "running":
+            return False
+        if "claims" in found.state and monotonic() < until:
             return False
         return found.ended or not found.timers.stays(host.clock.now() + host.linger)
