@@ -43,7 +43,7 @@ BUILT_IN = {
     },
     SANDBOXES: {
         "docker": "flowengine_envs.sandboxes.docker.sandbox:Docker",
-        "host": "flowengine_envs.sandboxes.host:Host",
+        "host": "flowengine_envs.sandboxes.host:HostSandbox",
         "namespace": "flowengine_envs.sandboxes.namespace:Namespace",
     },
 }

@@ -45,7 +45,7 @@ class Question(NamedTuple):
     """The reason for the request."""
 
 
-class Answer(NamedTuple):
+class PolicyAnswer(NamedTuple):
     """The answer, parsed strictly."""
 
     approved: bool
@@ -132,7 +132,7 @@ def check_handler(name: str) -> None:
         )
 
 
-async def ask(question: Question, handler: str | None = None) -> Answer:
+async def ask(question: Question, handler: str | None = None) -> PolicyAnswer:
     """Ask a handler, and parse its answer.
 
     Runs on any loop, and never raises because of a handler.
@@ -154,22 +154,22 @@ async def ask(question: Question, handler: str | None = None) -> Answer:
     name = handler or _configured
     found: Handler | None = _known().get(name)
     if found is None:
-        return Answer(False, f"there is no approval handler '{name}'", lasts=False)
+        return PolicyAnswer(False, f"there is no approval handler '{name}'", lasts=False)
     try:
         async with asyncio.timeout(_seconds + (1 if name == _DEFAULT else 0)):
             given = await call(found, question)
     except TimeoutError:
-        return Answer(False, f"approval handler '{name}' did not answer in time", lasts=False)
+        return PolicyAnswer(False, f"approval handler '{name}' did not answer in time", lasts=False)
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        return Answer(
+        return PolicyAnswer(
             False, f"approval handler '{name}' raised {type(error).__name__}", lasts=False
         )
     return read_answer(given, name, question.policy)
 
 
-def read_answer(given: Any, who: str, policy: Mapping[str, Any]) -> Answer:
+def read_answer(given: Any, who: str, policy: Mapping[str, Any]) -> PolicyAnswer:
     """Parse an answer strictly.
 
     Args:
@@ -183,25 +183,27 @@ def read_answer(given: Any, who: str, policy: Mapping[str, Any]) -> Answer:
     if not isinstance(given, Mapping):
         return _misread(who, f"answered with a {type(given).__name__}, which is not a mapping")
     if given.get("pending") is True:
-        return Answer(False, "the answer is pending", pending=True, lasts=False)
+        return PolicyAnswer(False, "the answer is pending", pending=True, lasts=False)
     approved = given.get("approved")
     if not isinstance(approved, bool):
         return _misread(who, "must answer 'approved' with true or false")
     reason = given.get("reason")
     reason = reason if isinstance(reason, str) else ""
     if not approved:
-        return Answer(False, reason or f"{who} rejected it", by_policy=given.get("by") == "policy")
+        return PolicyAnswer(
+            False, reason or f"{who} rejected it", by_policy=given.get("by") == "policy"
+        )
     narrower = given.get("policy")
     if narrower is not None:
         wider = _widens(narrower, policy)
         if wider is not None:
             return _misread(who, f"would allow more than the spec: {wider}")
-        return Answer(True, reason, policy={**policy, **narrower})
-    return Answer(True, reason)
+        return PolicyAnswer(True, reason, policy={**policy, **narrower})
+    return PolicyAnswer(True, reason)
 
 
-def _misread(who: str, what: str) -> Answer:
-    return Answer(False, f"approval handler '{who}' {what}", lasts=False)
+def _misread(who: str, what: str) -> PolicyAnswer:
+    return PolicyAnswer(False, f"approval handler '{who}' {what}", lasts=False)
 
 
 def _widens(narrower: Any, policy: Mapping[str, Any]) -> str | None:

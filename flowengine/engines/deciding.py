@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.host import Host
     from flowengine.engines.infos import Answering, GrantInfo, WaitInfo
-    from flowengine.engines.people.tool_authority import Answer, Consultant
+    from flowengine.engines.people.tool_authority import CallAnswer, Consultant
     from flowengine.engines.results import ExecutionResult
     from flowengine.engines.seam import ToolAuthority
     from flowengine.errors import FlowEngineError
@@ -126,7 +126,7 @@ class Decider(Reader):
     def consulting(
         self,
         execution: str,
-        answer: Answer,
+        answer: CallAnswer,
         refused: Callable[[FlowEngineError], None] | None = None,
     ) -> Iterator[None]:
         """Consult a function about the calls of one execution, instead of the engine's authority.

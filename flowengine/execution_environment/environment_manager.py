@@ -39,7 +39,7 @@ from flowengine.execution_environment.registry.entry_views import describe_entry
 from flowengine.execution_environment.registry.workspaces import Wanted, Workspaces
 from flowengine.execution_environment.resources.opening import Bounds, Surroundings
 from flowengine.execution_environment.use import Use
-from flowengine.policy_approval import Answer
+from flowengine.policy_approval import PolicyAnswer
 from flowengine.sdk import process_end
 from flowengine.sdk.background import background, refuse_in_loop
 from flowengine.sdk.environments import Scope
@@ -136,7 +136,7 @@ class EnvironmentManager:
 
     async def async_consult(
         self, spec: Given, question: str, reason: str | None = None, required: bool = False
-    ) -> tuple[str, Answer] | None:
+    ) -> tuple[str, PolicyAnswer] | None:
         """Return an immediate decision about opening a spec, if available, without opening it.
 
         The decision is an earlier answer for the spec, or comes from the configured handler. The

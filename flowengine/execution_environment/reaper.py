@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.errors import FlowEngineError
 from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.observation.events import PREFIX, Event
-from flowengine.execution_environment.registry.entries import Entry, remove_drafts
+from flowengine.execution_environment.registry.entries import RegistryEntry, remove_drafts
 from flowengine.execution_environment.resources.closing import end_traced
 from flowengine.execution_environment.resources.opening import owner_of
 from flowengine.execution_environment.specs import providers
@@ -64,7 +64,7 @@ async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool
     return found
 
 
-async def end_entry(entry: Entry, around: Surroundings, books: Books) -> Reaped:
+async def end_entry(entry: RegistryEntry, around: Surroundings, books: Books) -> Reaped:
     """Clean up the environment of an entry, regardless of its owner.
 
     Args:
@@ -83,7 +83,7 @@ async def end_entry(entry: Entry, around: Surroundings, books: Books) -> Reaped:
         lock.__exit__(None, None, None)
 
 
-async def _reap_entry(entry: Entry, around: Surroundings, books: Books) -> Reaped:
+async def _reap_entry(entry: RegistryEntry, around: Surroundings, books: Books) -> Reaped:
     leftover = entry.leftover
     found: Reaped = {
         "what": "environment",
@@ -157,7 +157,7 @@ async def _called(work: Callable[[Any], Any], given: Any) -> None:
         await result
 
 
-def _event(entry: Entry, now: float) -> Event:
+def _event(entry: RegistryEntry, now: float) -> Event:
     data = entry.data
     return Event(
         f"{PREFIX}reaped",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_DEPTH",
     "MAX_SIZE",
-    "Place",
+    "TextPosition",
     "checksum",
     "inflate",
     "long_texts",
@@ -76,7 +76,7 @@ _packer = msgpack.Packer(use_bin_type=True, strict_types=True)
 _copied = partial(msgpack.unpackb, ext_hook=_refuse_extension, max_ext_len=0)
 
 
-class Place(NamedTuple):
+class TextPosition(NamedTuple):
     """The position of a text in the journal."""
 
     event: int
@@ -191,20 +191,20 @@ def unpack(packed: bytes, extension: Callable[[int, bytes], Any] | None = None) 
         raise StoreError(_unreadable(str(error) or type(error).__name__)) from None
 
 
-def text_places(events: Iterable[tuple[int, bytes]]) -> dict[str, Place]:
+def text_places(events: Iterable[tuple[int, bytes]]) -> dict[str, TextPosition]:
     """Return the places of long texts in events.
 
     Args:
         events: (number, packed event) of each.
     """
-    found: dict[str, Place] = {}
+    found: dict[str, TextPosition] = {}
     for number, packed in events:
         if len(packed) < SHORTEST:
             continue
         for text in long_texts(unpack(packed)):
             encoded = text.encode()
             if len(encoded) * _SHARE >= len(packed):
-                found.setdefault(text, Place(number, packed.find(encoded), len(encoded)))
+                found.setdefault(text, TextPosition(number, packed.find(encoded), len(encoded)))
     return found
 
 
@@ -221,14 +221,14 @@ def long_texts(value: Any) -> Iterator[str]:
                 open_parts.append(one)
 
 
-def pack_placed(value: Any, places: Callable[[], Mapping[str, Place]]) -> bytes:
+def pack_placed(value: Any, places: Callable[[], Mapping[str, TextPosition]]) -> bytes:
     """Return plain data as bytes, with places instead of long texts that have one.
 
     Args:
         value: Plain data.
         places: Returns the places of texts. Called only if there is a long text.
     """
-    found: Mapping[str, Place] | None = None
+    found: Mapping[str, TextPosition] | None = None
 
     def text(value: str) -> Any:
         nonlocal found
@@ -278,15 +278,15 @@ def unpack_placed(packed: bytes, text: Callable[[bytes], Any]) -> Any:
     return unpack(packed, placed)
 
 
-def unpack_place(data: bytes) -> Place:
+def unpack_place(data: bytes) -> TextPosition:
     """Return a place encoded by `pack_placed`. Raise `ValueError` if it is not a place."""
     place = msgpack.unpackb(data, ext_hook=_refuse_extension)
     if type(place) is not list or [type(one) for one in place] != [int, int, int]:
         raise ValueError("a place is three numbers")
-    return Place(*place)
+    return TextPosition(*place)
 
 
-def text_at(place: Place, event: bytes) -> str:
+def text_at(place: TextPosition, event: bytes) -> str:
     """Return the text at a place. Raise `ValueError` if the place is not valid.
 
     Args:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 KINDS = ("unit", "act", "scope")
 """The kinds of places whose failure can be held back."""
 
-Place = tuple[str, int]
+FailurePlace = tuple[str, int]
 """`unit`, `act` or `scope` with its number. Also `items`, the failed items of a map, and
 `cleanup`."""
 
@@ -24,38 +24,38 @@ class Blame:
 
     def __init__(self) -> None:
         self.number = 0
-        self._causes: dict[Place, list[Place]] = {}
-        self._seen: dict[Place, tuple[int, str]] = {}
+        self._causes: dict[FailurePlace, list[FailurePlace]] = {}
+        self._seen: dict[FailurePlace, tuple[int, str]] = {}
 
-    def note(self, place: Place, *causes: Place) -> None:
+    def note(self, place: FailurePlace, *causes: FailurePlace) -> None:
         """Record the causes of a place's failure. Without causes, the error was raised there."""
         self._causes[place] = list(causes)
 
-    def add(self, place: Place, cause: Place) -> None:
+    def add(self, place: FailurePlace, cause: FailurePlace) -> None:
         """Add a cause to a place's failure."""
         self._causes.setdefault(place, []).append(cause)
 
-    def causes(self, place: Place) -> list[Place]:
+    def causes(self, place: FailurePlace) -> list[FailurePlace]:
         """Return the recorded causes of a place's failure."""
         return self._causes.get(place, [])
 
-    def see(self, place: Place, address: str) -> None:
+    def see(self, place: FailurePlace, address: str) -> None:
         """Record that a place fails now, and its address.
 
         Later calls for the same place have no effect.
         """
         self._seen.setdefault(place, (self.number, address))
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: FailurePlace) -> None:
         """Remove the record of a failure from which a place has recovered."""
         self._causes.pop(place, None)
         self._seen.pop(place, None)
 
-    def seen(self, place: Place) -> tuple[int, str]:
+    def seen(self, place: FailurePlace) -> tuple[int, str]:
         """Return the number of the event at which a place failed, and its address."""
         return self._seen.get(place, (self.number, ""))
 
-    def raised(self, place: Place) -> list[Place]:
+    def raised(self, place: FailurePlace) -> list[FailurePlace]:
         """Return the places that raised the errors behind a place's failure."""
         causes = self._causes.get(place)
         if not causes:

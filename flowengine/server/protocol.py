@@ -33,7 +33,7 @@ _PHRASES = {
 }
 
 
-class Limits(NamedTuple):
+class ProtocolLimits(NamedTuple):
     """Limits in front of the router."""
 
     head_seconds: float = 10.0
@@ -57,7 +57,7 @@ class Connections:
         note: Records a refusal: address, status and reason.
     """
 
-    def __init__(self, limits: Limits, note: Callable[[str, int, str], None]) -> None:
+    def __init__(self, limits: ProtocolLimits, note: Callable[[str, int, str], None]) -> None:
         self.limits = limits
         self.note = note
         self._of_address: Counter[str] = Counter()
@@ -78,7 +78,7 @@ class Connections:
             del self._of_address[address]
 
 
-def fault_of(head: bytes, limits: Limits) -> tuple[int, str] | None:
+def fault_of(head: bytes, limits: ProtocolLimits) -> tuple[int, str] | None:
     """Return why a head is refused, as status and reason, or None.
 
     Args:

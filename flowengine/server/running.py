@@ -16,7 +16,7 @@ import uvicorn
 from flowengine.errors import UsageError
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
-from flowengine.server.protocol import Connections, LimitedProtocol, Limits
+from flowengine.server.protocol import Connections, LimitedProtocol, ProtocolLimits
 from flowengine.server.records import Records, server_folder
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Serving(NamedTuple):
     """Addresses of proxies in front, which speak TLS to the users."""
     public: tuple[str, ...] = ()
     """Further names under which users reach it: `flows.example.com`."""
-    limits: Limits = Limits()
+    limits: ProtocolLimits = ProtocolLimits()
 
 
 class Ready(NamedTuple):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.infos import ExecutionInfo, WaitInfo
-    from flowengine.engines.people.tool_authority import Answer
+    from flowengine.engines.people.tool_authority import CallAnswer
     from flowengine.engines.results import ExecutionResult
     from flowengine.errors import FlowEngineError
 
@@ -104,7 +104,7 @@ class Journal:
         self,
         call: Call,
         functions: Sequence[Function],
-        answer: Answer,
+        answer: CallAnswer,
         refused: Callable[[FlowEngineError], None],
         *,
         asks: bool,

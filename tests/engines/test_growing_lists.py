@@ -16,7 +16,7 @@ from flowengine import Engine
 from flowengine.engines.executions import execution as executions
 from flowengine.engines.executions.replay import read, state_at
 from flowengine.errors import StoreError
-from flowengine.journal.encoding import Place, pack, pack_placed, unpack_place, unpack_placed
+from flowengine.journal.encoding import TextPosition, pack, pack_placed, unpack_place, unpack_placed
 from flowengine.journal.records import ListPart
 from flowengine.journal.sqlite.rows import list_sum
 from tests.sliced_examples import sliced
@@ -153,10 +153,10 @@ def test_a_list_that_is_set_from_outside_is_written_anew(engine: Engine) -> None
 WRONG: dict[str, Any] = {
     "no list": {},
     "too few": [],
-    "an event that is not there": [Place(10_000, 0, 3)],
-    "a place outside": [Place(2, 10**9, 3)],
-    "a negative place": [Place(2, -3, 3)],
-    "half a letter": [Place(2, 0, 1)],
+    "an event that is not there": [TextPosition(10_000, 0, 3)],
+    "a place outside": [TextPosition(2, 10**9, 3)],
+    "a negative place": [TextPosition(2, -3, 3)],
+    "half a letter": [TextPosition(2, 0, 1)],
 }
 
 
@@ -191,7 +191,7 @@ values = st.recursive(
 @sliced(examples=20)
 @given(st.lists(values))
 def test_items_come_back_from_their_bytes(items: list[Any]) -> None:
-    places = {"ü" * 130: Place(3, 1, 260)}
+    places = {"ü" * 130: TextPosition(3, 1, 260)}
 
     def text(packed: bytes) -> str:
         [found] = [text for text, place in places.items() if place == unpack_place(packed)]

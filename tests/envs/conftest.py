@@ -21,7 +21,7 @@ from flowengine_envs.kinds.shell import session as shell_session
 from flowengine_envs.kinds.shell.provider import ShellProvider
 from flowengine_envs.kinds.shell.session import Shell
 from flowengine_envs.sandboxes.docker.sandbox import Docker
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.containers import skip_without_docker
@@ -30,7 +30,7 @@ from tests.envs.opening import opened
 SANDBOXES: dict[str, type[Sandbox]] = {
     "namespace": Namespace,
     "docker": Docker,
-    "host": Host,
+    "host": HostSandbox,
 }
 LEFT_OUT: dict[str, dict[str, str]] = tomllib.loads(
     Path(__file__).with_name("left_out.toml").read_text()

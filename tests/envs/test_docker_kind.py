@@ -27,7 +27,7 @@ from flowengine_envs.kinds.docker.provider import DockerProvider
 from flowengine_envs.sandboxes.docker import image
 from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.sandbox import Docker
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from tests.envs.containers import skip_without_docker
 from tests.envs.enough import enough
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
@@ -251,7 +251,7 @@ def test_what_is_no_command_is_refused(docker: Containers) -> None:
 
 def test_it_runs_in_containers_only(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentUnavailable, match="containers only; kind: bash"):
-        open_resource(DockerProvider(), Host, tmp_path, policy={"network": "any"})
+        open_resource(DockerProvider(), HostSandbox, tmp_path, policy={"network": "any"})
 
 
 def test_a_manager_gives_it_and_takes_it_away(tmp_path: Path) -> None:

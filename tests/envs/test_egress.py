@@ -31,7 +31,7 @@ from flowengine_envs.kinds.node import NodeProvider
 from flowengine_envs.network.addresses import not_public
 from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.sandbox import Docker
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.containers import skip_without_docker
@@ -570,4 +570,4 @@ def test_what_cannot_be_held_is_refused(tmp_path: Path) -> None:
         with pytest.raises(EnvironmentUnavailable, match=f"policy {rule}"):
             background().run(Docker.probe(spec))
     with pytest.raises(EnvironmentUnavailable, match="cannot cut programs off from the network"):
-        open_resource(BashProvider(), Host, tmp_path, policy={"network": ["a.example:80"]})
+        open_resource(BashProvider(), HostSandbox, tmp_path, policy={"network": ["a.example:80"]})

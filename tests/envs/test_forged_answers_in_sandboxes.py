@@ -17,7 +17,7 @@ from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds.node import Node
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.link import code_answers, frames, plain
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from tests.envs.opening import opened
 
 FORGE = """
@@ -114,7 +114,7 @@ def test_a_forged_listing_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forged: str
 ) -> None:
     """As if programs had taken over the supervisor."""
-    with opened(Python(), Host, tmp_path) as python:
+    with opened(Python(), HostSandbox, tmp_path) as python:
 
         async def entries(path: str, *, deep: bool) -> list[Any]:
             return LISTINGS[forged]

@@ -17,14 +17,14 @@ from flowengine.sdk.environments import Provider, Sandbox
 from flowengine_envs.kinds.node import NodeProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.sandboxes.docker.sandbox import Docker
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.installations import installation
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.opening import open_resource, opened, request_for
 
 NEEDS_BWRAP = pytest.mark.skipif(not has("bwrap"), reason="no bubblewrap")
-HERE = [pytest.param(Namespace, marks=NEEDS_BWRAP), Host]
+HERE = [pytest.param(Namespace, marks=NEEDS_BWRAP), HostSandbox]
 
 
 @pytest.fixture(scope="module")

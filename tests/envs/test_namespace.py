@@ -21,7 +21,7 @@ from flowengine_envs.kinds.bash import Bash, BashProvider
 from flowengine_envs.kinds.node import NodeProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.sandboxes import cgroups, landlock, namespace, processes
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.alive import alive
 from tests.envs.opening import open_resource, opened
@@ -377,7 +377,7 @@ def everything(folder: Path) -> dict[str, Any]:
         told["etc"] = bash.run("echo x > /etc/x").exit_code
     with opened(NodeProvider(), Namespace, folder / "work") as node:
         told["node"] = node.run("return 3").value
-    with opened(Python(), Host, folder / "work") as python:
+    with opened(Python(), HostSandbox, folder / "work") as python:
         key = (
             "import os\nfound = []\nfor pid in os.listdir('/proc'):\n"
             "    if pid.isdecimal() and int(pid) in (os.getppid(), supervisor):\n"

@@ -19,7 +19,7 @@ from flowengine.sdk.process_tree import marked, processes
 from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.mcp.provider import Mcp
 from flowengine_envs.sandboxes import namespace
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.started import start
 from tests.envs.opening import request_for
@@ -156,7 +156,7 @@ def test_a_server_whose_start_is_cancelled_leaves_nothing_in_any_session(tmp_pat
         told = workspace / "begun"
         told.touch()
         config = {"command": ["sh", str(script), "60", str(told)]}
-        request = request_for(Mcp(), Host, workspace, config=config)
+        request = request_for(Mcp(), HostSandbox, workspace, config=config)
         request = request._replace(
             mark=mark,
             spec=request.spec._replace(provider="host"),

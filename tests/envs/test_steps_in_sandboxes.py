@@ -18,7 +18,7 @@ from flowengine_envs.kinds.bash import BashProvider
 from flowengine_envs.kinds.node import NodeProvider
 from flowengine_envs.kinds.python import Python
 from flowengine_envs.kinds.shell.provider import ShellProvider
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.enough import enough
 from tests.envs.on_disk import tmp_path_factory  # noqa: F401 - for all tests here
@@ -239,7 +239,7 @@ def test_a_program_without_a_network_learns_why(
     python = "python3 -c 'import socket; socket.getaddrinfo(\"nowhere.invalid\", 80)'"
     told: dict[str, str] = {}
     policies: list[dict[str, Any]] = [{}, {"network": ["api.invalid:443"]}]
-    if sandbox is Host:
+    if sandbox is HostSandbox:
         policies = [{"network": "any"}]
     for policy in policies:
         work = tmp_path / f"work{len(told)}"
@@ -251,7 +251,7 @@ def test_a_program_without_a_network_learns_why(
         assert "socket.gaierror" in failed["stderr"]
         assert other["stderr"] == "no\n"
 
-    if sandbox is Host:
+    if sandbox is HostSandbox:
         assert "gaierror" in told["any"]
         return
     assert told == {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from flowengine.cli.commands import worker
-from flowengine.cli.parsing.command_table import Command
+from flowengine.cli.parsing.command_table import CommandModule
 from flowengine.cli.parsing.parser import parser_of
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
@@ -21,7 +21,7 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 def parsed(words: list[str]) -> Namespace:
     """Read the command line of a worker."""
     assert words[0] == "worker"
-    return parser_of("worker", cast("Command", worker)).parse_args(words[1:])
+    return parser_of("worker", cast("CommandModule", worker)).parse_args(words[1:])
 
 
 def setting(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from flowengine.page.site import Site
 from flowengine.server.application import Application
 from flowengine.server.guard import Hosts
-from flowengine.server.protocol import Limits
+from flowengine.server.protocol import ProtocolLimits
 from flowengine.server.running import Server, Serving
 from tests.server.api import LOCAL, Api
 
@@ -21,7 +21,7 @@ from tests.server.api import LOCAL, Api
 class Served:
     """A server on a thread of the tests."""
 
-    def __init__(self, folder: Path, limits: Limits, **options: Any) -> None:
+    def __init__(self, folder: Path, limits: ProtocolLimits, **options: Any) -> None:
         self.api = Api(folder)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]

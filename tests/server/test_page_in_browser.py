@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
-from flowengine.server.protocol import Limits
+from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
 from tests.server.api import LOCAL
 from tests.server.served import Served
@@ -19,7 +19,7 @@ WIDTHS = (390, 768, 1400)
 
 def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    served = Served(tmp_path, Limits())
+    served = Served(tmp_path, ProtocolLimits())
     (tmp_path / "hire.yaml").write_text(FORM.replace("user:ben", "user:owner"))
     engine = served.api.engine
     first, second = (engine.run("hire.yaml", {"name": name}) for name in ("Ada", HOSTILE))

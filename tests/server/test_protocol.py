@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.server.protocol import Limits, fault_of
+from flowengine.server.protocol import ProtocolLimits, fault_of
 from tests.server.api import LOCAL, OWNER
 from tests.server.served import Served, everything, status, until
 
-LIMITS = Limits(
+LIMITS = ProtocolLimits(
     head_seconds=0.3,
     body_seconds=0.3,
     reader_seconds=0.5,
@@ -207,7 +207,7 @@ def test_on_other_addresses_only_the_proxy_connects_and_its_word_counts(tmp_path
     """The name of the host decides; it listens on loopback here."""
     for proxy, code in (("10.0.0.1", 403), ("127.0.0.1", 401)):
         (tmp_path / proxy).mkdir()
-        served = Served(tmp_path / proxy, Limits(), host="0.0.0.0", proxies=(proxy,))
+        served = Served(tmp_path / proxy, ProtocolLimits(), host="0.0.0.0", proxies=(proxy,))
         try:
             head = served.head("GET /v1/me", "X-Forwarded-For: 9.9.9.9", "Connection: close")
             assert status(served.send(head.replace(LOCAL.encode(), b"fe_wrong"))) == code
@@ -218,5 +218,5 @@ def test_on_other_addresses_only_the_proxy_connects_and_its_word_counts(tmp_path
 
 
 def test_the_head_is_checked_line_by_line() -> None:
-    assert fault_of(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1", Limits()) is None
-    assert fault_of(b"GET / HTTP/1.1\r\nHost: a\rb", Limits()) is not None
+    assert fault_of(b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1", ProtocolLimits()) is None
+    assert fault_of(b"GET / HTTP/1.1\r\nHost: a\rb", ProtocolLimits()) is not None

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from flowengine.server import streams
-from flowengine.server.protocol import Limits
+from flowengine.server.protocol import ProtocolLimits
 from tests.server.api import LOCAL
 from tests.server.served import Served, until
 
-LIMITS = Limits(reader_seconds=0.5, connections=2000, connections_of_address=2000)
+LIMITS = ProtocolLimits(reader_seconds=0.5, connections=2000, connections_of_address=2000)
 BIG = """
 flowengine: 1
 id: big

@@ -28,7 +28,7 @@ from flowengine_envs.browser.written_actions import read_action
 from flowengine_envs.compat.adopted_browser import Adopted, AdoptedBrowser
 from flowengine_envs.compat.python_envs import with_env
 from flowengine_envs.compat.unmanaged import Unmanaged
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.workspaces.own_folder import make_own
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TOOLS", "BrowserEnv", "WebObservation", "click", "fill", "read_on", "visit_url"]
 
-_SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
+_SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": HostSandbox}
 KEY = "web_env"
 """The context variable in which the tools find a browser."""
 _DECLARE = (

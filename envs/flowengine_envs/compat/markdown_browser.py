@@ -22,10 +22,10 @@ from flowengine_envs.documents.pages import CHARACTERS as LONGEST_PAGE
 from flowengine_envs.documents.pages import LINES, NoSuchPage, Pages
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 
-_SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
+_SANDBOXES: Mapping[str, type[Sandbox]] = {"namespace": Namespace, "host": HostSandbox}
 _NOWHERE = "no page is open: call visit_page first"
 _CHANGED = "(this document has changed since it was last read)"
 _MOST_REMEMBERED = 100

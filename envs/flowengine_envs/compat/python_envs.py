@@ -27,7 +27,7 @@ from flowengine_envs.kinds.bash import SHELL
 from flowengine_envs.kinds.python import Python, PythonSandbox
 from flowengine_envs.kinds.results import CodeResult
 from flowengine_envs.sandboxes.docker.sandbox import Docker
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.mounts import check
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class LocalEnv(_Env):
         config: Its settings. Default: `LocalConfig()`.
     """
 
-    _sandbox = Host
+    _sandbox = HostSandbox
 
     def __init__(self, config: LocalConfig | None = None) -> None:
         self.config: LocalConfig = config or LocalConfig()

@@ -36,7 +36,7 @@ class ConversionLimits:
 
 
 @dataclass(frozen=True)
-class Part:
+class DocumentPart:
     """A page, slide, sheet or chapter, with its start in the Markdown."""
 
     kind: str
@@ -53,7 +53,7 @@ class Document:
     """`pdf`, `docx`, `html`, …"""
     markdown: str = ""
     title: str = ""
-    parts: list[Part] = field(default_factory=list)
+    parts: list[DocumentPart] = field(default_factory=list)
     """Its pages, slides, sheets or chapters, empty if the format has none."""
     tables: list[Table] = field(default_factory=list)
     """The rows of its tables, as text. All rows of a table have the same length."""
@@ -81,7 +81,7 @@ class Document:
         """Return the document described by a result of `as_data`."""
         known = {each.name for each in fields(cls)}
         values = {name: value for name, value in data.items() if name in known}
-        return cls(**{**values, "parts": [Part(**part) for part in values["parts"]]})
+        return cls(**{**values, "parts": [DocumentPart(**part) for part in values["parts"]]})
 
 
 class Unreadable(Exception):

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 from urllib.parse import quote
 
-from flowengine_envs.documents.document import ConversionLimits, Document, Part, Table
+from flowengine_envs.documents.document import ConversionLimits, Document, DocumentPart, Table
 from flowengine_envs.documents.invisible_characters import visible
 
 _BLOCK_MARK = re.compile(
@@ -291,7 +291,7 @@ class Writer:
             raise Full
         self._list.clear()
         start = self._length + (2 if self._blocks else 0)
-        self.document.parts.append(Part(kind, number, name, start))
+        self.document.parts.append(DocumentPart(kind, number, name, start))
         self.block(line_of_part(kind, number, remark))
 
     def note(self, text: str) -> None:

@@ -31,7 +31,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.scratch import scratch_folder
 from flowengine_envs.kinds.steps import StepFiles, place_for_value, step_value
-from flowengine_envs.kinds.workspace import Entry, as_entries, copy_out, read_bytes
+from flowengine_envs.kinds.workspace import WorkspaceEntry, as_entries, copy_out, read_bytes
 from flowengine_envs.workspaces.files import Workspace
 from flowengine_envs.workspaces.outside_files import OutsideFiles
 
@@ -115,7 +115,7 @@ class _Folder:
     async def async_fetch(self, path: str, to: Path, largest: int) -> int:
         return await copy_out(self._files.read, path, to, largest)
 
-    async def async_list(self, *, deep: bool) -> list[Entry]:
+    async def async_list(self, *, deep: bool) -> list[WorkspaceEntry]:
         return as_entries(await self._files.entries(".", deep=deep), "the working directory")
 
     async def async_remove(self, path: str) -> None:

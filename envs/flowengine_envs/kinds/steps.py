@@ -25,7 +25,7 @@ from flowengine.sdk import (
 from flowengine.sdk.network_hints import network_hint
 from flowengine.sdk.scratch import scratch_folder
 from flowengine_envs.kinds.results import CodeResult, CommandResult, ContainerResult
-from flowengine_envs.kinds.workspace import Entry
+from flowengine_envs.kinds.workspace import WorkspaceEntry
 from flowengine_envs.workspaces.kept_files import is_kept_file, place_of, source_of
 
 LARGEST_VALUE = 16 * 1024 * 1024
@@ -53,7 +53,7 @@ class StepFolder(Protocol):
 
     async def async_fetch(self, path: str, to: Path, largest: int, /) -> int: ...
 
-    async def async_list(self, *, deep: bool) -> list[Entry]: ...
+    async def async_list(self, *, deep: bool) -> list[WorkspaceEntry]: ...
 
     async def async_remove(self, path: str, /) -> None: ...
 

@@ -25,7 +25,7 @@ LARGEST_READ = 256 * 1024 * 1024
 """Bytes of a file that `get` reads into memory, unless the caller sets a limit."""
 
 
-class Entry(NamedTuple):
+class WorkspaceEntry(NamedTuple):
     """An entry of the workspace."""
 
     path: str
@@ -121,7 +121,7 @@ class InWorkspace(Resource):
         raise NotImplementedError
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
-        """Return the fields of `Entry` for a directory's entries. Implemented by kinds."""
+        """Return the fields of `WorkspaceEntry` for a directory's entries. Implemented by kinds."""
         raise NotImplementedError
 
     async def remove_entry(self, path: str) -> None:
@@ -179,7 +179,7 @@ class InWorkspace(Resource):
         most = self.taken_out[0] if largest is None else largest
         return await copy_out(self.read_file, path, to, most)
 
-    async def _list(self, path: str = ".", *, deep: bool = False) -> list[Entry]:
+    async def _list(self, path: str = ".", *, deep: bool = False) -> list[WorkspaceEntry]:
         """List a directory of the workspace.
 
         Args:
@@ -223,7 +223,7 @@ class InWorkspace(Resource):
     async_remove = awaitable(_remove)
 
 
-def as_entries(found: list[dict[str, Any]], place: str) -> list[Entry]:
+def as_entries(found: list[dict[str, Any]], place: str) -> list[WorkspaceEntry]:
     """Return a complete listing.
 
     Args:
@@ -236,14 +236,14 @@ def as_entries(found: list[dict[str, Any]], place: str) -> list[Entry]:
     if len(found) > LISTED:
         message = f"{place}: it has more than {LISTED:,} entries; list its directories one by one"
         raise LimitExceeded(message)
-    return [Entry(**each) for each in found]
+    return [WorkspaceEntry(**each) for each in found]
 
 
 def _is_entry(found: Any) -> bool:
     """Return whether a listed item is a valid entry: code in the sandbox may have forged it."""
     return (
         isinstance(found, dict)
-        and found.keys() == set(Entry._fields)
+        and found.keys() == set(WorkspaceEntry._fields)
         and all(isinstance(found[each], str) for each in ("path", "kind"))
         and all(isinstance(found[each], int) for each in ("size", "mode"))
         and isinstance(found["modified"], (int, float))

@@ -19,7 +19,7 @@ from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 
 
-class Host(Processes):
+class HostSandbox(Processes):
     """Programs on this machine."""
 
     name: ClassVar[str] = "host"

@@ -102,9 +102,9 @@ class Scripted(_Data):
     """Whether the entry replies to every matching request, not only to the first one."""
 
 
-Answer = str | Mapping[str, Any] | BaseException
+ScriptedReply = str | Mapping[str, Any] | BaseException
 """The text of a reply, an entry as data, or an exception that is raised."""
-Answering = Callable[[ModelRequest], Answer | Awaitable[Answer]]
+Answering = Callable[[ModelRequest], ScriptedReply | Awaitable[ScriptedReply]]
 """Creates an entry for a request."""
 
 _ERRORS: dict[str, type[StepError]] = {
@@ -131,7 +131,7 @@ class ScriptedModel:
 
     def __init__(
         self,
-        script: Iterable[Answer | Answering],
+        script: Iterable[ScriptedReply | Answering],
         *,
         name: str = "script",
         by_turn: bool = False,
@@ -149,7 +149,7 @@ class ScriptedModel:
             self._add(entry, place)
         self._turn = 0
 
-    def _add(self, entry: Answer | Answering, place: int) -> None:
+    def _add(self, entry: ScriptedReply | Answering, place: int) -> None:
         if callable(entry) or isinstance(entry, BaseException):
             self._turns[-1].append(entry)
             raises = isinstance(entry, BaseException)

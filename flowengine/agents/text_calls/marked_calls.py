@@ -21,7 +21,7 @@ _NAME = re.compile(r"""[\s\w=]{0,40}["'](?P<name>[\w.-]{1,128})""")
 
 
 @dataclass(slots=True)
-class Found:
+class ReadCall:
     """A call, or the fault in its place."""
 
     end: int
@@ -29,7 +29,7 @@ class Found:
     repairs: list[str] = field(default_factory=list)
 
 
-def read_call(source: Source, start: int, form: MarkedForm) -> Found:
+def read_call(source: Source, start: int, form: MarkedForm) -> ReadCall:
     """Read the call at an opening tag.
 
     Args:
@@ -61,12 +61,12 @@ class _Call:
         self.inside = close.start() if close and self.closed else inside
         self.end = close.end() if close and self.closed else inside
 
-    def read(self) -> Found:
+    def read(self) -> ReadCall:
         try:
-            return Found(self.end, self._made(), self.repairs)
+            return ReadCall(self.end, self._made(), self.repairs)
         except _Broken as broken:
             cut = broken.cut and self.end == len(self.source.text)
-            return Found(self.end, self._fault(str(broken), cut=cut))
+            return ReadCall(self.end, self._fault(str(broken), cut=cut))
 
     def _made(self) -> Call:
         source = self.source

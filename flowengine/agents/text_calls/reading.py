@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from flowengine.agents.text_calls.arguments import bind
-from flowengine.agents.text_calls.marked_calls import Found, read_call
+from flowengine.agents.text_calls.marked_calls import ReadCall, read_call
 from flowengine.agents.text_calls.marked_form import MarkedForm
 from flowengine.agents.text_calls.places import (
     FENCE,
@@ -85,7 +85,7 @@ class _Cut:
 
     start: int
     end: int
-    calls: list[Found] = field(default_factory=list)
+    calls: list[ReadCall] = field(default_factory=list)
     fenced: bool = False
 
 
@@ -148,7 +148,7 @@ class _Scan:
             left = left.lstrip()
         return left.rstrip() if self.cuts and not content[-1].strip() else left
 
-    def _cut(self, start: int, end: int, *calls: Found, fenced: bool = False) -> int:
+    def _cut(self, start: int, end: int, *calls: ReadCall, fenced: bool = False) -> int:
         self._has_said(start)
         self.cuts.append(_Cut(start, end, list(calls), fenced))
         self.calls += len(calls)
@@ -213,9 +213,9 @@ class _Scan:
         is_own = stray and not (opening and opening.start() < stray.start())
         return stray.start() if stray and is_own else len(source.text)
 
-    def _calls_at(self, at: int, form: MarkedForm) -> tuple[int, list[Found]]:
+    def _calls_at(self, at: int, form: MarkedForm) -> tuple[int, list[ReadCall]]:
         """Read consecutive calls."""
-        calls: list[Found] = []
+        calls: list[ReadCall] = []
         while len(calls) <= MAX_CALLS and form.opens.match(self.source.text, self.source.skip(at)):
             calls.append(read_call(self.source, self.source.skip(at), form))
             at = calls[-1].end
@@ -244,7 +244,7 @@ class _Scan:
         self.reasoning.append(thought)
         return self._cut(start, over)
 
-    def _last_calls(self, at: int) -> tuple[int, list[Found]]:
+    def _last_calls(self, at: int) -> tuple[int, list[ReadCall]]:
         """Return the calls at the end of unclosed reasoning, and where they start.
 
         A model that stops right after a call has made that call, and forgot to close its reasoning.

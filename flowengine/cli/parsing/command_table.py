@@ -100,7 +100,7 @@ FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
 """First words that are not commands by themselves."""
 
 
-class Command(Protocol):
+class CommandModule(Protocol):
     """The interface of a command's module."""
 
     HELP: str
@@ -115,6 +115,6 @@ class Command(Protocol):
         """Run the command, and return the exit code."""
 
 
-def load(words: str) -> Command:
+def load(words: str) -> CommandModule:
     """Import the module of a command."""
-    return cast("Command", import_module(f"flowengine.cli.commands.{COMMANDS[words]}"))
+    return cast("CommandModule", import_module(f"flowengine.cli.commands.{COMMANDS[words]}"))

@@ -7,7 +7,7 @@ import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from typing import Any, NoReturn
 
-from flowengine.cli.parsing.command_table import COMMANDS, GROUPS, Command, load
+from flowengine.cli.parsing.command_table import COMMANDS, GROUPS, CommandModule, load
 from flowengine.cli.terminal.output import out_text
 from flowengine.errors import UsageError
 
@@ -58,7 +58,7 @@ def parsed(parser: ArgumentParser, words: list[str]) -> Namespace:
     return (parser.parse_intermixed_args if several else parser.parse_args)(words)
 
 
-def parser_of(words: str, command: Command) -> Parser:
+def parser_of(words: str, command: CommandModule) -> Parser:
     """Return the parser of one command, without the options that every command takes."""
     parser = Parser(
         prog=f"flowengine {words}",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Consult
     from flowengine.kernel.graph.compiled import Plain
     from flowengine.kernel.graph.specs import CompiledFlow
-    from flowengine.policy_approval import Answer
+    from flowengine.policy_approval import PolicyAnswer
     from flowengine.sdk import ExecutionContext
     from flowengine.sdk.environments import Scope
 
@@ -168,7 +168,7 @@ class Environments:
 
     async def consult(
         self, context: ExecutionContext, asked: Consult, wait: str, secrets: Mapping[str, Plain]
-    ) -> tuple[str, Answer] | None:
+    ) -> tuple[str, PolicyAnswer] | None:
         """Consult the programs that may answer whether an environment may be opened.
 
         Args:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flowengine.engines.executions.step_index import NAME as INDEX
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import (
-    Place,
+    TextPosition,
     pack_placed,
     text_at,
     text_places,
@@ -146,7 +146,7 @@ class GrowingLists:
         """Forget the stored parts, so that they are read again."""
         self._stored, self._events = {}, []
 
-    def _places(self) -> dict[str, Place]:
+    def _places(self) -> dict[str, TextPosition]:
         """Return the places of long texts in the events since the last snapshot."""
         return text_places(self._events)
 

@@ -18,7 +18,7 @@ from flowengine.kernel.commands import Observation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from flowengine.journal.encoding import Place
+    from flowengine.journal.encoding import TextPosition
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State
@@ -88,7 +88,7 @@ class StepIndex:
             self._records.append(self._remark)
             self._remark = None
 
-    def part(self, places: Callable[[], Mapping[str, Place]]) -> ListPart | None:
+    def part(self, places: Callable[[], Mapping[str, TextPosition]]) -> ListPart | None:
         """Return the new records since the last snapshot, if any."""
         if self.seen is None:
             gone, self._stored = self._stored, False

@@ -21,7 +21,7 @@ from flowengine.engines.executions.replay import (
 from flowengine.engines.executions.subjects import About, about, counterpart
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, advance, new_state
-from flowengine.kernel.causes import Blame, Place
+from flowengine.kernel.causes import Blame, FailurePlace
 from flowengine.kernel.commands import Command, Observation, Run, Stop
 from flowengine.kernel.moving.obstacles import obstacles
 from flowengine.kernel.view import View, overdue
@@ -42,7 +42,7 @@ TABLES = {"unit": "units", "act": "acts", "scope": "scopes"}
 class Failure(NamedTuple):
     """A place where an error was raised that ended the execution."""
 
-    place: Place
+    place: FailurePlace
     number: int
     """Number of the event of the failure."""
     address: str

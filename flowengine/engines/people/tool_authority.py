@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from flowengine.sdk.tool_calls import ApprovalResponse, EnvironmentResponse, ToolCall
 
 
-Answer = Callable[["ToolCall", "Awaitable[Shown]"], "Awaitable[EnvironmentResponse]"]
+CallAnswer = Callable[["ToolCall", "Awaitable[Shown]"], "Awaitable[EnvironmentResponse]"]
 """Returns the decision about a call, whose preview is being computed."""
 
 
 class _Own(NamedTuple):
     """What is consulted about the calls of one execution."""
 
-    answer: Answer
+    answer: CallAnswer
     refused: Callable[[FlowEngineError], None] | None
 
 
@@ -52,7 +52,7 @@ class Consultant:
 
     @contextmanager
     def asking(
-        self, execution: str, answer: Answer, refused: Callable[[FlowEngineError], None] | None
+        self, execution: str, answer: CallAnswer, refused: Callable[[FlowEngineError], None] | None
     ) -> Iterator[None]:
         """Consult a function about the calls of one execution within the block.
 
@@ -114,7 +114,7 @@ class Consultant:
             return False  # needs another user, or a more complete decision
 
 
-def _with_preview(authority: ToolAuthority) -> Answer:
+def _with_preview(authority: ToolAuthority) -> CallAnswer:
     """Return a function that consults an authority as soon as the preview is known."""
 
     async def answer(call: ToolCall, preview: Awaitable[Shown]) -> EnvironmentResponse:

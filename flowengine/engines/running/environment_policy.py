@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import Consult
-    from flowengine.policy_approval import Answer
+    from flowengine.policy_approval import PolicyAnswer
     from flowengine.sdk.previews import Shown
 
 
@@ -61,7 +61,7 @@ async def consult(
     return host.store.decide(id, Vote(event["by"], event["at"], approves, pack(event))).accepted
 
 
-def _event(record: dict[str, Any], by: str, answer: Answer) -> dict[str, Any] | None:
+def _event(record: dict[str, Any], by: str, answer: PolicyAnswer) -> dict[str, Any] | None:
     """Return the decision of an answer. None: it requires an approver."""
     wanted = "approve" if answer.approved else "reject"
     choices = [one["id"] for one in record["choices"] if one["counts_as"] == wanted]

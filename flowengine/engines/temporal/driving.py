@@ -103,7 +103,7 @@ class RemoteDriving(Driving):
     def _looks(self, execution: str) -> Iterator[float]:
         """Yield the delays before the next poll, until the execution rests."""
         delay, looked = SHORTEST, monotonic()
-        until = looked + self._host.stay / 1000
+        until = looked + self._host.linger / 1000
         while not self._rests(execution, until):
             if monotonic() - looked > WORKER_SECONDS:
                 looked = monotonic()

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from flowengine.execution_environment.registry.entries import Entry
+    from flowengine.execution_environment.registry.entries import RegistryEntry
     from flowengine.execution_environment.specs.spec import Declared
-    from flowengine.policy_approval import Answer
+    from flowengine.policy_approval import PolicyAnswer
 
 
 class Waiter(NamedTuple):
@@ -50,7 +50,7 @@ class Record:
         """Whether an opening was ever ready, as far as this process knows."""
         self.reserved = 0
         """Number of places reserved for it."""
-        self.answer: Answer | None = None
+        self.answer: PolicyAnswer | None = None
         """The decision about its approval, valid for all openings."""
 
 
@@ -106,7 +106,7 @@ class Instance:
         """Done when nothing of it remains, or when it could not be closed."""
         self.place = False
         """Whether it occupies a place."""
-        self.entry: Entry | None = None
+        self.entry: RegistryEntry | None = None
         self.workspace: Path | None = None
         self.mounted: list[Handle] = []
         """Handles on the environments whose directories it mounts."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict
 from flowengine.execution_environment.errors import ApprovalPending
-from flowengine.policy_approval import Answer, Question, ask, configured, read_answer
+from flowengine.policy_approval import PolicyAnswer, Question, ask, configured, read_answer
 from flowengine.sdk.errors import Refused, Rejected
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def approve(instance: Instance, books: Books) -> None:
 
 async def consult(
     record: Record, books: Books, question: str, reason: str | None, required: bool
-) -> tuple[str, Answer] | None:
+) -> tuple[str, PolicyAnswer] | None:
     """Return an immediate decision about opening a spec, if available, without opening it.
 
     Args:
@@ -119,7 +119,7 @@ def take_answer(record: Record, given: Mapping[str, Any], books: Books) -> None:
         record.answer = answer
 
 
-def _check(answer: Answer, declared: Declared) -> None:
+def _check(answer: PolicyAnswer, declared: Declared) -> None:
     if answer.approved:
         return
     if answer.by_policy:

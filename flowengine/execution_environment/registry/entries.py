@@ -33,7 +33,7 @@ from flowengine.store_folder import fault_of
 FORMAT = 2
 
 
-class Entry:
+class RegistryEntry:
     """The entry of one environment on disk.
 
     Args:
@@ -99,7 +99,7 @@ class Entry:
         known.update(facts)
 
 
-class NoEntry(Entry):
+class NoEntry(RegistryEntry):
     """An environment that is not recorded, because it leaves nothing behind or as requested."""
 
     def set_state(self, state: str) -> None:
@@ -127,7 +127,7 @@ class Registry:
         self.name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:12]
         """Distinguishes this registry from others in the marks of processes."""
 
-    def add(self, data: dict[str, Any]) -> Entry:
+    def add(self, data: dict[str, Any]) -> RegistryEntry:
         """Write a new entry durably.
 
         Args:
@@ -145,7 +145,7 @@ class Registry:
             self.write(data, synced=True)
         except OSError as error:
             raise self.unusable(error) from None
-        return Entry(self, data)
+        return RegistryEntry(self, data)
 
     def unusable(self, error: OSError) -> EnvironmentUnavailable:
         """Return the error for a directory that cannot be used."""
@@ -175,7 +175,7 @@ class Registry:
         with contextlib.suppress(OSError):
             self._path(id).unlink(missing_ok=True)
 
-    def read(self) -> tuple[list[Entry], list[Path]]:
+    def read(self) -> tuple[list[RegistryEntry], list[Path]]:
         """Return all entries, and move unreadable ones aside.
 
         Entries of a newer release are left alone, because only that release understands them.
@@ -197,7 +197,7 @@ class Registry:
                     continue
                 checked = _checked(data)
                 if is_signed(path.name, checked):
-                    entries.append(Entry(self, checked))
+                    entries.append(RegistryEntry(self, checked))
             except FileNotFoundError:
                 continue  # its owner has just closed it
             except (ValueError, TypeError, LookupError, RecursionError, OSError):
@@ -316,7 +316,7 @@ def _checked(data: Any) -> dict[str, Any]:
     """Return the data of an entry, if it is valid."""
     if data["format"] not in {1, FORMAT}:
         raise ValueError("another format")
-    entry = Entry(None, data)  # type: ignore[arg-type]
+    entry = RegistryEntry(None, data)  # type: ignore[arg-type]
     leftover = entry.leftover
     if not all(isinstance(part, int) for part in leftover.owner[:2]) or not isinstance(
         leftover.facts, dict

@@ -9,10 +9,10 @@ from flowengine.errors import Conflict, NotFound
 from flowengine.sdk.process_identity import is_dead
 
 if TYPE_CHECKING:
-    from flowengine.execution_environment.registry.entries import Entry, Registry
+    from flowengine.execution_environment.registry.entries import Registry, RegistryEntry
 
 
-def describe_entry(entry: Entry) -> dict[str, Any]:
+def describe_entry(entry: RegistryEntry) -> dict[str, Any]:
     """Return the description of an entry.
 
     Args:
@@ -45,7 +45,7 @@ def describe_entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def one_entry(registry: Registry, name: str) -> Entry:
+def one_entry(registry: Registry, name: str) -> RegistryEntry:
     """Return the entry with a name.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowFileError, UsageError
 from flowengine.flow.building.declarations import Declarations
-from flowengine.flow.building.origins import InFile, Place, shown
+from flowengine.flow.building.origins import DeclarationSite, InFile, shown
 from flowengine.flow.building.serialization import plain
 from flowengine.flow.building.steps import Chain, Step
 from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Lines, Loc, Position, render
@@ -36,7 +36,7 @@ class Built:
     def __init__(self, flow: FlowGraph) -> None:
         self.flow = flow
         self.problems: list[Diagnostic] = list(flow.problems)
-        self.places: dict[Loc, Place] = {(): flow.place, **flow.places}
+        self.places: dict[Loc, DeclarationSite] = {(): flow.place, **flow.places}
         self._ids = frozenset(step.id for step in flow.every())
         self.data = self._top()
 
@@ -64,7 +64,7 @@ class Built:
         place, path = self._place(loc)
         return place.inside(path, offset, length)
 
-    def _place(self, loc: Loc) -> tuple[Place, Loc]:
+    def _place(self, loc: Loc) -> tuple[DeclarationSite, Loc]:
         known = next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.places)
         place = self.places[known]
         named = len(known) > 1 and isinstance(known[-1], str) and isinstance(known[-2], int)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from flowengine.flow.building.expressions import Expr
-from flowengine.flow.building.origins import Place, here
+from flowengine.flow.building.origins import DeclarationSite, here
 from flowengine.flow.building.references import reference
 from flowengine.flow.building.schemas import ABSENT, fields_of, schema_of
 from flowengine.flow.building.step_keywords import Spec, Text
@@ -31,7 +31,7 @@ class Declarations:
         self.head = head
         self.folder = ""
         """The sections at the top, except the steps."""
-        self.places: dict[tuple[str | int, ...], Place] = {}
+        self.places: dict[tuple[str | int, ...], DeclarationSite] = {}
         """The places of single declarations."""
         self._tools: dict[Any, str] = {}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from flowengine.errors import UsageError
 from flowengine.flow.building.declarations import Declarations, Declared
 from flowengine.flow.building.handles import FlowHandle
-from flowengine.flow.building.origins import InCode, Place, here
+from flowengine.flow.building.origins import DeclarationSite, InCode, here
 from flowengine.flow.building.references import folder_of, reference
 from flowengine.flow.building.step_keywords import Modifiers, Target, Words
 from flowengine.flow.building.steps import Chain, Opening, Scope, Step
@@ -38,7 +38,7 @@ class FlowGraph(Declarations, FlowHandle):
     ) -> None:
         place = here()
         super().__init__({"id": id, **more})
-        self.place: Place = place
+        self.place: DeclarationSite = place
         self.folder = fspath(folder) if folder else folder_of(_module_at(place), place.file)
         """The directory that is searched first for the modules of its functions. A YAML file of the
         flow belongs there."""

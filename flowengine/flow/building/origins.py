@@ -23,7 +23,7 @@ _Span = tuple[int | None, int | None, int | None, int | None]
 _End = tuple[int | None, int | None]
 
 
-class Place(Protocol):
+class DeclarationSite(Protocol):
     """The place where a part of a flow was declared."""
 
     def position(self, path: Loc, *, key: bool = False) -> Position:

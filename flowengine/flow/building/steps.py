@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
 from flowengine.flow.building.handles import StepHandle
-from flowengine.flow.building.origins import Place, here
+from flowengine.flow.building.origins import DeclarationSite, here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -259,14 +259,14 @@ class Step(Chain):
         flow: Graph,
         id: str,
         spec: dict[str, Any],
-        place: Place,
+        place: DeclarationSite,
         function: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(flow, self, [self])
         self.id = id
         self.spec = spec
         self.place = place
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, DeclarationSite] = {}
         """Places of keys that were added after the declaration of the step."""
         self.blocks: dict[str, list[Step]] = {}
         """Its inner steps: those of a `group` or `parallel`, and of its `finally`."""
@@ -320,7 +320,7 @@ class Step(Chain):
 
     # Declaring
 
-    def say(self, key: str, value: Any, place: Place) -> None:
+    def say(self, key: str, value: Any, place: DeclarationSite) -> None:
         """Add a key to the step.
 
         Args:
@@ -332,7 +332,7 @@ class Step(Chain):
         self.places[key] = place
         self._flow.changed()
 
-    def lead(self, word: str, ways: list[str] | dict[str, Any], place: Place) -> None:
+    def lead(self, word: str, ways: list[str] | dict[str, Any], place: DeclarationSite) -> None:
         """Set the next steps. Several calls of `to` add up.
 
         Args:

@@ -20,7 +20,7 @@ class Trouble(NamedTuple):
     keys: int
 
 
-class Found(NamedTuple):
+class ResolvedPath(NamedTuple):
     """The target of a path."""
 
     schema: Schema
@@ -38,7 +38,7 @@ class Segment(NamedTuple):
     computed: Schema
 
 
-def follow(names: Names, root: str, segments: list[Segment]) -> Found:
+def follow(names: Names, root: str, segments: list[Segment]) -> ResolvedPath:
     """Follow a path through the declarations.
 
     Args:
@@ -50,7 +50,7 @@ def follow(names: Names, root: str, segments: list[Segment]) -> Found:
         The target, or the problem.
     """
     keys = [segment.key for segment in segments]
-    at = Found(*resolve(names.schema, names.schema))
+    at = ResolvedPath(*resolve(names.schema, names.schema))
     dotted = ""
     uncertain = None
     for count, segment in enumerate([Segment(root, types.ANY), *segments]):
@@ -60,14 +60,14 @@ def follow(names: Names, root: str, segments: list[Segment]) -> Found:
         dotted += f".{segment.key}" if count and constant else f"[{segment.key}]"
         dotted = dotted if count else root
         if constant and dotted in names.hidden:
-            return Found({}, {}, Trouble(names.hidden[dotted], count))
+            return ResolvedPath({}, {}, Trouble(names.hidden[dotted], count))
         shown = written(root, [key if key is not None else ... for key in keys[: count - 1]])
         at = _into(at, segment, shown if count else "")
         if at.trouble:
             note = _explained(at.trouble.note, names.uncertain.get(uncertain or ""))
             return at._replace(trouble=Trouble(note, count))
     if SOURCES in at.schema:
-        at = Found(types.common(list(at.schema[SOURCES].values())), at.root)
+        at = ResolvedPath(types.common(list(at.schema[SOURCES].values())), at.root)
     if dotted in names.uncertain and names.uncertain[dotted].always:
         uncertain = dotted
     elif dotted in names.uncertain:
@@ -80,7 +80,7 @@ def _explained(note: Note, doubt: Note | None) -> Note:
     return note if doubt is None or not doubt.always else note._replace(hint=doubt.hint)
 
 
-def _into(at: Found, segment: Segment, shown: str) -> Found:
+def _into(at: ResolvedPath, segment: Segment, shown: str) -> ResolvedPath:
     """Follow one segment of a path."""
     schema = without_null(at.schema)
     schema, root = resolve(schema, at.root)
@@ -92,16 +92,16 @@ def _into(at: Found, segment: Segment, shown: str) -> Found:
         return _nothing_inside(schema, segment, shown)
     if segment.key is None:
         inner = schema.get("items") if kind(schema) == "array" else None
-        return Found(*resolve(inner or types.ANY, root))
+        return ResolvedPath(*resolve(inner or types.ANY, root))
     if isinstance(segment.key, int) and segment.key < 0:
         message = f"'{shown}' has no item {segment.key}: items are counted from 0"
         last = f"write {shown}[size({shown}) - {-segment.key}] to count from the end"
         note = Note("E311", message, last)
-        return Found({}, {}, Trouble(note, 0))
+        return ResolvedPath({}, {}, Trouble(note, 0))
     if isinstance(segment.key, int):
         first = schema.get("prefixItems", [])
         item = first[segment.key] if segment.key < len(first) else schema.get("items", {})
-        return Found(*resolve(item, root))
+        return ResolvedPath(*resolve(item, root))
     return _property(schema, root, segment.key, shown)
 
 
@@ -113,7 +113,7 @@ def _container(segment: Segment) -> set[str]:
     return by_key.get(kind(segment.computed), set())
 
 
-def _nothing_inside(schema: Schema, segment: Segment, shown: str) -> Found:
+def _nothing_inside(schema: Schema, segment: Segment, shown: str) -> ResolvedPath:
     """Report that a value is not a map, or not a list."""
     if types.SECRET in schema:
         note = Note("E403", f"'{shown}' is a secret, and nothing can be extracted from it")
@@ -128,24 +128,24 @@ def _nothing_inside(schema: Schema, segment: Segment, shown: str) -> Found:
         note = Note("E311", f"the keys of '{shown}' are texts", f"write '{shown}[\"…\"]'")
     else:
         note = Note("E311", f"'{shown}' is {article(schema)}, which has no keys or items")
-    return Found({}, {}, Trouble(note, 0))
+    return ResolvedPath({}, {}, Trouble(note, 0))
 
 
-def _property(schema: Schema, root: Schema, key: str, shown: str) -> Found:
+def _property(schema: Schema, root: Schema, key: str, shown: str) -> ResolvedPath:
     """Return the value of a key of a map."""
     for word in ("anyOf", "oneOf"):
         if word in schema and "properties" not in schema:
             return _property_of_one(schema[word], root, key, shown)
     properties = schema.get("properties", {})
     if key in properties:
-        return Found(*resolve(properties[key], root))
+        return ResolvedPath(*resolve(properties[key], root))
     more = schema.get("additionalProperties", not properties)
     if more is False and "patternProperties" not in schema:
-        return Found({}, {}, Trouble(_undeclared(key, properties, shown), 0))
-    return Found(*resolve(more if isinstance(more, dict) else types.ANY, root))
+        return ResolvedPath({}, {}, Trouble(_undeclared(key, properties, shown), 0))
+    return ResolvedPath(*resolve(more if isinstance(more, dict) else types.ANY, root))
 
 
-def _property_of_one(parts: list[Schema], root: Schema, key: str, shown: str) -> Found:
+def _property_of_one(parts: list[Schema], root: Schema, key: str, shown: str) -> ResolvedPath:
     """Return the value of a key of a map that has one of several shapes.
 
     One of them must have it.
@@ -154,22 +154,28 @@ def _property_of_one(parts: list[Schema], root: Schema, key: str, shown: str) ->
     good = [one for one in found if not one.trouble]
     if not good:
         return found[0]
-    return good[0] if len(good) == 1 else Found(types.common([one.schema for one in good]), root)
+    return (
+        good[0]
+        if len(good) == 1
+        else ResolvedPath(types.common([one.schema for one in good]), root)
+    )
 
 
-def _into_each(sources: dict[str, Schema], root: Schema, segment: Segment, shown: str) -> Found:
+def _into_each(
+    sources: dict[str, Schema], root: Schema, segment: Segment, shown: str
+) -> ResolvedPath:
     """Follow a segment into a value that comes from one of several steps. Each must allow it."""
     found = []
     for name, schema in sources.items():
-        one = _into(Found(*resolve(schema, root)), segment, shown)
+        one = _into(ResolvedPath(*resolve(schema, root)), segment, shown)
         if one.trouble:
             note = one.trouble.note
             message = f"{note.message} when it comes from '{name}'"
             return one._replace(trouble=Trouble(note._replace(message=message), 0))
         found.append(types.self_contained(one.schema, one.root))
     if all(schema == found[0] for schema in found):
-        return Found(found[0], found[0])
-    return Found({SOURCES: dict(zip(sources, found, strict=True))}, root)
+        return ResolvedPath(found[0], found[0])
+    return ResolvedPath({SOURCES: dict(zip(sources, found, strict=True))}, root)
 
 
 def _undeclared(key: str, declared: Iterable[str], shown: str) -> Note:

@@ -14,7 +14,7 @@ from typing import Any
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal.encoding import (
     SHORTEST,
-    Place,
+    TextPosition,
     checksum,
     pack,
     packed_again,
@@ -284,7 +284,7 @@ def _open_wait(
     if before is not None and before[1] is not None:
         for statement in queries.FORGET_WAIT:
             connection.execute(statement, {"number": before[0], "address": f"wait {wait}"})
-    first: dict[str, Place] = {}
+    first: dict[str, TextPosition] = {}
     # An update, whose texts are in the journal already.
     if before is not None and before[1] is None:
         first = JournalTexts(connection, number, f"wait {wait}").places(before[2])

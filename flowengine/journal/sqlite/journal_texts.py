@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from flowengine.errors import StoreError
 from flowengine.journal.encoding import (
     SHORTEST,
-    Place,
+    TextPosition,
     deflated,
     pack,
     pack_placed,
@@ -29,7 +29,7 @@ from flowengine.journal.sqlite.rows import event_id, read_events
 _PLACED = b"\xc1"
 """Prefix of data with places. No packed value begins with it."""
 
-Places = Callable[[], Mapping[str, Place]]
+Places = Callable[[], Mapping[str, TextPosition]]
 """Returns the places of long texts. Called only if there are any."""
 
 
@@ -84,7 +84,7 @@ class JournalTexts:
                 f"{self._what} is damaged: {error.message}", hint=DAMAGE_HINT
             ) from None
 
-    def places(self, stored: bytes) -> dict[str, Place]:
+    def places(self, stored: bytes) -> dict[str, TextPosition]:
         """Return the texts that stored data refers to, with their places. Raises like `whole`."""
         self.whole(stored)
         return {text: unpack_place(data) for data, text in self._texts.items()}

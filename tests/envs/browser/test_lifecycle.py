@@ -36,7 +36,7 @@ from flowengine_envs.browser.faults import Error
 from flowengine_envs.browser.playwright_client import playwright, replace_ended
 from flowengine_envs.browser.provider import BrowserProvider
 from flowengine_envs.browser.resource import Browser
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.alive import alive
 from tests.envs.browser.conftest import SMALL
@@ -502,7 +502,7 @@ def test_it_is_a_managed_environment(
 
 def test_on_the_host_it_works_without_isolation(web: Web, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
-    where: type[Sandbox] = Host
+    where: type[Sandbox] = HostSandbox
     any_network = {"policy": {"network": "any"}}
     with opened(BrowserProvider(), where, tmp_path / "w", **any_network) as browser:
         assert browser.navigate(web.page("/host", "<p>host</p>")).content == "host"

@@ -24,7 +24,7 @@ from flowengine_envs.documents.conversion import Unreadable, checked
 from flowengine_envs.documents.converters import convert
 from flowengine_envs.documents.provider import DocumentsProvider
 from flowengine_envs.documents.reader import Documents
-from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.host import HostSandbox
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_limits import page_with, repeated
@@ -38,7 +38,7 @@ OF_EACH_FORMAT = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=[Namespace, Host], ids=["namespace", "host"], scope="module")
+@pytest.fixture(params=[Namespace, HostSandbox], ids=["namespace", "host"], scope="module")
 def place(request: pytest.FixtureRequest) -> type[Sandbox]:
     if request.param is Namespace and not has("bwrap"):
         pytest.skip("no bubblewrap: apt-get install bubblewrap")
@@ -60,7 +60,7 @@ def test_it_is_the_same_as_in_the_own_process(
     """Each format is read by path in one sandbox, and as bytes in the other."""
     data = (FILES / name).read_bytes()
 
-    if (place is Host) == OF_EACH_FORMAT.index(name) // 2 % 2:
+    if (place is HostSandbox) == OF_EACH_FORMAT.index(name) // 2 % 2:
         reader.put(name, data)
         found = reader.read(name)
     else:
