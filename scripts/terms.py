@@ -16,25 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "flowengine/flow/codes"]
-PACKAGES = [
-    "flowengine/cli",
-    "flowengine/engines/attempts",
-    "flowengine/engines/environments",
-    "flowengine/engines/executions",
-    "flowengine/engines/inspection",
-    "flowengine/engines/interventions",
-    "flowengine/engines/people",
-    "flowengine/engines/running",
-    "flowengine/execution_environment",
-    "flowengine/flow",
-    "flowengine/journal",
-    "flowengine/kernel",
-    "flowengine/sdk",
-    "flowengine/telemetry",
-    "flowengine/testing",
-    "nodes",
-    "envs",
-]
+PACKAGES = ["flowengine", "nodes", "envs"]
 TERMS = {
     r"somebody|nobody|anybody|whoever|whomever": "the actor: the approver, the caller, the engine",
     r"(?:of) (?:its|their|your|our) own": "its own, as in 'its own thread'",

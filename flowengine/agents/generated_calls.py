@@ -51,7 +51,7 @@ _SHOWN = (
 _REJECTED = (
     "error.type == 'Rejected' && type(error.data) == map && has(error.data.images)"
     " && type(error.data.images) == list ? [{'role': 'user', 'content': [{'type': 'text',"
-    f" 'text': 'From whoever rejected the call:'}}] + {_SHOWN}.map(one,"
+    f" 'text': 'From the person who rejected the call:'}}] + {_SHOWN}.map(one,"
     " {'type': 'image_url', 'image_url': {'url': 'artifact:' + one.sha256}})}] : []"
 )
 """The message with the images that accompany a rejection."""

@@ -51,7 +51,7 @@ def _walked(
         elif found[agent.name] is not agent:
             raise UsageError(
                 f"two agents have the name {agent.name!r}",
-                hint="give each a name of its own: Agent(name=…)",
+                hint="give each a different name: Agent(name=…)",
             )
     return found
 

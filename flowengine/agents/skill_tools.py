@@ -74,7 +74,7 @@ def skill_tools(
         tools.append(
             ToolStep(
                 COPY,
-                "Copies the files of a skill to where commands run. Gives their folder there.",
+                "Copies the files of a skill to where commands run. Returns their directory there.",
                 _arguments({"name": names}),
                 {
                     "agent_skill": {"does": "copy", "skills": constants},

@@ -73,7 +73,7 @@ def skills_of(agent: Declared) -> list[Skill]:
                 continue
             if skill.name in found and skill != found[skill.name]:
                 message = f"two skills are called {skill.name!r}"
-                agent.home.refuse("E105", message, loc, "rename one, and its folder")
+                agent.home.refuse("E105", message, loc, "rename one, and its directory")
             found[skill.name] = skill
     return list(found.values())
 
@@ -142,7 +142,7 @@ def _checked_name(fields: Mapping[str, Any], lines: Mapping[str, int], folder: s
         hint = f"take lower-case letters, digits and single hyphens, {_LONGEST_NAME} at most"
         raise Malformed(line, f"{name[:_LONGEST_NAME]!r} cannot be the name of a skill", hint)
     if name != folder:
-        message = f"the name is {name!r}, and the folder is called {folder!r}"
+        message = f"the name is {name!r}, and the directory is called {folder!r}"
         raise Malformed(line, message, "give both the same name")
     return name
 

@@ -57,7 +57,10 @@ def envelope(
     shown = (context.approval or {}).get("images")
     if shown:
         urls = [address(one) for one in shown]
-        made["more"] = [*made["more"], _image_message(urls, "From whoever approved the call:")]
+        made["more"] = [
+            *made["more"],
+            _image_message(urls, "From the person who approved the call:"),
+        ]
     people = "\n\n".join(_said_by_people(context))
     content = _cut(context, content, room)
     if to is None and has_text(result):

@@ -49,7 +49,7 @@ class CallConsultant(Protocol):
     """Consults tool authorities about calls before an approver answers."""
 
     def has_own(self, execution: str) -> bool:
-        """Return whether an execution has an authority of its own, besides that of the engine."""
+        """Return whether an execution has its own authority, besides that of the engine."""
 
     async def ask(
         self,

@@ -78,7 +78,7 @@ def _arrived(backlog: Backlog, events: AgentEvents) -> Iterator[StreamPart]:
 def iterated_on_thread(
     parts: AsyncGenerator[StreamPart, None],
 ) -> Generator[StreamPart, None, None]:
-    """Yield the parts of a run whose event loop is on a thread, so that the run goes on meanwhile.
+    """Yield the parts of a run whose event loop is on a thread, and which continues between them.
 
     Args:
         parts: The parts.

@@ -125,7 +125,7 @@ def server_folder(location: str) -> str:
     except OSError as error:
         raise StoreError(
             f"the server's data cannot be kept in {state_folder()}: {error.strerror or error}",
-            hint="set XDG_STATE_HOME to a folder that only you can write to",
+            hint="set XDG_STATE_HOME to a directory that only you can write to",
         ) from None
     return folder
 

@@ -55,7 +55,7 @@ class Submitted:
             future.set_running_or_notify_cancel()  # prevents cancellation by a waiting task
 
     async def is_made(self, call: Call, decision: ApprovalResponse | None) -> bool:
-        """Report the decision to whoever submitted the call, and wait until the call is made.
+        """Report the decision to the submitter of the call, and wait until the call is made.
 
         Args:
             call: The call.

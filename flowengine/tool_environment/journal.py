@@ -113,7 +113,7 @@ class Journal:
 
         Args:
             call: The call. The engine stores its `masked` arguments.
-            functions: Run the tool, tell its observers, and return its preview.
+            functions: Run the tool, notify its observers, and return its preview.
             answer: Decides when the engine requests a decision.
             refused: As of `Engine.consulting`.
             asks: Whether the call needs a decision first.

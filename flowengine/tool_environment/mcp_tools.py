@@ -35,7 +35,7 @@ class McpTool(Tool):
         except UNUSABLE as error:
             raise RegistrationError(
                 f"the tool {self.name!a:.100} of a server cannot be used: {fault_of(error)}; "
-                "make tools of the others only, or tell the server's authors"
+                "make tools of the others only, or inform the server's authors"
             ) from None
         self.digest = OfferedTool.of(listed).digest
         self.resources = {server: None}

@@ -197,7 +197,7 @@ class Pipeline:
             began = late is None and self._parts.journal.has_begun(call)
             made = _stopped(call, began=began) if late is None else ToolResult(**late)
         elif result.error is None:
-            why = "the process ended during the call: nobody knows whether it acted"
+            why = "the process ended during the call: it is unknown whether it acted"
             made = result_of(call, "uncertain", why, ran="maybe")
         elif result.error["type"] == "Rejected":
             decision = call.decision or self._parts.journal.decided(call)
@@ -206,7 +206,7 @@ class Pipeline:
             why = self._parts.mask(f"rejected by {decision.by}{reason}")
             made = _with_feedback(result_of(call, "rejected", why), decision)
         elif result.error["type"] == "Expired":
-            made = result_of(call, "expired", "nobody decided in time; nothing was done")
+            made = result_of(call, "expired", "it was not decided in time; nothing was done")
         elif result.error["type"] == "Refused":
             made = result_of(call, "rejected", result.error["message"])
         else:

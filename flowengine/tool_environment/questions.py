@@ -228,7 +228,7 @@ class Questions:
             self._warned = True
             self._parts.warn(
                 "auto_approval",
-                "calls are approved without asking anybody: no approval callback is registered",
+                "calls are approved without a question: no approval callback is registered",
             )
 
 

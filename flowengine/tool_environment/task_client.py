@@ -81,7 +81,7 @@ class Client:
         from flowengine.tool_environment.agent_functions import through
 
         if not self.cwd.is_dir():
-            raise UsageError(f"the working folder {self.cwd} is not there")
+            raise UsageError(f"the working directory {self.cwd} does not exist")
         async with self._environment() as environment:
             if on_tool_approval is not None:
                 check_callback(on_tool_approval, 3, "on_tool_approval")

@@ -1,6 +1,6 @@
 """Health, readiness and metrics of a worker by HTTP. Needs Starlette and uvicorn (extra `serve`).
 
-`routes` are those of a small application of its own. A server can have them among its own routes.
+`routes` form a small separate application. A server can add them to its own routes.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Wakeups:
         self._listen()
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Stop waking."""
         if self._pending is not None:
             self._pending.cancel()
         if self._descriptor is not None:

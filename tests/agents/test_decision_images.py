@@ -62,8 +62,8 @@ def test_all_of_them_reach_the_model_with_a_yes_and_with_a_no(tmp_path: Path) ->
     assert "Like this." in yes
     assert "Not so." in no
     assert images(sent) == [
-        ("From whoever approved the call:", [url("png", PNG), url("gif", GIF)]),
-        ("From whoever rejected the call:", [url("gif", GIF)]),
+        ("From the person who approved the call:", [url("png", PNG), url("gif", GIF)]),
+        ("From the person who rejected the call:", [url("gif", GIF)]),
     ]
     assert [(one["media_type"], one["size"]) for one in decided] == [
         ("image/png", 28),

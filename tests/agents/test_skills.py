@@ -207,7 +207,10 @@ MALFORMED = {
     "---\n\nname: 7\ndescription: d\n---\n": (3, "'name' is missing or not text"),
     "---\nname: X y\ndescription: d\n---\n": (2, "'X y' cannot be the name of a skill"),
     "---\nname: a--b\ndescription: d\n---\n": (2, "'a--b' cannot be"),
-    "---\nname: other\ndescription: d\n---\n": (2, "the name is 'other', and the folder is called"),
+    "---\nname: other\ndescription: d\n---\n": (
+        2,
+        "the name is 'other', and the directory is called",
+    ),
     "---\nname: x\n---\n": (1, "'description' is missing"),
     "---\nname: x\ndescription: ' '\n---\n": (3, "'description' is missing or not text"),
     f"---\nname: x\ndescription: {'d' * 1025}\n---\n": (3, "has more than 1024 characters"),

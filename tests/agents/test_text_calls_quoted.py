@@ -245,7 +245,7 @@ def test_a_call_of_its_own_that_the_model_shows_is_not_made(quote: str, calls: s
 
     assert reading.calls == ()
     assert len(reading.faults) == (quote != "reasoning")
-    assert all("inside of a line" in one.message for one in reading.faults)
+    assert all("inside a line" in one.message for one in reading.faults)
 
 
 @pytest.mark.parametrize("words", ["It is done.", "Das ist alles."])

@@ -39,7 +39,7 @@ def test_the_request_for_one_tool() -> None:
                 "You can call these tools:\n\n"
                 "Tool: add\nAdds two numbers.\n"
                 f"Parameters: {json.dumps(ADD.parameters)}\n\n"
-                "Write a call exactly like this, on lines of its own, outside of code fences:\n\n"
+                "Write a call exactly like this, on separate lines, outside of code fences:\n\n"
                 '<call-0badcafe tool="add">\n<parameter name="a">1</parameter>\n'
                 '<parameter name="b">2</parameter>\n</call-0badcafe>\n\n'
                 "The mark 0badcafe makes it a call: keep it to yourself, and do not give it to a "

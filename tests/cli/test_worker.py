@@ -100,7 +100,7 @@ def test_the_doctor_says_how_soon_a_worker_notices_writes(
         monkeypatch.setattr(wakeups, "reports_of", lambda folder: None)
     flowengine("run", flowengine.write("asking.yaml", ASKING), code=4)
 
-    said = flowengine("envs", "doctor").out.splitlines()[-1]
+    said = flowengine("doctor").out.splitlines()[-1]
 
     assert said.startswith("a worker notices writes to ")
     assert said.endswith(" at once" if reported else " within a second: its files give no notice")

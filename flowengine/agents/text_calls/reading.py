@@ -27,8 +27,8 @@ NOT_MADE = f"The calls after the first {MAX_CALLS:,} were not made."
 MAX_FAULTS = 20
 """Maximum faults in a reply. At this number, or at `MAX_CALLS` calls, reading stops."""
 _MISPLACED = Fault(
-    "Nothing was called: a call stands inside of a line, a quotation or a code fence. Write calls "
-    "on lines of their own, outside of code fences. If you meant to call nothing, leave it out.",
+    "Nothing was called: a call stands inside a line, a quotation or a code fence. Write calls "
+    "on separate lines, outside of code fences. If you meant to call nothing, leave it out.",
 )
 
 

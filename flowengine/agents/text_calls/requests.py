@@ -33,7 +33,7 @@ def instructions(tools: Sequence[ToolOffer], form: MarkedForm, *, must_call: boo
     parts = ["You can call these tools:"]
     parts += [_described(tool) for tool in tools]
     parts += [
-        "Write a call exactly like this, on lines of its own, outside of code fences:",
+        "Write a call exactly like this, on separate lines, outside of code fences:",
         _example(tools[0], form),
         (
             f"The mark {form.mark} makes it a call: keep it to yourself, and do not give it to a "

@@ -94,7 +94,9 @@ class Attempts:
 
     async def _outcome(self, flow: LinkedFlow, workdir: str, run: Run) -> dict[str, Any]:
         if not os.path.isdir(workdir):  # noqa: ASYNC240 - it takes no time
-            return _refused("StoreError", f"this worker has no folder {workdir}, where it was run")
+            return _refused(
+                "StoreError", f"this worker has no directory {workdir}, in which it was started"
+            )
         context = ExecutionContext(
             activity.info().workflow_id or "",
             flow.compiled["id"],

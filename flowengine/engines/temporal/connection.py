@@ -1,4 +1,4 @@
-"""The connection of a store to Temporal, on an event loop of its own."""
+"""The connection of a store to Temporal, on a separate event loop."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MOST_KEPT = 8
 
 
 class Past:
-    """Executions that have ended, as their histories tell."""
+    """Executions that have ended, from their histories."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], WorkflowDriver] = {}

@@ -10,7 +10,7 @@ from flowengine.errors import UsageError
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
 
-HINT = "use a store in a folder for it"
+HINT = "use a store in a directory for it"
 _KINDS = frozenset({"agent_offer", "agent_turn", "flow", "http", "python", "run", "shell", "std"})
 """Step kinds that need no support of the driving engine. The processes of a killed worker are ended
 by its guard."""

@@ -440,7 +440,7 @@ class FlowExecution:
 
     Args:
         start: See `WorkflowDriver`.
-        flow: The compiled flow, a payload of its own, which many executions share.
+        flow: The compiled flow, in a separate payload, which many executions share.
     """
 
     @workflow.init
