@@ -18,6 +18,7 @@ from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, NotAllowed
 from flowengine.page import views
+from flowengine.page.readable import FILTERS, between, is_past
 from flowengine.sdk.threads import on_thread
 from flowengine.server.identity import session_cookie
 from flowengine.server.problems import Refused, problem_of, status_of
@@ -79,6 +80,8 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self._templates.filters.update(FILTERS)
+        self._templates.globals.update(between=between, is_past=is_past)
         self._static = {
             name: files("flowengine.page").joinpath("static", name).read_bytes() for name in _STATIC
         }

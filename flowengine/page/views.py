@@ -25,6 +25,9 @@ LIMIT = 50
 _MOST_STEPS = 200
 """Steps of an execution in one view. Those that failed or wait come first."""
 _FIRST = ("failed", "uncertain", "refused", "rejected", "expired", "waiting", "retrying", "running")
+_KINDS = ("approval", "ask", "question", "signal", "timer", "state")
+_MOST_WAITS = 3
+"""Waits of an execution in the list."""
 STATUSES = (
     *("recorded", "running", "interrupted", "waiting"),
     *("stalled", "succeeded", "failed", "cancelled"),
@@ -45,7 +48,13 @@ def list_executions(call: Call, given: dict[str, str]) -> View:
     filters = {name: given[name] for name in ("flow", "status") if given.get(name)}
     query = _query(ExecutionsQuery, {**filters, "after": given.get("after") or None})
     page = executions.list_executions(call._replace(query=query))
-    return View("executions.html", {"page": page, "filters": filters, "statuses": STATUSES})
+    waits = {
+        item["execution"]: _awaited(call, item["execution"])
+        for item in page["items"]
+        if item["status"] not in ENDED
+    }
+    context = {"page": page, "filters": filters, "statuses": STATUSES, "waits": waits}
+    return View("executions.html", context)
 
 
 def show_execution(call: Call, given: dict[str, str]) -> View:
@@ -110,6 +119,24 @@ def decide(call: Call, given: dict[str, str]) -> View:
     except FlowEngineError as error:
         return _approval(call, given, error)
     return View("", {}, redirect=f"/approvals/{wait['id']}")
+
+
+def _awaited(call: Call, execution: str) -> list[str]:
+    """Return what an execution waits for, in a few words each, the oldest wait first."""
+    query = _query(
+        WaitsQuery, {"execution": execution, "kind": [*_KINDS], "limit": _MOST_WAITS + 1}
+    )
+    page = approvals.list_approvals(call._replace(query=query))
+    texts = [_in_words(wait) for wait in page["items"]]
+    return texts if len(texts) <= _MOST_WAITS else [*texts[:_MOST_WAITS], "and more"]
+
+
+def _in_words(wait: Any) -> str:
+    """Return what a wait is for, in a few words."""
+    if wait.get("title"):
+        return str(wait["title"])
+    names = " or ".join(one["signal"] for one in wait.get("signals", ()))
+    return f"{wait['kind']} {names or wait['step']}"
 
 
 def _query(model: type[Query], given: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import httpx2
 import pytest
 
+from flowengine.page.readable import duration
 from flowengine.page.site import PAGES, Page
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
@@ -203,7 +204,7 @@ def test_hostile_text_is_only_text(api: Api, ben: Browser) -> None:
         text = browser("GET", path).text
         assert "<script>alert" not in text
         assert "<img" not in text
-        assert "49" not in re.sub(r'"[^"]*"|<code>.*?</code>|<time>.*?</time>', "", text)
+        assert "49" not in re.sub(r'"[^"]*"|<code>.*?</code>|<time.*?</time>', "", text)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +251,40 @@ def test_a_failed_execution_shows_its_failure_and_the_command_that_continues(api
     text = Browser(api)("GET", f"/executions/{id}").text
     assert "It broke" in text
     assert "flowengine retry" in text
+
+
+def test_times_and_ids_are_short_with_the_full_ones_beside_them(api: Api) -> None:
+    execution, wait = waiting(api)
+    owner = Browser(api)
+    since = api.engine.wait(wait)["since"]
+    shown = f'<time datetime="{since}">{since[:16].replace("T", " ")}</time>'
+    for path in ("/approvals?for=all", f"/approvals/{wait}", f"/executions/{execution}"):
+        text = owner("GET", path).text
+        assert shown in text, path
+        assert text.count("UTC") == 1
+    assert f'<code title="{execution}">{execution[:12]}…</code>' in text
+
+
+def test_the_list_shows_what_each_execution_waits_for(api: Api) -> None:
+    waiting(api)
+    api.engine.run(api.flows[1], {"order": "a"})
+    text = Browser(api)("GET", "/executions").text
+    assert '<td class="waits">Hire Ada?</td>' in text
+    assert '<td class="waits">signal arrived</td>' in text
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"),
+    [
+        (-5, "< 0.1 s"),
+        (400, "0.4 s"),
+        (59_999, "59 s"),
+        (150_000, "2 min"),
+        (3 * 86_400_000, "3 d"),
+    ],
+)
+def test_durations_have_one_unit(ms: int, shown: str) -> None:
+    assert duration(ms) == shown
 
 
 def test_filters_that_are_not_valid_are_errors_and_a_fault_shows_nothing_of_itself(
