@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -13,6 +14,7 @@ from flowengine.drawing.svg import svg
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed
 from flowengine.page.decision_forms import entered, fields_of
+from flowengine.page.folds import Folds
 from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
 from flowengine.server.models import DecisionBody, ExecutionsQuery, Query, ShowQuery, WaitsQuery
@@ -22,9 +24,8 @@ from flowengine.yaml_text import inline
 
 LIMIT = 50
 """Entries of a list in one view."""
-_MOST_STEPS = 200
-"""Steps of an execution in one view. Those that failed or wait come first."""
-_FIRST = ("failed", "uncertain", "refused", "rejected", "expired", "waiting", "retrying", "running")
+_MOST_FAILURES = 20
+"""Failed steps above the list of all steps."""
 _KINDS = ("approval", "ask", "question", "signal", "timer", "state")
 _MOST_WAITS = 3
 """Waits of an execution in the list."""
@@ -58,7 +59,7 @@ def list_executions(call: Call, given: dict[str, str]) -> View:
 
 
 def show_execution(call: Call, given: dict[str, str]) -> View:
-    """Show one execution: its waits, failures, graph and steps."""
+    """Show one execution: its waits, failures, graph and steps, or the steps of one fold."""
     info = executions.show_execution(call._replace(query=ShowQuery.model_validate({})))
     flow = call.engine.flow_of(info["execution"])
     steps = info["steps"]
@@ -68,7 +69,11 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
     has_ended = info["status"] in ENDED
     reasons = [] if has_ended else executions.why(call)["items"]
     waits = {wait["id"]: wait for wait in info["waits"]}
-    ordered = sorted(steps, key=lambda step: _urgency(step["status"]))
+    failures = [step for step in steps if step["status"] == "failed"]
+    start = given.get("from", "")
+    level = Folds(steps).level(
+        given.get("at", ""), int(start) if re.fullmatch("[0-9]{1,9}", start) else 0
+    )
     return View(
         "execution.html",
         {
@@ -76,10 +81,9 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
             "has_ended": has_ended,
             "waits": list(waits.values()),
             "reasons": [one for one in reasons if one.get("wait") not in waits],
-            "failures": [step for step in steps if step["status"] == "failed"],
+            "failures": failures[:_MOST_FAILURES],
             "graph": graph,
-            "steps": ordered[:_MOST_STEPS],
-            "left_out": len(ordered) - _MOST_STEPS,
+            "level": level,
             "may_decide": call.may(Right.DECIDE, info["flow"]),
             "sees_content": call.may(Right.CONTENT, info["flow"]),
         },
@@ -193,7 +197,3 @@ def _rows(subject: Any) -> list[tuple[str, str]]:
     if isinstance(subject, dict):
         return [(str(name), inline(value)) for name, value in subject.items()]
     return [("", inline(subject))]
-
-
-def _urgency(status: str) -> int:
-    return _FIRST.index(status) if status in _FIRST else len(_FIRST)

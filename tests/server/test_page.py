@@ -273,6 +273,34 @@ def test_the_list_shows_what_each_execution_waits_for(api: Api) -> None:
     assert '<td class="waits">signal arrived</td>' in text
 
 
+MANY = """
+flowengine: 1
+id: many
+steps:
+  - id: each
+    map: {over: "${{ range(130) }}"}
+    group:
+      - {id: check, when: "${{ item == 120 }}", fail: {type: Broke, message: It broke}}
+"""
+
+
+def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> None:
+    with open("many.yaml", "w") as file:
+        file.write(MANY)
+    path = f"/executions/{api.engine.run('many.yaml').execution}"
+    owner = Browser(api)
+    text = owner("GET", path).text
+    [fold] = re.findall(r'<details data-fold="each">(.*?)</summary>', text, re.DOTALL)
+    assert '<span class="status failed">1 failed</span>' in fold
+    assert text.index('title="each[120]"') < text.index('title="each[0]"')
+    assert 'title="each[119]"' not in text
+    last = owner("GET", f"{path}?at=each&from=100").text
+    assert 'title="each[119]"' in last
+    assert 'title="each[0]"' not in last
+    assert owner("GET", f"{path}?at=none&from=-1").status_code == 200
+    assert "0 attempts" not in text
+
+
 @pytest.mark.parametrize(
     ("ms", "shown"),
     [
