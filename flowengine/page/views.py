@@ -24,6 +24,8 @@ from flowengine.yaml_text import inline
 
 LIMIT = 50
 """Entries of a list in one view."""
+_FITS = (1100, 640)
+"""Size in pixels of the largest graph that is open when the page is."""
 _MOST_FAILURES = 20
 """Failed steps above the list of all steps."""
 _KINDS = ("approval", "ask", "question", "signal", "timer", "state")
@@ -64,8 +66,7 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
     flow = call.engine.flow_of(info["execution"])
     steps = info["steps"]
     picture = draw(flow.compiled, statuses_of(steps))
-    # `svg` escapes every text, and ids of boxes have letters, digits and underscores only.
-    graph = Markup(svg(picture))
+    drawing = svg(picture, "graph_")
     has_ended = info["status"] in ENDED
     reasons = [] if has_ended else executions.why(call)["items"]
     waits = {wait["id"]: wait for wait in info["waits"]}
@@ -82,7 +83,8 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
             "waits": list(waits.values()),
             "reasons": [one for one in reasons if one.get("wait") not in waits],
             "failures": failures[:_MOST_FAILURES],
-            "graph": graph,
+            "graph": Markup(drawing.text),  # `svg` escapes every text and every id
+            "graph_fits": drawing.width <= _FITS[0] and drawing.height <= _FITS[1],
             "level": level,
             "may_decide": call.may(Right.DECIDE, info["flow"]),
             "sees_content": call.may(Right.CONTENT, info["flow"]),

@@ -284,6 +284,20 @@ steps:
 """
 
 
+def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api) -> None:
+    execution, _ = waiting(api)
+    text = Browser(api)("GET", f"/executions/{execution}").text
+    [graph] = re.findall(r"<svg.*</svg>", text, re.DOTALL)
+    colored = re.findall(r"<[^>]*(?:fill|stroke)=\"(?:#|white)[^>]*>", graph)
+    sheet = api.response("GET", "/static/page.css", token=None).text
+    assert colored
+    for element in colored:
+        names = re.findall(r'class="([\w ]+)"', element)[0].split()
+        assert any(f".{name}" in sheet for name in names), element
+    assert set(re.findall(r"url\(#(\w+)\)", graph)) == {"graph_head"}
+    assert '<details data-fold="/graph" open>' in text
+
+
 def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> None:
     with open("many.yaml", "w") as file:
         file.write(MANY)
