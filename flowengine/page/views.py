@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -17,7 +18,14 @@ from flowengine.page.decision_forms import entered, fields_of
 from flowengine.page.folds import Folds
 from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
-from flowengine.server.models import DecisionBody, ExecutionsQuery, Query, ShowQuery, WaitsQuery
+from flowengine.server.models import (
+    DecisionBody,
+    DelegateBody,
+    ExecutionsQuery,
+    Query,
+    ShowQuery,
+    WaitsQuery,
+)
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 from flowengine.yaml_text import inline
@@ -29,6 +37,7 @@ _FITS = (1100, 640)
 _MOST_FAILURES = 20
 """Failed steps above the list of all steps."""
 _KINDS = ("approval", "ask", "question", "signal", "timer", "state")
+_PARTICIPLES = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 _MOST_WAITS = 3
 """Waits of an execution in the list."""
 STATUSES = (
@@ -145,6 +154,55 @@ def _in_words(wait: Any) -> str:
     return f"{wait['kind']} {names or wait['step']}"
 
 
+def claim(call: Call, given: dict[str, str]) -> View:
+    """Claim an approval, and show its form."""
+    return _handed_over(call, given, approvals.claim)
+
+
+def release(call: Call, given: dict[str, str]) -> View:
+    """Release a claimed approval."""
+    return _handed_over(call, given, approvals.release)
+
+
+def delegate(call: Call, given: dict[str, str]) -> View:
+    """Delegate an approval to another user."""
+    return _handed_over(call, given, _delegate)
+
+
+def open_approvals(call: Call) -> str:
+    """Return how many approvals wait for the user: `3`, or `50+`. Empty: none."""
+    page = approvals.list_approvals(call._replace(query=_query(WaitsQuery, {"assignee": "me"})))
+    number = len(page["items"])
+    return f"{number}+" if page["next"] else str(number or "")
+
+
+def closed_as(wait: Mapping[str, Any]) -> str:
+    """Return how an approval was closed: `approved by user:ben`, `expired`, `withdrawn`."""
+    decision, how = wait.get("decision"), str(wait.get("how", "closed"))
+    if decision is None or how != "decided":
+        return how
+    choice = decision.get("choice")
+    labels = {one["id"]: one.get("label") for one in wait.get("choices") or ()}
+    return f"{_PARTICIPLES.get(choice) or labels.get(choice) or choice} by {decision['by']}"
+
+
+def _delegate(call: Call) -> Any:
+    given = {"to": call.body.get("to", "").strip(), "comment": call.body.get("comment") or None}
+    try:
+        body = DelegateBody.model_validate(given)
+    except ValidationError:
+        raise InputError("name the user to whom it is delegated", field="to") from None
+    return approvals.delegate(call._replace(body=body))
+
+
+def _handed_over(call: Call, given: dict[str, str], act: Callable[[Call], Any]) -> View:
+    try:
+        act(call._replace(body=given))
+    except FlowEngineError as error:
+        return _approval(call, given, error)
+    return View("", {}, redirect=f"/approvals/{call.path['approval']}")
+
+
 def _query(model: type[Query], given: dict[str, Any]) -> Any:
     """Return the parameters of a list, checked.
 
@@ -173,6 +231,7 @@ def _approval(call: Call, given: dict[str, str], error: FlowEngineError | None) 
             "fields": fields,
             "subject": _rows(wait.get("subject")),
             "may_decide": may and addressed,
+            "is_held": not wait.get("claim") or wait.get("claimed_by") == call.principal.user,
             "why_not": None if may and addressed else _why_not(call, wait, addressed=addressed),
             "error": error,
             "comment": given.get("comment", ""),

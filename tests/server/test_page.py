@@ -10,6 +10,7 @@ import pytest
 
 from flowengine.page.readable import duration
 from flowengine.page.site import PAGES, Page
+from flowengine.page.views import closed_as
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -19,6 +20,9 @@ ALLOWED = {
     ("GET", "/approvals"): frozenset(ROLES),
     ("GET", "/approvals/{approval}"): frozenset(ROLES),
     ("POST", "/approvals/{approval}"): frozenset({"approver", "admin"}),
+    ("POST", "/approvals/{approval}/claim"): frozenset({"approver", "admin"}),
+    ("POST", "/approvals/{approval}/release"): frozenset({"approver", "admin"}),
+    ("POST", "/approvals/{approval}/delegate"): frozenset({"approver", "admin"}),
 }
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}"
 FORM = """
@@ -296,6 +300,38 @@ def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api)
         assert any(f".{name}" in sheet for name in names), element
     assert set(re.findall(r"url\(#(\w+)\)", graph)) == {"graph_head"}
     assert '<details data-fold="/graph" open>' in text
+
+
+def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -> None:
+    with open("held.yaml", "w") as file:
+        file.write(FORM.replace("title: Hire", "claim: true\n      title: Hire"))
+    wait = api.engine.run("held.yaml", {"name": "Ada"}).waits[0]["id"]
+    path = f"/approvals/{wait}"
+    form = {"form_token": ben.form_token(path)}
+    assert 'name="choice"' not in ben("GET", path).text
+    assert ben("POST", f"{path}/claim", form).headers["location"] == path
+    assert 'name="choice"' in ben("GET", path).text
+    assert ben("POST", f"{path}/release", form).status_code == 303
+    assert "claimed_by" not in api.engine.wait(wait)
+    assert ben("POST", f"{path}/delegate", {**form, "to": " "}).status_code == 422
+    assert ben("POST", f"{path}/delegate", {**form, "to": "user:cleo"}).status_code == 303
+    assert api.engine.wait(wait)["handed"][-1]["to"] == "user:cleo"
+
+
+def test_expired_withdrawn_and_rejected_are_told_apart_and_open_ones_counted(
+    api: Api, ben: Browser
+) -> None:
+    assert 'class="count"' not in ben("GET", "/approvals").text
+    ids = [waiting(api, name) for name in ("Ada", "Ben", "Cy")]
+    assert '<span class="count">3<' in ben("GET", "/approvals").text
+    api.engine.decide(ids[0][1], "reject", by="user:ben")
+    api.engine.cancel(ids[1][0])
+    text = ben("GET", "/approvals?for=all&status=closed").text
+    assert "<strong>rejected by user:ben</strong>" in text
+    assert "<strong>withdrawn</strong>" in text
+    expired = {"how": "expired", "decision": {"choice": "reject", "by": "system"}}
+    assert closed_as(expired) == "expired"
+    assert '<span class="count">1<' in ben("GET", "/approvals").text
 
 
 def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> None:
