@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from urllib.parse import urlencode
 
 import httpx2
@@ -287,6 +288,16 @@ steps:
       - {id: check, when: "${{ item == 120 }}", fail: {type: Broke, message: It broke}}
 """
 
+NESTED = """
+flowengine: 1
+id: nested
+steps:
+  - id: each
+    map: {over: "${{ range(3) }}"}
+    group:
+      - {id: check, approval: {title: Good?}}
+"""
+
 
 def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api) -> None:
     execution, _ = waiting(api)
@@ -300,6 +311,29 @@ def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api)
         assert any(f".{name}" in sheet for name in names), element
     assert set(re.findall(r"url\(#(\w+)\)", graph)) == {"graph_head"}
     assert '<details data-fold="/graph" open>' in text
+
+
+def test_a_fold_shows_a_wait_inside_it(api: Api) -> None:
+    with open("nested.yaml", "w") as file:
+        file.write(NESTED)
+    id = api.engine.run("nested.yaml").execution
+    text = Browser(api)("GET", f"/executions/{id}").text
+    [fold] = re.findall(r'<details data-fold="each">(.*?)</summary>', text, re.DOTALL)
+    assert '<span class="status waiting">3 waiting</span>' in fold
+
+
+def test_what_is_overdue_comes_first_and_says_so(
+    api: Api, ben: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting(api, "Ada")
+    with open("hire.yaml", "w") as file:
+        file.write(FORM.replace("title: Hire", "expires: 1h\n      title: Hire"))
+    api.engine.run("hire.yaml", {"name": "Zoe"})
+    assert "overdue" not in ben("GET", "/approvals").text
+    later = time.time() + 7200
+    monkeypatch.setattr(time, "time", lambda: later)
+    text = ben("GET", "/approvals").text
+    assert text.index("Hire Zoe?") < text.index("overdue") < text.index("Hire Ada?")
 
 
 def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -> None:
