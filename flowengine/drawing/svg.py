@@ -1,9 +1,14 @@
-"""A picture as SVG."""
+"""A picture as SVG.
+
+Its colors are attributes, for programs that know no style sheets. Each has a class, so that the
+style sheet of a page replaces them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from typing import NamedTuple
 
 from flowengine.drawing.dot import FILLS
 from flowengine.drawing.layout import LINE, PADDING, Laid, Point, Route, lay_out
@@ -18,45 +23,57 @@ DASHES = {
     "undo": ' stroke-dasharray="2 4"',
     "after": ' stroke-dasharray="2 4"',
 }
-HEAD = (
-    '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
-    'markerHeight="7" orient="auto"><path d="M0 0L10 5L0 10z" fill="#495057"/></marker></defs>'
-)
 
 
-def svg(picture: Picture) -> str:
-    """Return a picture as an SVG document."""
+class Drawing(NamedTuple):
+    """An SVG document, and its size in pixels."""
+
+    text: str
+    width: float
+    height: float
+
+
+def svg(picture: Picture, prefix: str = "") -> Drawing:
+    """Return a picture as an SVG document.
+
+    Args:
+        picture: The picture.
+        prefix: Start of all ids, unique on a page with several pictures.
+    """
     laid = lay_out(picture.frame)
     width = max(laid.width, len(picture.title) * 9.0) + 2 * MARGIN
     height = laid.height + 2 * MARGIN + TITLE
     left = (width - laid.width) / 2
+    prefix = escape(prefix)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="Helvetica, Arial, sans-serif" '
-        'font-size="12" fill="#212529">',
-        HEAD,
-        '<rect width="100%" height="100%" fill="white"/>',
+        'font-size="12" class="flow" fill="#212529">',
+        f'<defs><marker id="{prefix}head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
+        'markerHeight="7" orient="auto"><path d="M0 0L10 5L0 10z" class="soft" fill="#495057"/>'
+        "</marker></defs>",
+        '<rect width="100%" height="100%" class="back" fill="white"/>',
         f'<text x="{width / 2:.1f}" y="{MARGIN:.0f}" text-anchor="middle" font-size="15" '
         f'font-weight="bold">{_escaped(picture.title)}</text>',
-        *_frame(picture.frame, laid, left, MARGIN + TITLE),
+        *_frame(picture.frame, laid, left, MARGIN + TITLE, prefix),
         "</svg>",
     ]
-    return "\n".join(lines) + "\n"
+    return Drawing("\n".join(lines) + "\n", width, height)
 
 
-def _frame(frame: Frame, laid: Laid, x: float, y: float) -> Iterator[str]:
+def _frame(frame: Frame, laid: Laid, x: float, y: float, prefix: str) -> Iterator[str]:
     for route in laid.routes:
-        head = "" if route.arrow.kind == "undo" else ' marker-end="url(#head)"'
+        head = "" if route.arrow.kind == "undo" else f' marker-end="url(#{prefix}head)"'
         dashes = DASHES[route.arrow.kind]
         path = _curve(route, x, y)
-        yield f'<path d="{path}" fill="none" stroke="#495057"{dashes}{head}/>'
+        yield f'<path d="{path}" class="arrow" fill="none" stroke="#495057"{dashes}{head}/>'
     for box in frame.boxes:
         left, top, width, height = laid.places[box.id]
-        yield from _box(box, left + x, top + y, width, height)
+        yield from _box(box, left + x, top + y, width, height, prefix)
         if box.frame is not None:
             inner = laid.inside[box.id]
             below = top + y + len(box.lines) * LINE + 6 + PADDING
-            yield from _frame(box.frame, inner, left + x + (width - inner.width) / 2, below)
+            yield from _frame(box.frame, inner, left + x + (width - inner.width) / 2, below, prefix)
 
     for route in laid.routes:
         if route.arrow.label:
@@ -69,24 +86,27 @@ def _label(route: Route, x: float, y: float) -> Iterator[str]:
     half = len(route.arrow.label) * 2.8 + 4
     yield (
         f'<rect x="{lx - half:.1f}" y="{ly - 8:.1f}" width="{2 * half:.1f}" height="16" '
-        'rx="3" fill="white" opacity="0.92"/>'
+        'rx="3" class="back" fill="white" opacity="0.92"/>'
     )
-    yield _line(route.arrow.label, lx, ly + 4, ' fill="#495057" font-size="11"')
+    yield _line(route.arrow.label, lx, ly + 4, ' class="soft" fill="#495057" font-size="11"')
 
 
-def _box(box: Box, left: float, top: float, width: float, height: float) -> Iterator[str]:
+def _box(
+    box: Box, left: float, top: float, width: float, height: float, prefix: str
+) -> Iterator[str]:
     dark = box.shape == "fork" and box.status not in FILLS
     plain = "#343a40" if dark else "#f8f9fa" if box.frame is not None else "white"
     fill = FILLS.get(box.status or "", plain)
-    style = f'fill="{fill}" stroke="#495057"'
+    kind = box.status or ("dark" if dark else "frame" if box.frame is not None else "plain")
+    style = f'class="box {escape(kind)}" fill="{fill}" stroke="#495057"'
     middle, centre = left + width / 2, top + height / 2
-    yield f'<g id="{box.id}">'
+    yield f'<g id="{prefix}{escape(box.id)}">'
     if box.frame is not None:
         dashes = "2 3" if box.shape == "finally" else "6 3"
         yield _rectangle(left, top, width, height, f'{style} stroke-dasharray="{dashes}" rx="10"')
         yield from _text(box.lines, middle, top + LINE + 2)
     elif box.shape == "start":
-        yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="7" fill="#212529"/>'
+        yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="7" class="start" fill="#212529"/>'
     else:
         yield from _outline(box.shape, left, top, width, height, style)
         below = centre - (len(box.lines) - 1) * LINE / 2 + 4
@@ -134,8 +154,9 @@ def _polygon(corners: list[Point], style: str) -> str:
 def _text(lines: list[str], x: float, y: float, colour: str | None = None) -> Iterator[str]:
     for number, line in enumerate(lines):
         own = colour or (None if number == 0 else "#495057")
+        name = "inverse" if colour else "soft"
         style = ' font-weight="bold"' if number == 0 else ' font-size="11"'
-        style += f' fill="{own}"' if own else ""
+        style += f' class="{name}" fill="{own}"' if own else ""
         yield _line(line, x, y + number * LINE, style)
 
 

@@ -18,6 +18,7 @@ from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, NotAllowed
 from flowengine.page import views
+from flowengine.page.readable import FILTERS, between, is_past
 from flowengine.sdk.threads import on_thread
 from flowengine.server.identity import session_cookie
 from flowengine.server.problems import Refused, problem_of, status_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from flowengine.server.application import Application
+    from flowengine.server.calls import Call
     from flowengine.server.records import Session
 
 _MOST_FIELDS = 500
@@ -60,6 +62,9 @@ PAGES = (
     Page("GET", "/approvals", Right.SEE, views.list_approvals),
     Page("GET", "/approvals/{approval}", Right.SEE, views.show_approval),
     Page("POST", "/approvals/{approval}", Right.DECIDE, views.decide),
+    Page("POST", "/approvals/{approval}/claim", Right.DECIDE, views.claim),
+    Page("POST", "/approvals/{approval}/release", Right.DECIDE, views.release),
+    Page("POST", "/approvals/{approval}/delegate", Right.DECIDE, views.delegate),
 )
 """Every page, with the right that it needs."""
 
@@ -79,6 +84,8 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self._templates.filters.update(FILTERS)
+        self._templates.globals.update(between=between, is_past=is_past, closed_as=views.closed_as)
         self._static = {
             name: files("flowengine.page").joinpath("static", name).read_bytes() for name in _STATIC
         }
@@ -181,15 +188,24 @@ class Site:
         if page.method == "POST":
             given = await _form(request)
             _check_form(given, session)
-        view = await self._application.view(
-            page, principal, request.path_params, lambda call: page.view(call, given)
-        )
+
+        def show(call: Call) -> tuple[views.View, str]:
+            view = page.view(call, given)
+            return view, "" if view.redirect else views.open_approvals(call)
+
+        view, count = await self._application.view(page, principal, request.path_params, show)
         if page.method == "POST":
             why = None if view.redirect else str(view.context["error"].message)
             await self._application.note(request, principal, view.status, why)
         if view.redirect is not None:
             return RedirectResponse(view.redirect, 303)
-        context = {**view.context, "user": principal.user, "form_token": session.form_token}
+        context = {
+            **view.context,
+            "user": principal.user,
+            "form_token": session.form_token,
+            "place": request.url.path,
+            "open_approvals": count,
+        }
         return self._render(view.template, context, view.status)
 
     async def _session(self, request: Request) -> tuple[Principal, Session] | None:
@@ -205,7 +221,7 @@ class Site:
         status: int = 200,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        told = {"user": None, "form_token": "", **context}
+        told = {"user": None, "form_token": "", "place": "", "open_approvals": "", **context}
         text = self._templates.get_template(name).render(told)
         return Response(text, status, dict(headers or {}), "text/html; charset=utf-8")
 

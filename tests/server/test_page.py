@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from urllib.parse import urlencode
 
 import httpx2
 import pytest
 
+from flowengine.page.readable import duration
 from flowengine.page.site import PAGES, Page
+from flowengine.page.views import closed_as
 from tests.server.api import LOCAL, OWNER, Api
 from tests.server.test_access import ROLES
 
@@ -18,6 +21,9 @@ ALLOWED = {
     ("GET", "/approvals"): frozenset(ROLES),
     ("GET", "/approvals/{approval}"): frozenset(ROLES),
     ("POST", "/approvals/{approval}"): frozenset({"approver", "admin"}),
+    ("POST", "/approvals/{approval}/claim"): frozenset({"approver", "admin"}),
+    ("POST", "/approvals/{approval}/release"): frozenset({"approver", "admin"}),
+    ("POST", "/approvals/{approval}/delegate"): frozenset({"approver", "admin"}),
 }
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}"
 FORM = """
@@ -203,7 +209,7 @@ def test_hostile_text_is_only_text(api: Api, ben: Browser) -> None:
         text = browser("GET", path).text
         assert "<script>alert" not in text
         assert "<img" not in text
-        assert "49" not in re.sub(r'"[^"]*"|<code>.*?</code>|<time>.*?</time>', "", text)
+        assert "49" not in re.sub(r'"[^"]*"|<code>.*?</code>|<time.*?</time>', "", text)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +256,147 @@ def test_a_failed_execution_shows_its_failure_and_the_command_that_continues(api
     text = Browser(api)("GET", f"/executions/{id}").text
     assert "It broke" in text
     assert "flowengine retry" in text
+
+
+def test_times_and_ids_are_short_with_the_full_ones_beside_them(api: Api) -> None:
+    execution, wait = waiting(api)
+    owner = Browser(api)
+    since = api.engine.wait(wait)["since"]
+    shown = f'<time datetime="{since}">{since[:16].replace("T", " ")}</time>'
+    for path in ("/approvals?for=all", f"/approvals/{wait}", f"/executions/{execution}"):
+        text = owner("GET", path).text
+        assert shown in text, path
+        assert text.count("UTC") == 1
+    assert f'<code title="{execution}">{execution[:12]}…</code>' in text
+
+
+def test_the_list_shows_what_each_execution_waits_for(api: Api) -> None:
+    waiting(api)
+    api.engine.run(api.flows[1], {"order": "a"})
+    text = Browser(api)("GET", "/executions").text
+    assert '<td class="waits">Hire Ada?</td>' in text
+    assert '<td class="waits">signal arrived</td>' in text
+
+
+MANY = """
+flowengine: 1
+id: many
+steps:
+  - id: each
+    map: {over: "${{ range(130) }}"}
+    group:
+      - {id: check, when: "${{ item == 120 }}", fail: {type: Broke, message: It broke}}
+"""
+
+NESTED = """
+flowengine: 1
+id: nested
+steps:
+  - id: each
+    map: {over: "${{ range(3) }}"}
+    group:
+      - {id: check, approval: {title: Good?}}
+"""
+
+
+def test_each_color_of_the_graph_has_a_class_that_the_style_sheet_sets(api: Api) -> None:
+    execution, _ = waiting(api)
+    text = Browser(api)("GET", f"/executions/{execution}").text
+    [graph] = re.findall(r"<svg.*</svg>", text, re.DOTALL)
+    colored = re.findall(r"<[^>]*(?:fill|stroke)=\"(?:#|white)[^>]*>", graph)
+    sheet = api.response("GET", "/static/page.css", token=None).text
+    assert colored
+    for element in colored:
+        names = re.findall(r'class="([\w ]+)"', element)[0].split()
+        assert any(f".{name}" in sheet for name in names), element
+    assert set(re.findall(r"url\(#(\w+)\)", graph)) == {"graph_head"}
+    assert '<details data-fold="/graph" open>' in text
+
+
+def test_a_fold_shows_a_wait_inside_it(api: Api) -> None:
+    with open("nested.yaml", "w") as file:
+        file.write(NESTED)
+    id = api.engine.run("nested.yaml").execution
+    text = Browser(api)("GET", f"/executions/{id}").text
+    [fold] = re.findall(r'<details data-fold="each">(.*?)</summary>', text, re.DOTALL)
+    assert '<span class="status waiting">3 waiting</span>' in fold
+
+
+def test_what_is_overdue_comes_first_and_says_so(
+    api: Api, ben: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting(api, "Ada")
+    with open("hire.yaml", "w") as file:
+        file.write(FORM.replace("title: Hire", "expires: 1h\n      title: Hire"))
+    api.engine.run("hire.yaml", {"name": "Zoe"})
+    assert "overdue" not in ben("GET", "/approvals").text
+    later = time.time() + 7200
+    monkeypatch.setattr(time, "time", lambda: later)
+    text = ben("GET", "/approvals").text
+    assert text.index("Hire Zoe?") < text.index("overdue") < text.index("Hire Ada?")
+
+
+def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -> None:
+    with open("held.yaml", "w") as file:
+        file.write(FORM.replace("title: Hire", "claim: true\n      title: Hire"))
+    wait = api.engine.run("held.yaml", {"name": "Ada"}).waits[0]["id"]
+    path = f"/approvals/{wait}"
+    form = {"form_token": ben.form_token(path)}
+    assert 'name="choice"' not in ben("GET", path).text
+    assert ben("POST", f"{path}/claim", form).headers["location"] == path
+    assert 'name="choice"' in ben("GET", path).text
+    assert ben("POST", f"{path}/release", form).status_code == 303
+    assert "claimed_by" not in api.engine.wait(wait)
+    assert ben("POST", f"{path}/delegate", {**form, "to": " "}).status_code == 422
+    assert ben("POST", f"{path}/delegate", {**form, "to": "user:cleo"}).status_code == 303
+    assert api.engine.wait(wait)["handed"][-1]["to"] == "user:cleo"
+
+
+def test_expired_withdrawn_and_rejected_are_told_apart_and_open_ones_counted(
+    api: Api, ben: Browser
+) -> None:
+    assert 'class="count"' not in ben("GET", "/approvals").text
+    ids = [waiting(api, name) for name in ("Ada", "Ben", "Cy")]
+    assert '<span class="count">3<' in ben("GET", "/approvals").text
+    api.engine.decide(ids[0][1], "reject", by="user:ben")
+    api.engine.cancel(ids[1][0])
+    text = ben("GET", "/approvals?for=all&status=closed").text
+    assert "<strong>rejected by user:ben</strong>" in text
+    assert "<strong>withdrawn</strong>" in text
+    expired = {"how": "expired", "decision": {"choice": "reject", "by": "system"}}
+    assert closed_as(expired) == "expired"
+    assert '<span class="count">1<' in ben("GET", "/approvals").text
+
+
+def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> None:
+    with open("many.yaml", "w") as file:
+        file.write(MANY)
+    path = f"/executions/{api.engine.run('many.yaml').execution}"
+    owner = Browser(api)
+    text = owner("GET", path).text
+    [fold] = re.findall(r'<details data-fold="each">(.*?)</summary>', text, re.DOTALL)
+    assert '<span class="status failed">1 failed</span>' in fold
+    assert text.index('title="each[120]"') < text.index('title="each[0]"')
+    assert 'title="each[119]"' not in text
+    last = owner("GET", f"{path}?at=each&from=100").text
+    assert 'title="each[119]"' in last
+    assert 'title="each[0]"' not in last
+    assert owner("GET", f"{path}?at=none&from=-1").status_code == 200
+    assert "0 attempts" not in text
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"),
+    [
+        (-5, "< 0.1 s"),
+        (400, "0.4 s"),
+        (59_999, "59 s"),
+        (150_000, "2 min"),
+        (3 * 86_400_000, "3 d"),
+    ],
+)
+def test_durations_have_one_unit(ms: int, shown: str) -> None:
+    assert duration(ms) == shown
 
 
 def test_filters_that_are_not_valid_are_errors_and_a_fault_shows_nothing_of_itself(

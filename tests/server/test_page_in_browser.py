@@ -56,7 +56,7 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
         asyncio.run(look())
     finally:
         served.close()
-    assert "approve by user:owner" in decided[0]
+    assert "approved by user:owner" in decided[0]
 
 
 async def signed_in(browser: Browser, served: Served, *, scripts: bool) -> tuple[Page, list[str]]:

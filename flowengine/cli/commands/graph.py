@@ -72,7 +72,7 @@ def _drawn(picture: Picture, format: str) -> str:
         return dot(picture)
     from flowengine.drawing.svg import svg
 
-    return svg(picture)
+    return svg(picture).text
 
 
 def _found(arguments: Namespace) -> tuple[LoadedFlow, Statuses | None]:

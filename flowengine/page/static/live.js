@@ -28,7 +28,10 @@ async function refresh() {
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const next = fresh.getElementById("live");
   if (!next) return;
-  const open = [...live.querySelectorAll("details")].map((details) => details.open);
+  const open = new Map();
+  for (const fold of live.querySelectorAll("details")) open.set(fold.dataset.fold, fold.open);
   live.replaceChildren(...next.childNodes);
-  live.querySelectorAll("details").forEach((details, number) => { details.open = open[number]; });
+  for (const fold of live.querySelectorAll("details")) {
+    if (open.has(fold.dataset.fold)) fold.open = open.get(fold.dataset.fold);
+  }
 }

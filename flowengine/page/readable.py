@@ -1,0 +1,63 @@
+"""Times, durations and ids as the page shows them."""
+
+from __future__ import annotations
+
+import time
+
+from markupsafe import Markup
+
+from flowengine.kernel.notation.times import UNITS, parse_time
+
+_NAMES = (("d", "d"), ("h", "h"), ("m", "min"), ("s", "s"))
+_LONGEST_ID = 16
+_SHORT_ID = 12
+
+
+def moment(text: str) -> Markup:
+    """Return a time with its date and minutes. The full time is in its attribute."""
+    return _moment(text, 16)
+
+
+def precise(text: str) -> Markup:
+    """Return a time with its seconds."""
+    return _moment(text, 19)
+
+
+def duration(ms: int) -> str:
+    """Return a duration in its largest unit: `3 d`, `2 min`, `0.4 s`.
+
+    Args:
+        ms: Milliseconds. Less than zero, from clocks that differ, counts as zero.
+    """
+    if ms < 100:
+        return "< 0.1 s"
+    if ms < 10_000:
+        return f"{ms / 1000:.1f} s"
+    unit, name = next(pair for pair in _NAMES if ms >= UNITS[pair[0]])
+    return f"{ms // UNITS[unit]} {name}"
+
+
+def between(start: str, end: str) -> str:
+    """Return the duration between two times."""
+    return duration(parse_time(end) - parse_time(start))
+
+
+def is_past(text: str) -> bool:
+    """Return whether a time has passed."""
+    return parse_time(text) < time.time() * 1000
+
+
+def short_id(id: str) -> Markup:
+    """Return the beginning of a long id, with the full id in its title."""
+    if len(id) <= _LONGEST_ID:
+        return Markup("<code>{}</code>").format(id)
+    return Markup('<code title="{}">{}…</code>').format(id, id[:_SHORT_ID])
+
+
+def _moment(text: str, length: int) -> Markup:
+    shown = text[:length].replace("T", " ")
+    return Markup('<time datetime="{}">{}</time>').format(text, shown)
+
+
+FILTERS = {"moment": moment, "precise": precise, "short_id": short_id}
+"""Filters of the templates, by name."""
