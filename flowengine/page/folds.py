@@ -11,7 +11,7 @@ from flowengine.kernel.notation.addresses import around
 PAGE = 100
 """Rows of a list of steps in one view."""
 _MOST_ROWS = 500
-"""Rows in all folds of one view. Further folds are views of their own."""
+"""Rows in all folds of one view. Further folds are views in separate rows."""
 URGENT = (
     *("failed", "uncertain", "refused", "rejected", "expired", "waiting", "retrying", "running"),
 )
@@ -38,7 +38,7 @@ class Row(NamedTuple):
     deeper: Counts
     """Urgent statuses further inside that `counts` does not have."""
     rows: list[Row]
-    """The first of them. Empty: they are a view of their own."""
+    """The first of them. Empty: they are a view separate."""
 
 
 class Level(NamedTuple):
