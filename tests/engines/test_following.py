@@ -63,7 +63,7 @@ def run(folder: Path, pieces: list[str], end: str = "end") -> list[Update]:
     with Engine(None, workdir=folder) as engine:
         over = engine.subscribe(told.append, output=True)
         assert engine.run(prepare(folder, pieces, end)).status == "succeeded"
-        over()
+        over(None)
     return told
 
 
@@ -152,12 +152,13 @@ def test_one_that_blocks_or_raises_holds_up_nobody(
         never.wait(60)
 
     with Engine(None, workdir=tmp_path) as engine:
-        engine.subscribe(fails, output=True)
+        failed = engine.subscribe(fails, output=True)
         blocked = engine.subscribe(blocks, output=True)
         over = engine.subscribe(told.append, output=True)
         engine.run(prepare(tmp_path, ["so"]))
         blocked(0)
-        over()
+        for end in (failed, over):
+            end(None)
         never.set()
 
     assert parts(told) == [("start", None), ("text", "so"), ("end", None)]

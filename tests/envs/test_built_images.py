@@ -347,9 +347,10 @@ def test_a_spec_builds_relative_to_its_working_folder(
     assert told.stdout == (context / "data.txt").read_text()
 
 
+@pytest.mark.wherever("kind")
 @pytest.mark.parametrize("kind", ["bash", "docker"])
 def test_a_build_may_take_longer_than_a_start(context: Path, tmp_path: Path, kind: str) -> None:
-    write(context, f"RUN echo {uuid.uuid4().hex}; sleep 12")
+    write(context, f"RUN echo {uuid.uuid4().hex}; sleep 11")
     spec: dict[str, Any] = {"kind": kind, "provider": "docker", "scope": "session"}
     spec["config"] = {"image": {"build": str(context)}}
 

@@ -321,8 +321,11 @@ def test_the_tool_as_a_model_is_shown_it() -> None:
 
 def test_the_timeout_of_the_model_counts_up_to_that_of_the_environment(tmp_path: Path) -> None:
     run: Any = run_python_code
-    with make("local", tmp_path, timeout=2) as env:
-        for asked, said in ((1, "longer than 1 s (its timeout)"), (60, "longer than 2 s (limits.")):
+    with make("local", tmp_path, timeout=1) as env:
+        for asked, said in (
+            (0.5, "longer than 0.5 s (its timeout)"),
+            (60, "longer than 1 s (limits."),
+        ):
             told = run("import time; time.sleep(60)", asked, context_variables={"code_env": env})
             assert said in told
 

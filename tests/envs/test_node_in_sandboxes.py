@@ -9,6 +9,7 @@ import pytest
 from flowengine.sdk import EnvironmentUnavailable, ValidationError
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.kinds.node import Node, NodeProvider
+from tests.envs.enough import enough
 from tests.envs.opening import open_resource
 
 
@@ -82,7 +83,8 @@ def test_an_error_has_its_name_message_and_line(
 @pytest.mark.wherever
 def test_an_end_of_the_process_is_an_error_result(node: Node) -> None:
     exited = node.run("console.log('a'); process.exit(3)")
-    endless = node.run("console.log('b'); while (true) {}", timeout=6)
+    seconds = enough(lambda: node.run("console.log('b')"))
+    endless = node.run("console.log('b'); while (true) {}", timeout=seconds)
     killed = node.run("process.kill(process.pid, 'SIGKILL')")
 
     assert (str(exited.error), exited.exit_code) == ("Exited: the code ended the process with 3", 3)

@@ -61,7 +61,7 @@ class Blocks(Calculators):
     async def ensure(self, request: Request) -> Calculator:
         import time
 
-        time.sleep(2.5)  # noqa: ASYNC251
+        time.sleep(2.1)  # noqa: ASYNC251 - the check allows two seconds
         return await super().ensure(request)
 
 

@@ -296,18 +296,6 @@ def test_one_output_of_several_merged_arrivals_is_an_error(stage: Stage, join: s
         stage.compile(text)
 
 
-def test_path_into_what_arrived_is_checked_against_every_source(stage: Stage) -> None:
-    text = """
-steps:
-  - {id: s, next: {first: [{when: "${{ execution.id == '' }}", to: a}, {else: b}]}}
-  - {id: a, output: {x: 1}, next: j}
-  - {id: b, output: {y: 1}, next: j}
-  - {id: j, output: "${{ join.output.x }}"}
-"""
-    with pytest.raises(FlowFileError, match=r"E301.*join\.output\.x"):
-        stage.compile(text)
-
-
 def test_arrival_over_the_way_of_a_handler_brings_null(stage: Stage) -> None:
     text = """
 steps:

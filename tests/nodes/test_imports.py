@@ -9,10 +9,12 @@ import pytest
 
 HEAVY = {
     "docker",
+    "httpx",
     "httpx2",
     "litellm",
     "mcp",
     "networkx",
+    "openai",
     "playwright",
     "pypdf",
     "pypdfium2",

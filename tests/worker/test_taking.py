@@ -156,7 +156,8 @@ def test_after_a_drain_nothing_is_interrupted_and_nothing_is_asked(tmp_path: Pat
         while not _at_work(engine):  # noqa: ASYNC110 - a step that runs tells nobody
             await asyncio.sleep(0.01)
         stage.stopping.set()
-        await asyncio.sleep(0)
+        while stage.worker.is_ready:  # noqa: ASYNC110 - from then on it drains
+            await asyncio.sleep(0.01)
         (tmp_path / "go").touch()
         await working
         assert [address for address, _, _ in world.effects(tmp_path)] == ["first"]

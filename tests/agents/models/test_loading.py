@@ -34,7 +34,6 @@ def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedPro
 @pytest.mark.parametrize(
     "program",
     [
-        "import flowengine, flowengine.cli",
         "from flowengine.agents.models import resolve; resolve('openai/gpt-4o')",
         "from flowengine.cli import main; main(['--help'])",
     ],
