@@ -11,7 +11,7 @@ from flowengine.kernel.notation.addresses import around
 PAGE = 100
 """Rows of a list of steps in one view."""
 _MOST_ROWS = 500
-"""Rows in all folds of one view. Further folds are views in separate rows."""
+"""Rows in all folds of one view. Further folds have separate views."""
 URGENT = (
     *("failed", "uncertain", "refused", "rejected", "expired", "waiting", "retrying", "running"),
 )
@@ -38,7 +38,7 @@ class Row(NamedTuple):
     deeper: Counts
     """Urgent statuses further inside that `counts` does not have."""
     rows: list[Row]
-    """The first of them. Empty: they are a view separate."""
+    """The first of them. Empty: they have a separate view."""
 
 
 class Level(NamedTuple):
