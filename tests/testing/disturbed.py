@@ -14,6 +14,8 @@ from flowengine.testing.outside import anything
 from flowengine.testing.simulator import Fails, Simulator
 
 REPLY = {"status": 200, "headers": {}, "body": None}
+CRASHES = 50
+"""Hypothesis also draws chances at which every attempt crashes, forever."""
 
 
 def play(flow: CompiledFlow, chance: random.Random) -> Simulator:
@@ -39,11 +41,13 @@ def play(flow: CompiledFlow, chance: random.Random) -> Simulator:
 
 def _rest(played: Simulator, chance: random.Random) -> None:
     """Apply events until none is possible, with occasional crashes."""
+    crashes = 0
     for _ in range(2000):
         can = played.possible()
         if not can:
             return
-        if played.running and chance.random() < 0.05:
+        if played.running and crashes < CRASHES and chance.random() < 0.05:
+            crashes += 1
             played.crash()
         else:
             played.let(can[chance.randrange(len(can))])
