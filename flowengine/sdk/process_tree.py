@@ -22,8 +22,7 @@ VARIABLE = "FLOWENGINE_ENVIRONMENT"
 """The environment variable that marks every process of an environment, with the value of
 `Request.mark`. It identifies the processes of a dead owner."""
 ROUNDS = 250
-"""How often the search for processes to kill is repeated, because a process may have just
-forked."""
+"""How often the search for processes to kill is repeated at most."""
 
 
 class Family:
@@ -62,18 +61,34 @@ class Family:
         return [pid for pid in alive if _descends(pid, found, alive)]
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to all processes, and return whether there was any."""
+        """Send a signal to all processes.
+
+        Before SIGKILL, all are stopped. A stopped process starts no other one, and a child that it
+        has just started is still found, by its parent.
+
+        Returns:
+            Whether there was any.
+        """
         members = self.members()
-        for pid in members:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+        if number == signal.SIGKILL:
+            members = self._stop(members)
+        _send(members, number)
         return bool(members)
 
-    def kill(self) -> None:
-        """Kill all processes, including those that they start meanwhile.
+    def _stop(self, members: list[int]) -> list[int]:
+        """Stop processes and all that they started meanwhile, and return them."""
+        stopped: set[int] = set()
+        for _ in range(ROUNDS):
+            running = [pid for pid in members if pid not in stopped]
+            if not running:
+                break
+            _send(running, signal.SIGSTOP)
+            stopped.update(running)
+            members = self.members()
+        return members
 
-        Afterwards all of them are dead or dying.
-        """
+    def kill(self) -> None:
+        """Kill all processes, and wait until they are dead."""
         for _ in range(ROUNDS):
             if not self.signal(signal.SIGKILL):
                 return
@@ -85,6 +100,12 @@ class Family:
         if self._mark.endswith(b":"):
             return any(variable.startswith(self._mark) for variable in variables)
         return self._mark in variables
+
+
+def _send(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 def end_marked(execution: str) -> None:

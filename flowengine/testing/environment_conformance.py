@@ -212,10 +212,9 @@ def withdrawn_opening_leaves_nothing(case: Case) -> None:
     with _bench(case) as bench:
         for pause in (0.0, 0.001, 0.01, 0.05):
             asyncio.run(_cancelled(bench, pause))
-        with ThreadPoolExecutor(
-            1
-        ) as pool:  # the cancelled opening ends by itself, before any time limit
-            pool.submit(bench.manager.release_scope, "session", "one").result(BOUND)
+        released = bench.manager.async_release_scope("session", "one")
+        # The cancelled opening ends by itself, before any time limit.
+        asyncio.run(asyncio.wait_for(released, BOUND))
         started = [
             mark for mark in marked(VARIABLE).values() if mark.startswith(f"{bench.manager.id}-")
         ]

@@ -57,6 +57,37 @@ def test_what_a_killed_program_had_started_is_killed(code: str) -> None:
     check_gone(asyncio.run(killed()))
 
 
+CHAIN = """\
+n=$1
+[ "$n" = 0 ] && exec sleep 1000
+env -i setsid sh "$0" $((n-1)) &
+[ "$n" = 300 ] && echo begun
+exec sleep 1000
+"""
+"""A program that starts another one in a new session, which does the same, and all stay."""
+
+
+def test_a_program_that_is_killed_while_its_children_start_others_holds_no_pipe(
+    tmp_path: Path,
+) -> None:
+    """Killing a parent first would leave the child that it has just started without any mark."""
+    script = tmp_path / "chain.sh"
+    script.write_text(CHAIN)
+
+    async def killed(pause: float) -> None:
+        program = await start("sh", str(script), "300", **STREAMS)
+        assert program.stdout is not None
+        assert await program.stdout.readline() == b"begun\n"
+        await asyncio.sleep(pause)
+        program.kill()
+        async with asyncio.timeout(BOUND):
+            assert await program.stdout.read() == b""
+            await program.wait()
+
+    for pause in (0, 0.01, 0.03):
+        asyncio.run(killed(pause))
+
+
 def test_a_killed_program_has_ended_though_nobody_reads_what_it_wrote(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

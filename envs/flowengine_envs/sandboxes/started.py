@@ -89,9 +89,7 @@ class Started:
     def kill(self) -> None:
         """Kill it and its descendants. Unread output is lost."""
         self._streams.drop(self._transport)
-        # One may just have started another, which a process being killed no longer can.
-        for _ in range(2):
-            self.family.signal(signal.SIGKILL)
+        self.family.signal(signal.SIGKILL)
 
 
 async def start(*argv: str, mark: tuple[str, str] | None = None, **options: Any) -> Started:
