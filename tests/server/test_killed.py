@@ -1,0 +1,221 @@
+"""A server and workers that are killed at random: nothing is lost, doubled, or shown and not so.
+
+People decide over HTTP and readers follow events, and all of them simply try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from flowengine.engines.engine import Engine
+from tests.command_line import PROGRAM
+from tests.engines import world
+from tests.worker import worker_process
+
+GATE = """
+steps:
+  - {id: before, python: "effects:act", effect: idempotent}
+  - {id: gate, approval: {title: "Go on?", claim: false}}
+  - {id: after, python: "effects:act", effect: idempotent}
+"""
+BOUND = 300.0
+
+
+class Server:
+    """`flowengine serve` as a process that is killed and started again at the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = "0"
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [PROGRAM, "--store", "store", "serve", "flow.yaml", "--port", self._port],
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        said = self.process.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
+        assert found, said + self.process.stderr.read()
+        self._port = found[1]
+        file = self.process.stderr.readline().partition("token is in ")[2]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.headers = {"authorization": f"Bearer {Path(file.strip()).read_text().strip()}"}
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class People:
+    """Those who read and decide, and what they were told."""
+
+    def __init__(self, server: Server, count: int) -> None:
+        self._server = server
+        self._count = count
+        self.decided: dict[str, set[str]] = {}
+        """The choices that the server confirmed, by execution."""
+        self.read: dict[str, list[int]] = {}
+        """The numbers of the events that a reader was sent, by execution."""
+        self._client = httpx2.AsyncClient(
+            base_url=server.url, headers=server.headers, timeout=30,
+            limits=httpx2.Limits(max_connections=None),
+        )  # fmt: skip
+
+    async def ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        """Send a request until the server answers."""
+        while True:
+            try:
+                return await self._client.request(method, path, **options)
+            except httpx2.TransportError:
+                await asyncio.sleep(0.05)
+
+    async def decide(self, name: int, dice: random.Random) -> None:
+        """Decide what is open, in any order and beside others who decide the same."""
+        while len(self.decided) < self._count:
+            found = (await self.ask("GET", "/v1/approvals?limit=200")).json()["items"]
+            for wait in dice.sample(found, min(5, len(found))):
+                answer = await self.ask(
+                    "POST",
+                    f"/v1/approvals/{wait['id']}/decision",
+                    json={"choice": "approve", "comment": f"by {name}"},
+                    headers={"idempotency-key": f"{name}-{wait['id']}"},
+                )
+                if answer.is_success:
+                    self.decided.setdefault(wait["execution"], set()).add(f"by {name}")
+                else:  # somebody else was first
+                    assert answer.status_code == 409, answer.text
+            await asyncio.sleep(0.02)
+
+    async def follow(self, execution: str) -> None:
+        """Read the events of an execution to its end, again from the last one if cut off."""
+        seen = self.read.setdefault(execution, [])
+        while True:
+            headers = {"accept": "text/event-stream"}
+            headers |= {"last-event-id": str(seen[-1])} if seen else {}
+            path = f"/v1/executions/{execution}/events"
+            try:
+                async with self._client.stream("GET", path, headers=headers, timeout=None) as flow:
+                    assert flow.status_code == 200
+                    async for name, data in _events(flow):
+                        if name == "end":
+                            return
+                        seen.append(data["seq"])
+            except httpx2.TransportError:
+                await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+async def _events(response: httpx2.Response) -> AsyncIterator[tuple[str, Any]]:
+    name = ""
+    async for line in response.aiter_lines():
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            yield name, json.loads(value)
+
+
+async def killed_at_random(
+    server: Server, workers: list[Any], store: Path, dice: random.Random, done: Callable[[], bool]
+) -> int:
+    """Kill and restart the server and the workers while others work, and return how often."""
+    kills = 0
+    while not done():
+        await asyncio.sleep(dice.uniform(0.2, 0.6))
+        place = dice.randrange(len(workers) + 1)
+        if kills >= 8:
+            continue
+        kills += 1
+        if place == len(workers):
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+        else:
+            workers[place].kill()
+            workers[place].join()
+            workers[place] = worker_process.start(store)
+    return kills
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize(
+    ("seed", "count", "readers", "people"),
+    [*((seed, 12, 6, 3) for seed in range(9)), (9, 200, 100, 20)],
+)
+def test_nothing_is_lost_doubled_or_shown_that_is_not_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    count: int,
+    readers: int,
+    people: int,
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    file, store, dice = world.make(tmp_path, GATE), tmp_path / "store", random.Random(seed)
+    with Engine(store, durability="process") as engine:
+        flow = engine.load(file)
+        for number in range(count):
+            engine.start(flow, id=f"e{number}")
+        server = Server(tmp_path)
+        workers = [worker_process.start(store) for _ in range(2)]
+
+        def done() -> bool:
+            found = engine.executions(limit=count).items
+            return all(one["status"] in ("succeeded", "quarantined") for one in found)
+
+        async def all_at_once() -> tuple[People, int]:
+            crowd = People(server, count)
+            kills = asyncio.ensure_future(killed_at_random(server, workers, store, dice, done))
+            work: list[Awaitable[None]] = [
+                crowd.decide(name, random.Random(f"{seed}-{name}")) for name in range(people)
+            ]
+            work += [crowd.follow(f"e{number}") for number in range(readers)]
+            async with asyncio.timeout(BOUND):
+                await asyncio.gather(*work)
+                total = await kills
+            await crowd.close()
+            return crowd, total
+
+        try:
+            crowd, kills = asyncio.run(all_at_once())
+        finally:
+            server.kill()
+            for worker in workers:
+                worker.kill()
+                worker.join()
+        check(engine, crowd, count, readers)
+    keys = Counter(key for _, key, _ in world.effects(tmp_path))
+    assert len(keys) == 2 * count
+    # An attempt is repeated only if its worker was killed meanwhile, and then under the same key.
+    assert keys.total() <= 2 * count + 8 * kills
+
+
+def check(engine: Engine, crowd: People, count: int, readers: int) -> None:
+    """Compare what people were told with what is in the store."""
+    for number in range(count):
+        id = f"e{number}"
+        entries = list(engine.events(id))
+        ends = Counter((entry["type"], entry.get("address")) for entry in entries)
+        assert ends["succeeded", "before"] == ends["succeeded", "after"] == 1
+        decisions = [entry for entry in entries if entry["type"] == "decided"]
+        assert [entry["comment"] for entry in decisions] == list(crowd.decided[id])
+        if number < readers:
+            assert crowd.read[id] == [entry["seq"] for entry in entries]
