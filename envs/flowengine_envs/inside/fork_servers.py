@@ -4,8 +4,9 @@ Starting an interpreter and importing libraries takes longer than reading most f
 does this once, and each run is a separate process with its own descriptors, session and memory. A
 server never reads the input or output of a run, so no run can find data of an earlier one in its
 memory. Runs cannot compromise their server either: other processes of the user cannot read or
-change its memory, or take its descriptors. Their remaining effects are undone or detected before
-the next run: signals, another priority, lower limits.
+change its memory, or take its descriptors. A new process waits until its server has answered the
+keeper, since it could stop or kill the server before that. Its remaining effects are undone or
+detected before the next run: signals, another priority, lower limits.
 
 A keeper starts a server and sends it requests through a socket. A request is a list of modules as
 JSON, with the descriptors 0, 1, 2 and up of the new process. The answer is the process id, or a
@@ -36,6 +37,7 @@ from flowengine_envs.inside.loop import close_quietly
 CONTROL = 3
 """Initial descriptor of a server's socket."""
 _ANSWER = struct.Struct(">i")
+_GO = b"g"
 _LONGEST = 1 << 16
 _MOST_FDS = 8
 _HIGH = 100
@@ -116,13 +118,17 @@ def serve(run: Callable[[], None]) -> None:
             with suppress(Exception):  # The process that needs the module reports the error.
                 import_module(module)
         gc.freeze()  # Frozen objects are not visited, so their memory stays shared.
-        answer = _forked(fds, run)
-        for fd in fds:
+        gate, opening = os.pipe()
+        answer = _forked(fds, run, gate)
+        for fd in (*fds, gate):
             os.close(fd)
         channel.sendall(_ANSWER.pack(answer))
+        with suppress(BrokenPipeError):  # It has ended, or there is none.
+            os.write(opening, _GO)
+        os.close(opening)
 
 
-def _forked(fds: Sequence[int], run: Callable[[], None]) -> int:
+def _forked(fds: Sequence[int], run: Callable[[], None], gate: int) -> int:
     """Fork a child of the keeper. Return its process id, or a negated error number."""
     told, tell = os.pipe()
     try:
@@ -132,7 +138,7 @@ def _forked(fds: Sequence[int], run: Callable[[], None]) -> int:
         os.close(tell)
         return -(error.errno or errno.EAGAIN)
     if middle == 0:
-        _fork_again(tell, fds, run)
+        _fork_again(tell, fds, run, gate)
     os.close(tell)
     answer = os.read(told, _ANSWER.size)
     os.close(told)
@@ -142,7 +148,7 @@ def _forked(fds: Sequence[int], run: Callable[[], None]) -> int:
     return int(_ANSWER.unpack(answer)[0])
 
 
-def _fork_again(tell: int, fds: Sequence[int], run: Callable[[], None]) -> None:
+def _fork_again(tell: int, fds: Sequence[int], run: Callable[[], None], gate: int) -> None:
     """Fork the process that runs, and exit."""
     try:
         pid = os.fork()
@@ -154,10 +160,13 @@ def _fork_again(tell: int, fds: Sequence[int], run: Callable[[], None]) -> None:
     status = 1
     try:
         os.setsid()
-        fds = [high(fd) for fd in fds]
+        fds, gate = [high(fd) for fd in fds], high(gate)
         for target, fd in enumerate(fds):
             os.dup2(fd, target)
-        close_all_but(range(len(fds)))
+        close_all_but([*range(len(fds)), gate])
+        if os.read(gate, len(_GO)) != _GO:
+            os._exit(1)  # The server has ended, so the keeper does not know this process.
+        os.close(gate)
         system.become_readable()  # Its open files count towards the quota.
         run()
         status = 0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import LimitExceeded, StepError
 from flowengine_envs.documents.reader import Documents
+from flowengine_envs.inside.fork_servers import ForkServer
 from flowengine_envs.sandboxes.processes import has
 from tests.envs.documents.test_kind import workers
 from tests.execution_environment.toy import until
@@ -127,6 +131,36 @@ def test_what_a_file_does_does_not_reach_the_next(reader: Documents, what: str) 
     assert looked(reader) == before
     assert reader.read(b"plain", "a.txt").markdown == "plain"
     assert len(workers(reader)) == 1
+
+
+SLOW = """
+import os, signal, sys, time
+from functools import partial
+from flowengine_envs.inside import fork_servers
+
+wait = os.waitpid
+os.waitpid = lambda *asked: time.sleep(0.3) or wait(*asked)  # as if it had no CPU meanwhile
+os.dup2(int(sys.argv[1]), fork_servers.CONTROL)
+fork_servers.serve(partial(os.kill, os.getpid(), signal.SIGSTOP))
+"""
+
+
+def test_a_file_is_not_read_before_the_server_has_answered() -> None:
+    """Otherwise the file's process could stop the server, and its keeper would wait forever."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-c", SLOW, str(theirs.fileno())]
+    with (
+        open(os.devnull, "rb") as null,
+        subprocess.Popen(command, pass_fds=[theirs.fileno()]) as process,
+    ):
+        theirs.close()
+        ours.settimeout(30)
+        server = ForkServer(None, process.pid, ours)
+        try:
+            assert server.fork([], {0: null.fileno()}) not in {0, process.pid}
+        finally:
+            process.kill()
+            server.close()
 
 
 @pytest.mark.parametrize(("what", "told"), [("forge", "ended with 0"), ("endless", "took longer")])
