@@ -8,6 +8,7 @@ from typing import Any
 
 from flowengine.flow.check.locks import check_locks
 from flowengine.flow.check.recursion import check_recursion
+from flowengine.flow.compile.error_types import check_error_types
 from flowengine.flow.compile.flow import Compiler
 from flowengine.flow.compile.generated import Generated, looking_at
 from flowengine.flow.compile.link import link
@@ -76,6 +77,7 @@ class Compilation:
         for part in list(self._parts.values()):
             part.check_handlers(lambda flow: self.part(flow).plan)
             part.calls.check_retries(self.effect)
+        check_error_types(dict.fromkeys(part.model.file for part in self._parts.values()))
         if not self.files.diagnostics.errors:
             self._check_together()
         self._unused()
