@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from flowengine.engines.infos import Difference, ExecutionInfo, WaitInfo
+from flowengine.engines.infos import Difference, ExecutionInfo, UpgradeInfo, WaitInfo
 from flowengine.server import administration, approvals, executions, models, responses
 from flowengine.server.rights import Right
 
@@ -76,6 +76,18 @@ ROUTES = (
     Route(
         "POST", f"{_EXECUTION}/resume", Right.OPERATE, executions.resume, responses.Resumed,
         models.ResumeBody, status=202,
+    ),
+    Route(
+        "POST", f"{_EXECUTION}/retry", Right.OPERATE, executions.retry, responses.Started,
+        models.RetryBody, status=202,
+    ),
+    Route(
+        "POST", f"{_EXECUTION}/fork", Right.OPERATE, executions.fork, responses.Started,
+        models.ForkBody, status=201,
+    ),
+    Route(
+        "POST", f"{_EXECUTION}/upgrade", Right.OPERATE, executions.upgrade, UpgradeInfo,
+        models.UpgradeBody,
     ),
     Route(
         "POST", f"{_EXECUTION}/signals/{{name}}", Right.OPERATE, executions.send_signal,

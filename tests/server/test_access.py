@@ -43,6 +43,9 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("GET", "/v1/executions/{execution}/artifacts/{sha256}"): ADMIN,
     ("POST", "/v1/executions/{execution}/cancel"): OPERATES,
     ("POST", "/v1/executions/{execution}/resume"): OPERATES,
+    ("POST", "/v1/executions/{execution}/retry"): OPERATES,
+    ("POST", "/v1/executions/{execution}/fork"): OPERATES,
+    ("POST", "/v1/executions/{execution}/upgrade"): OPERATES,
     ("POST", "/v1/executions/{execution}/signals/{name}"): OPERATES,
     ("POST", "/v1/signals/{name}"): STARTS,
     ("GET", "/v1/approvals"): ALL,
@@ -59,6 +62,8 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
 BODIES: dict[str, Any] = {
     "start_execution": {"flow": "expense", "inputs": {"amount": 1}},
     "resume": {"on_crash": "fail"},
+    "fork": {"from_step": "ask"},
+    "upgrade": {"flow": "expense"},
     "send_keyed_signal": {"key": "A17"},
     "decide_many": {"decisions": [{"wait": "WAIT", "choice": "approve"}]},
     "decide": {"choice": "approve"},
