@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.argument_checks import milliseconds
 from flowengine.engines.deciding import Decider
 from flowengine.errors import Conflict, UsageError
+from flowengine.journal.ports.directory import every_item
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
@@ -256,6 +257,57 @@ class Operator(Decider):
         pruned = self._host.store.prune(before, tuple(status) or ENDED)
         self._host.flows.forget()
         return pruned
+
+    def open_environments(self, execution: str | None = None) -> list[dict[str, Any]]:
+        """Describe the environments that processes have open or have left open, oldest first.
+
+        Those that cannot be opened again, so that an execution is stalled, follow.
+
+        Args:
+            execution: Only those of this execution: its id, or an unambiguous prefix of it.
+
+        Returns:
+            Plain data, as returned by `EnvironmentManager.written`, with the `execution` that owns
+            it or None.
+        """
+        from flowengine.engines.inspection.open_environments import open_environments
+
+        full = None if execution is None else self.find(execution)
+        waits = every_item(lambda after: self.waits(kinds=["question"], after=after, limit=500))
+        return open_environments(self._host.environments.manager, waits, full)
+
+    def open_environment(self, name: str) -> dict[str, Any]:
+        """Describe one environment that a process has open or has left open.
+
+        Args:
+            name: Its name, or an unambiguous prefix of its id.
+
+        Raises:
+            NotFound: No environment matches.
+            Conflict: Several environments match.
+        """
+        from flowengine.engines.inspection.open_environments import with_execution
+
+        return with_execution(self._host.environments.manager.written_one(name))
+
+    def release_environment(self, name: str, *, force: bool = False) -> dict[str, Any]:
+        """End an environment that a process has left open.
+
+        Args:
+            name: Its name, or an unambiguous prefix of its id.
+            force: End it even if the process that opened it is alive. Its steps then fail.
+
+        Returns:
+            A description of the environment, with `error` if it could not be ended.
+
+        Raises:
+            NotFound: No environment matches.
+            Conflict: Several environments match, or a running process holds it.
+        """
+        from flowengine.engines.inspection.open_environments import failures, with_execution
+
+        with failures():
+            return with_execution(self._host.environments.manager.end_written(name, force=force))
 
     # Internals
 

@@ -75,6 +75,12 @@ class ShowQuery(Query):
     plumbing: bool = Field(False, description="include connecting steps of generated flows")
 
 
+class OwnedQuery(Query):
+    """A filter by execution."""
+
+    execution: str | None = Field(None, description="id of the execution")
+
+
 class AuditQuery(Query):
     """A part of the audit record."""
 
@@ -182,6 +188,12 @@ class DecisionsBody(Body):
     """Several decisions, each with its own result."""
 
     decisions: list[OneDecision] = Field(min_length=1, max_length=MOST_DECISIONS)
+
+
+class ReleaseBody(Body):
+    """A release of an environment."""
+
+    force: bool = Field(False, description="end it even if the process that opened it is alive")
 
 
 class EmptyBody(Body):

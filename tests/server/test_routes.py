@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.api import EXPENSE, Api
+from tests.server.api import EXPENSE, OWNER, Api
 
 
 def test_an_execution_is_started_decided_and_read_and_the_server_drives_nothing(api: Api) -> None:
@@ -165,7 +165,9 @@ CALL = """
 flowengine: 1
 id: calling
 tools: {write: {python: "acts:write", approval: ask}}
-steps: [{id: w, call: write, with: {path: a}}]
+steps:
+  - {id: w, call: write, with: {path: a}}
+  - {id: ask, approval: {title: Go?}}
 """
 
 
@@ -178,8 +180,40 @@ def test_an_approval_of_a_call_covers_later_ones_as_on_the_command_line(
 
     api("POST", f"/v1/approvals/{result.waits[0]['id']}/decision", body, code=200)
     api.engine.resume(result.execution)
-    [grant] = api.engine.grants(result.execution)
+    [grant] = api("GET", f"/v1/grants?execution={result.execution}", code=200)["items"]
     assert (grant["uses"], grant["status"], "until" in grant) == (2, "open", True)
+    revoked = api("POST", f"/v1/grants/{grant['id']}/revoke", {}, code=200)
+    assert (revoked["status"], revoked["revoked_by"]) == ("revoked", OWNER)
+    api("POST", f"/v1/grants/{grant['id']}/revoke", {}, code=409)
+    api("GET", f"/v1/grants?execution={result.execution}", token=api.token("user:vera"), code=403)
+
+
+def test_environments_of_an_execution_are_listed_and_released(api: Api) -> None:
+    (id, _), (other, _) = api.started(), api.started()
+    manager = api.engine.environments
+    opened = {
+        owner: manager.ensure({"kind": "files", "scope": scope, "owner_id": owner}).id
+        for scope, owner in (("execution", id), ("execution", other), ("session", "ana"))
+    }
+    otto = api.token("user:otto")
+    some = api.token(OWNER, "operator", "parcel")
+
+    def listed(query: str = "", token: str = otto) -> list[str]:
+        found = api("GET", f"/v1/environments{query}", token=token, code=200)["items"]
+        return [one["id"] for one in found]
+
+    assert set(listed()) == set(opened.values())
+    assert listed(f"?execution={id}") == [opened[id]]
+    assert listed(token=some) == []
+    api("GET", f"/v1/environments/{opened[id]}", token=some, code=404)
+    shown = api("GET", f"/v1/environments/{opened[id]}", token=otto, code=200)
+    assert (shown["execution"], "workspace" in shown) == (id, False)
+    assert "workspace" in api("GET", f"/v1/environments/{opened[id]}", code=200)
+
+    path = f"/v1/environments/{opened[id]}/release"
+    assert "in use by process" in api("POST", path, {}, token=otto, code=409)["detail"]
+    api("POST", path, {"force": True}, token=otto, code=200)
+    assert set(listed()) == {opened[other], opened["ana"]}
 
 
 def test_many_are_decided_at_once_each_with_its_own_result(api: Api) -> None:
