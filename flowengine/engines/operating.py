@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.argument_checks import milliseconds
 from flowengine.engines.deciding import Decider
 from flowengine.errors import Conflict, UsageError
+from flowengine.journal.ports.directory import every_item
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
@@ -76,6 +77,7 @@ class Operator(Decider):
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         by: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
+        resume: bool = True,
     ) -> ExecutionResult:
         """Continue a failed execution from the steps that failed, keeping successful steps.
 
@@ -87,12 +89,16 @@ class Operator(Decider):
             by: The user who retries it. Default: the engine's user.
             runtime_resources: As for `run`. They must be passed again, because they are dropped
                 when an execution ends.
+            resume: Drive it here. Otherwise the retry is only recorded, for another process.
 
         Returns:
             The state of the execution afterwards.
+
+        Raises:
+            Conflict: It has not failed, or cannot be retried in place.
         """
         retried = self._retried(execution, step, flow, by, runtime_resources)
-        return self._driving.drive(retried)
+        return self._driving.drive(retried) if resume else self._driving.leave(retried)
 
     async def retry_async(
         self,
@@ -102,9 +108,12 @@ class Operator(Decider):
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         by: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
+        resume: bool = True,
     ) -> ExecutionResult:
         """Like `retry`, on the running event loop."""
         retried = self._retried(execution, step, flow, by, runtime_resources)
+        if not resume:
+            return self._driving.leave(retried)
         return await self._driving.drive_async(retried)
 
     def fork(
@@ -117,6 +126,7 @@ class Operator(Decider):
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
+        resume: bool = True,
     ) -> ExecutionResult:
         """Start a new execution from the point where a step of an existing one started.
 
@@ -128,16 +138,21 @@ class Operator(Decider):
             id: Id of the new execution.
             labels: Labels to filter lists by.
             runtime_resources: As for `run`.
+            resume: Drive it here. Otherwise the fork is only recorded, for another process.
 
         Returns:
             The state of the new execution, after driving it.
+
+        Raises:
+            Conflict: An execution with this id exists, or the changed flow has another past.
+            NotFound: The step has not started.
         """
         from flowengine.engines.interventions.fork import fork
 
         forked = fork(
             self._host, execution, from_step, set, flow, id, labels, self.user, runtime_resources
         )
-        return self._driving.drive(forked)
+        return self._driving.drive(forked) if resume else self._driving.leave(forked)
 
     async def fork_async(
         self,
@@ -149,6 +164,7 @@ class Operator(Decider):
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
+        resume: bool = True,
     ) -> ExecutionResult:
         """Like `fork`, on the running event loop."""
         from flowengine.engines.interventions.fork import fork
@@ -156,6 +172,8 @@ class Operator(Decider):
         forked = fork(
             self._host, execution, from_step, set, flow, id, labels, self.user, runtime_resources
         )
+        if not resume:
+            return self._driving.leave(forked)
         return await self._driving.drive_async(forked)
 
     def upgrade(
@@ -165,6 +183,7 @@ class Operator(Decider):
         mapping: Mapping[str, Any] | None = None,
         check: bool = False,
         by: str | None = None,
+        resume: bool = True,
     ) -> list[UpgradeInfo]:
         """Move open executions to another version of their flow, and resume those that can.
 
@@ -179,6 +198,7 @@ class Operator(Decider):
                 (old name → new name) and `values` (`inputs` and `state`: new name → value).
             check: Only report what would happen to each.
             by: The user who moves them. Default: the engine's user.
+            resume: Resume them here. Otherwise they are only moved.
 
         Returns:
             The outcome for each execution, oldest first.
@@ -189,7 +209,7 @@ class Operator(Decider):
         upgrading = Upgrading(self._host, flow, executions, mapping, who, check=check)
         for execution in upgrading:
             with suppress(Conflict):  # taken over, or decided at the same moment
-                self._driving.drive(execution)
+                self._driving.drive(execution) if resume else self._driving.leave(execution)
         return upgrading.infos
 
     async def upgrade_async(
@@ -199,6 +219,7 @@ class Operator(Decider):
         mapping: Mapping[str, Any] | None = None,
         check: bool = False,
         by: str | None = None,
+        resume: bool = True,
     ) -> list[UpgradeInfo]:
         """Like `upgrade`, on the running event loop."""
         from flowengine.engines.interventions.upgrading import Upgrading
@@ -207,7 +228,10 @@ class Operator(Decider):
         upgrading = Upgrading(self._host, flow, executions, mapping, who, check=check)
         for execution in upgrading:
             with suppress(Conflict):
-                await self._driving.drive_async(execution)
+                if resume:
+                    await self._driving.drive_async(execution)
+                else:
+                    self._driving.leave(execution)
         return upgrading.infos
 
     def prune(self, *, older_than: float | str = 0.0, status: Iterable[str] = ()) -> Pruned:
@@ -233,6 +257,57 @@ class Operator(Decider):
         pruned = self._host.store.prune(before, tuple(status) or ENDED)
         self._host.flows.forget()
         return pruned
+
+    def open_environments(self, execution: str | None = None) -> list[dict[str, Any]]:
+        """Describe the environments that processes have open or have left open, oldest first.
+
+        Those that cannot be opened again, so that an execution is stalled, follow.
+
+        Args:
+            execution: Only those of this execution: its id, or an unambiguous prefix of it.
+
+        Returns:
+            Plain data, as returned by `EnvironmentManager.written`, with the `execution` that owns
+            it or None.
+        """
+        from flowengine.engines.inspection.open_environments import open_environments
+
+        full = None if execution is None else self.find(execution)
+        waits = every_item(lambda after: self.waits(kinds=["question"], after=after, limit=500))
+        return open_environments(self._host.environments.manager, waits, full)
+
+    def open_environment(self, name: str) -> dict[str, Any]:
+        """Describe one environment that a process has open or has left open.
+
+        Args:
+            name: Its name, or an unambiguous prefix of its id.
+
+        Raises:
+            NotFound: No environment matches.
+            Conflict: Several environments match.
+        """
+        from flowengine.engines.inspection.open_environments import with_execution
+
+        return with_execution(self._host.environments.manager.written_one(name))
+
+    def release_environment(self, name: str, *, force: bool = False) -> dict[str, Any]:
+        """End an environment that a process has left open.
+
+        Args:
+            name: Its name, or an unambiguous prefix of its id.
+            force: End it even if the process that opened it is alive. Its steps then fail.
+
+        Returns:
+            A description of the environment, with `error` if it could not be ended.
+
+        Raises:
+            NotFound: No environment matches.
+            Conflict: Several environments match, or a running process holds it.
+        """
+        from flowengine.engines.inspection.open_environments import failures, with_execution
+
+        with failures():
+            return with_execution(self._host.environments.manager.end_written(name, force=force))
 
     # Internals
 

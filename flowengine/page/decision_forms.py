@@ -69,7 +69,7 @@ def entered(wait: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]
                 form[name] = by_type(properties[name], text, f"'{name}'", name)
         elif text != field.value and field.name in given:
             edits[name] = edited_field(wait, name, text)
-    return {**body, **({"form": form} if form else {}), **({"edits": edits} if edits else {})}
+    return {**body, **({"form": form} if form else {}), **({"edit": edits} if edits else {})}
 
 
 def _field(name: str, label: str, schema: Any, value: Any, *, required: bool) -> Field:

@@ -22,7 +22,7 @@ from starlette.routing import Route as PathRoute
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, UsageError
 from flowengine.json_values import read_json
 from flowengine.sdk.threads import on_thread
-from flowengine.server.calls import Call, flow_of_execution, flow_of_wait
+from flowengine.server.calls import FLOWS, Call
 from flowengine.server.guard import Guard, Hosts
 from flowengine.server.identity import Identity, session_cookie
 from flowengine.server.openapi import document
@@ -286,8 +286,7 @@ def _checked(route: Guarded, call: Call) -> Call:
     """Return a call whose user has the right of its route on the object in the path."""
     if route.subject is None:
         return call
-    find = flow_of_execution if route.subject == "execution" else flow_of_wait
-    flow = find(call.engine, call.principal, call.path[route.subject])
+    flow = FLOWS[route.subject](call.engine, call.principal, call.path[route.subject])
     if isinstance(route.need, Right):
         call.need(route.need, flow)
     return call._replace(flow=flow)

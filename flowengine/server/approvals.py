@@ -85,14 +85,14 @@ def _shown(call: Call, wait: Any) -> Any:
 def _decide(call: Call, id: str, body: Any) -> dict[str, Any]:
     wait: Any = call.engine.wait(id)
     refuse_paths((wait.get("form") or {}).get("properties", {}), body.form, "form field")
-    refuse_paths((wait.get("edit_schema") or {}).get("properties", {}), body.edits, "field")
+    refuse_paths((wait.get("edit_schema") or {}).get("properties", {}), body.edit, "field")
     refuse_paths({"value": wait.get("returns")}, {"value": body.value}, "result's")
     if not all(image.startswith("data:") for image in body.images):
         raise InputError("an image must be a data: URL", field="images")
     answer: dict[str, Any] = {"resume": False}
-    for field, name in (("form", "form"), ("edits", "edit"), ("comment", "comment")):
-        if getattr(body, field) is not None:
-            answer[name] = getattr(body, field)
+    for name in ("form", "edit", "comment"):
+        if getattr(body, name) is not None:
+            answer[name] = getattr(body, name)
     if "value" in body.model_fields_set:
         answer["value"] = body.value
     if body.grant is not None:

@@ -90,6 +90,45 @@ def flow_of_wait(engine: Engine, principal: Principal, id: str) -> str:
     return _visible(principal, f"approval '{id}'", lambda: engine.store.wait(id).flow)
 
 
+def flow_of_owner(engine: Engine, execution: str | None) -> str:
+    """Return the id of the flow of the execution that owns an environment.
+
+    Args:
+        engine: Contains the execution.
+        execution: The execution, if it belongs to one.
+
+    Returns:
+        Empty if there is no such execution: whoever has a right on all flows has it there.
+    """
+    try:
+        return "" if execution is None else engine.store.execution(execution).flow
+    except NotFound:
+        return ""
+
+
+def _flow_of_environment(engine: Engine, principal: Principal, name: str) -> str:
+    """Return the id of the flow of an environment's owner, as `flow_of_execution`."""
+    return _visible(
+        principal,
+        f"environment '{name}'",
+        lambda: flow_of_owner(engine, engine.open_environment(name)["execution"]),
+    )
+
+
+def _flow_of_grant(engine: Engine, principal: Principal, id: str) -> str:
+    """Return the id of a grant's flow, as `flow_of_execution`. It has the id of a wait."""
+    return _visible(principal, f"grant '{id}'", lambda: engine.store.wait(id).flow)
+
+
+FLOWS: dict[str, Callable[[Engine, Principal, str], str]] = {
+    "execution": flow_of_execution,
+    "approval": flow_of_wait,
+    "environment": _flow_of_environment,
+    "grant": _flow_of_grant,
+}
+"""Object in a path → how its flow is found, on which the right of a route is needed."""
+
+
 def _visible(principal: Principal, what: str, find: Callable[[], str]) -> str:
     try:
         flow = find()

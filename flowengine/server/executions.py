@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.times import parse_time
 from flowengine.server.calls import Call, flow_of_execution, refuse_paths, visible_page
 from flowengine.server.redaction import reason_without_content, without_content
 from flowengine.server.rights import Right
+
+if TYPE_CHECKING:
+    from flowengine.engines.flows import LoadedFlow
 
 
 def list_executions(call: Call) -> Any:
@@ -37,16 +41,7 @@ def list_executions(call: Call) -> Any:
 def start_execution(call: Call) -> Any:
     """Record a new execution. The process that drives the store's executions begins it."""
     body = call.body
-    flow = call.offered.get(body.flow)
-    if flow is None:
-        try:
-            flow = call.engine.kept_flow(body.flow)
-        except NotFound:
-            raise NotFound(
-                f"the server offers no flow '{body.flow}', and the store keeps none of this hash",
-                hint="name its file: flowengine serve FLOW.yaml",
-            ) from None
-    call.need(Right.START, flow.id)
+    flow = _flow(call, body.flow, Right.START)
     refuse_paths(flow.inputs, body.inputs, "input")
     id = body.id or call.seed
     return {"execution": call.engine.start(flow, body.inputs, id=id, labels=body.labels)}
@@ -70,7 +65,7 @@ def why(call: Call) -> Any:
 def list_events(call: Call) -> Any:
     """Return a part of an execution's journal. As `text/event-stream`: a stream of its events."""
     query = call.query
-    found = call.engine.events(call.path["execution"], from_seq=query.since)
+    found = call.engine.events(call.path["execution"], from_seq=query.from_seq)
     items = list(islice(found, query.limit))
     return {"items": items, "next": items[-1]["seq"] + 1 if items else None}
 
@@ -81,6 +76,75 @@ def cancel(call: Call) -> Any:
     id = call.path["execution"]
     call.engine.cancel(id, reason=body.reason, now=body.now, resume=False)
     return {"execution": id}
+
+
+def retry(call: Call) -> Any:
+    """Record a retry of what failed. The process that drives the store's executions continues."""
+    body = call.body
+    flow = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
+    result = call.engine.retry(call.path["execution"], step=body.step, flow=flow, resume=False)
+    return {"execution": result.execution}
+
+
+def fork(call: Call) -> Any:
+    """Record a new execution that begins where a step of this one started."""
+    body, old = call.body, call.path["execution"]
+    changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
+    flow = changed or call.engine.flow_of(old)
+    refuse_paths(_schemas(flow.compiled, "state"), body.set, "state")
+    result = call.engine.fork(
+        old,
+        from_step=body.from_step,
+        set=body.set,
+        flow=changed,
+        id=body.id or call.seed,
+        labels=body.labels,
+        resume=False,
+    )
+    return {"execution": result.execution}
+
+
+def upgrade(call: Call) -> Any:
+    """Move an open execution to another version of its flow, or report what would happen."""
+    body = call.body
+    flow = _flow(call, body.flow, Right.OPERATE)
+    values = body.mapping.get("values")
+    for section in ("inputs", "state") if isinstance(values, Mapping) else ():
+        refuse_paths(_schemas(flow.compiled, section), values.get(section), section)
+    [info] = call.engine.upgrade(
+        flow, call.path["execution"], mapping=body.mapping, check=body.check, resume=False
+    )
+    if not call.may(Right.CONTENT, call.flow):
+        return {**info, "obstacles": [], "write": {}}  # they may quote values
+    return info
+
+
+def _flow(call: Call, named: str, right: Right) -> LoadedFlow:
+    """Return a flow that the server offers, by its id, or that the store keeps, by its hash.
+
+    Raises:
+        NotFound: There is none.
+        NotAllowed: The user lacks a right on it.
+    """
+    flow = call.offered.get(named)
+    if flow is None:
+        try:
+            flow = call.engine.kept_flow(named)
+        except NotFound:
+            raise NotFound(
+                f"the server offers no flow '{named}', and the store keeps none of this hash",
+                hint="name its file: flowengine serve FLOW.yaml",
+            ) from None
+    call.need(right, flow.id)
+    return flow
+
+
+def _schemas(compiled: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """Return name → JSON Schema of the inputs or the state of a flow."""
+    declared = compiled.get(section, {})
+    if section == "inputs":
+        return dict(declared)
+    return {name: one.get("schema", {}) for name, one in declared.items()}
 
 
 def resume(call: Call) -> Any:

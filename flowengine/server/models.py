@@ -64,7 +64,7 @@ class WaitsQuery(Page):
 class EventsQuery(Query):
     """A part of a journal."""
 
-    since: int = Field(0, ge=0, le=2**31, description="number of the first event")
+    from_seq: int = Field(0, ge=0, le=2**31, description="number of the first event")
     limit: int = Field(100, ge=1, le=LARGEST_PAGE, description="size of the page")
 
 
@@ -73,6 +73,12 @@ class ShowQuery(Query):
 
     step: str | None = Field(None, description="address of the only step to show")
     plumbing: bool = Field(False, description="include connecting steps of generated flows")
+
+
+class OwnedQuery(Query):
+    """A filter by execution."""
+
+    execution: str | None = Field(None, description="id of the execution")
 
 
 class AuditQuery(Query):
@@ -107,6 +113,35 @@ class ResumeBody(Body):
     on_crash: Literal["retry", "fail"]
 
 
+class RetryBody(Body):
+    """A retry of a failed execution."""
+
+    step: str | None = Field(
+        None, description="address of a step: retry what failed in it, or the step itself"
+    )
+    flow: str | None = Field(None, min_length=1, description="a fixed flow: its id, or a hash")
+
+
+class ForkBody(Body):
+    """A fork of an execution."""
+
+    from_step: str = Field(min_length=1, description="address of the step that starts again")
+    set: dict[str, Any] = Field({}, description="state to write before the step starts")
+    flow: str | None = Field(None, min_length=1, description="a changed flow: its id, or a hash")
+    id: str | None = Field(None, description="id of the new execution")
+    labels: dict[str, str] | None = Field(None, description="default: those of the old one")
+
+
+class UpgradeBody(Body):
+    """A move of an open execution to another version of its flow."""
+
+    flow: str = Field(min_length=1, description="the version: id of a flow, or a hash")
+    mapping: dict[str, Any] = Field(
+        {}, description="names that differ: `steps`, `state`, `signals`, `inputs`, `values`"
+    )
+    check: bool = Field(False, description="only report what would happen")
+
+
 class SignalBody(Body):
     """A signal to an execution."""
 
@@ -126,7 +161,7 @@ class GrantBody(Body):
     scope: Literal["execution", "flow"] = "execution"
     args: dict[str, str] = Field({}, description="argument → a pattern")
     uses: int | None = Field(None, ge=1)
-    lasts: str | None = Field(None, description="a duration: `2h`")
+    expires: str | None = Field(None, description="a duration: `2h`")
 
 
 class DecisionBody(Body):
@@ -134,7 +169,7 @@ class DecisionBody(Body):
 
     choice: str
     form: Any = None
-    edits: dict[str, Any] | None = Field(
+    edit: dict[str, Any] | None = Field(
         None, description="field of the subject, or dotted path into it → new value"
     )
     comment: str | None = None
@@ -153,6 +188,12 @@ class DecisionsBody(Body):
     """Several decisions, each with its own result."""
 
     decisions: list[OneDecision] = Field(min_length=1, max_length=MOST_DECISIONS)
+
+
+class ReleaseBody(Body):
+    """A release of an environment."""
+
+    force: bool = Field(False, description="end it even if the process that opened it is alive")
 
 
 class EmptyBody(Body):

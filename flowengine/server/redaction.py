@@ -21,6 +21,24 @@ _WAIT = (
     *("need", "batch", "claim", "claimed_by", "delegate", "status", "how", "timers"),
 )
 _REASON = ("address", "since", "due", "wait", "timers", "command")
+_ENVIRONMENT = (
+    *(
+        "id",
+        "kind",
+        "provider",
+        "scope",
+        "owner_id",
+        "execution",
+        "generation",
+        "state",
+        "since",
+        "alive",
+    ),
+)
+_GRANT = (
+    *("id", "execution", "flow", "tool", "uses", "used", "until", "by", "at", "status"),
+    "revoked_by",
+)
 _ERROR = ("type", "step", "attempt")
 
 
@@ -44,6 +62,16 @@ def wait_without_content(wait: Mapping[str, Any]) -> dict[str, Any]:
 def reason_without_content(reason: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reason of `why` without its sentences, which may quote titles and keys."""
     return _only(reason, _REASON)
+
+
+def environment_without_content(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an environment without its name, its directory and its traces on the machine."""
+    return _only(environment, _ENVIRONMENT)
+
+
+def grant_without_content(grant: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a grant without the arguments that it covers."""
+    return _only(grant, _GRANT)
 
 
 def _only(view: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

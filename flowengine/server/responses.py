@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from flowengine.engines.infos import ExecutionInfo, Reason, WaitInfo
+from flowengine.engines.infos import ExecutionInfo, GrantInfo, Reason, WaitInfo
 
 
 class Started(TypedDict):
@@ -122,6 +122,42 @@ class Me(TypedDict):
     """Roles, each with its flows."""
     scope: dict[str, Any] | None
     """The limits of the token."""
+
+
+class Environment(TypedDict, total=False):
+    """An environment that is open, was left open, or is missing."""
+
+    id: str
+    kind: str
+    provider: str
+    scope: str
+    owner_id: str
+    execution: str | None
+    """The execution that owns it, if any."""
+    resource_key: str
+    """Its name."""
+    generation: int
+    state: str
+    since: str
+    process: int | None
+    host: str | None
+    alive: bool | None
+    """Whether the process that opened it is alive. None: it is missing."""
+    workspace: str | None
+    traces: dict[str, Any]
+    error: str
+
+
+class Environments(TypedDict):
+    """The environments that the user may operate."""
+
+    items: list[Environment]
+
+
+class Grants(TypedDict):
+    """Approvals of later calls."""
+
+    items: list[GrantInfo]
 
 
 class TokenItem(TypedDict, total=False):

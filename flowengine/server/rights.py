@@ -26,7 +26,8 @@ class Right(StrEnum):
     DECIDE = "decide"
     """Decide, claim and delegate approvals that are addressed to the user."""
     OPERATE = "operate"
-    """Cancel executions and send signals to them."""
+    """Cancel, retry, fork and upgrade executions, send signals to them, and release their
+    environments."""
     ADMINISTER = "administer"
     """Tokens, the audit record and settings. Not a right on a flow."""
 

@@ -6,8 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from flowengine.engines.infos import Difference, ExecutionInfo, WaitInfo
-from flowengine.server import administration, approvals, executions, models, responses
+from flowengine.engines.infos import (
+    Difference,
+    ExecutionInfo,
+    GrantInfo,
+    UpgradeInfo,
+    WaitInfo,
+)
+from flowengine.server import (
+    administration,
+    approvals,
+    environments,
+    executions,
+    models,
+    responses,
+)
+from flowengine.server.calls import FLOWS
 from flowengine.server.rights import Right
 
 Need = Right | Literal["public", "anyone"]
@@ -30,11 +44,9 @@ class Route(NamedTuple):
     """Whether the answer can also be a stream of events."""
 
     @property
-    def subject(self) -> Literal["execution", "approval"] | None:
+    def subject(self) -> str | None:
         """The object in the path on whose flow the right is needed."""
-        if "{execution}" in self.path:
-            return "execution"
-        return "approval" if "{approval}" in self.path else None
+        return next((name for name in FLOWS if f"{{{name}}}" in self.path), None)
 
 
 _EXECUTION = "/v1/executions/{execution}"
@@ -78,6 +90,18 @@ ROUTES = (
         models.ResumeBody, status=202,
     ),
     Route(
+        "POST", f"{_EXECUTION}/retry", Right.OPERATE, executions.retry, responses.Started,
+        models.RetryBody, status=202,
+    ),
+    Route(
+        "POST", f"{_EXECUTION}/fork", Right.OPERATE, executions.fork, responses.Started,
+        models.ForkBody, status=201,
+    ),
+    Route(
+        "POST", f"{_EXECUTION}/upgrade", Right.OPERATE, executions.upgrade, UpgradeInfo,
+        models.UpgradeBody,
+    ),
+    Route(
         "POST", f"{_EXECUTION}/signals/{{name}}", Right.OPERATE, executions.send_signal,
         responses.SignalSent, models.SignalBody, status=202,
     ),
@@ -107,6 +131,26 @@ ROUTES = (
     Route(
         "POST", f"{_APPROVAL}/delegate", Right.DECIDE, approvals.delegate, WaitInfo,
         models.DelegateBody,
+    ),
+    Route(
+        "GET", "/v1/environments", Right.OPERATE, environments.list_environments,
+        responses.Environments, query=models.OwnedQuery,
+    ),
+    Route(
+        "GET", "/v1/environments/{environment}", Right.OPERATE, environments.show_environment,
+        responses.Environment,
+    ),
+    Route(
+        "POST", "/v1/environments/{environment}/release", Right.OPERATE,
+        environments.release_environment, responses.Environment, models.ReleaseBody,
+    ),
+    Route(
+        "GET", "/v1/grants", Right.CONTENT, environments.list_grants, responses.Grants,
+        query=models.OwnedQuery,
+    ),
+    Route(
+        "POST", "/v1/grants/{grant}/revoke", Right.DECIDE, environments.revoke_grant, GrantInfo,
+        models.EmptyBody,
     ),
     Route("GET", "/v1/tokens", Right.ADMINISTER, administration.list_tokens, responses.Tokens),
     Route(

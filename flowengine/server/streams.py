@@ -140,7 +140,7 @@ class Streams:
 
         # The server ends its streams itself when it stops.
         AppStatus.enable_automatic_graceful_drain = False
-        since = call.query.since
+        since = call.query.from_seq
         if last is not None and last.isdecimal():
             since = int(last) + 1
         return EventSourceResponse(

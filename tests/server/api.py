@@ -136,6 +136,8 @@ class Api:
                 other=item["execution"],
                 execution=item["execution"],
                 approval=wait["id"],
+                grant=wait["id"],
+                environment="none",
                 flow=flow.id,
             )
             for route in (*ROUTES, *PAGES)

@@ -43,6 +43,9 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("GET", "/v1/executions/{execution}/artifacts/{sha256}"): ADMIN,
     ("POST", "/v1/executions/{execution}/cancel"): OPERATES,
     ("POST", "/v1/executions/{execution}/resume"): OPERATES,
+    ("POST", "/v1/executions/{execution}/retry"): OPERATES,
+    ("POST", "/v1/executions/{execution}/fork"): OPERATES,
+    ("POST", "/v1/executions/{execution}/upgrade"): OPERATES,
     ("POST", "/v1/executions/{execution}/signals/{name}"): OPERATES,
     ("POST", "/v1/signals/{name}"): STARTS,
     ("GET", "/v1/approvals"): ALL,
@@ -52,6 +55,11 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("POST", "/v1/approvals/{approval}/claim"): DECIDES,
     ("POST", "/v1/approvals/{approval}/release"): DECIDES,
     ("POST", "/v1/approvals/{approval}/delegate"): DECIDES,
+    ("GET", "/v1/environments"): OPERATES,
+    ("GET", "/v1/environments/{environment}"): OPERATES,
+    ("POST", "/v1/environments/{environment}/release"): OPERATES,
+    ("GET", "/v1/grants"): ADMIN,
+    ("POST", "/v1/grants/{grant}/revoke"): DECIDES,
     ("GET", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens/{name}/revoke"): ADMIN,
     ("GET", "/v1/audit"): ADMIN,
@@ -59,6 +67,8 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
 BODIES: dict[str, Any] = {
     "start_execution": {"flow": "expense", "inputs": {"amount": 1}},
     "resume": {"on_crash": "fail"},
+    "fork": {"from_step": "ask"},
+    "upgrade": {"flow": "expense"},
     "send_keyed_signal": {"key": "A17"},
     "decide_many": {"decisions": [{"wait": "WAIT", "choice": "approve"}]},
     "decide": {"choice": "approve"},
@@ -88,6 +98,8 @@ def test_each_route_for_each_role(api: Api, route: Route) -> None:
         sha256="0" * 64,
         execution=execution,
         approval=wait,
+        grant=wait,
+        environment=_environment(api, execution) if "{environment}" in route.path else "",
         flow="expense",
         name=api.records.tokens()[0].name,
     )
@@ -107,6 +119,12 @@ def test_each_route_for_each_role(api: Api, route: Route) -> None:
     assert is_refused(None) is not open_to_all
     assert is_refused("fe_unknown") is not open_to_all
     assert is_refused(api.token("user:nobody")) is not (open_to_all or route.need == "anyone")
+
+
+def _environment(api: Api, execution: str) -> str:
+    """Return the id of an open environment of an execution."""
+    spec = {"kind": "files", "scope": "execution", "owner_id": execution}
+    return api.engine.environments.ensure(spec).id
 
 
 def test_an_approval_needs_the_right_and_to_be_addressed(api: Api) -> None:

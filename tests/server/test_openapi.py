@@ -73,6 +73,7 @@ def test_no_request_finds_a_failure_or_an_undocumented_answer(api: Api, route: A
     operation = schema[route.path][route.method]
     execution, wait = api.started()
     known = {"execution": execution, "approval": wait, "flow": "expense", "name": "arrived"}
+    known |= {"grant": wait, "environment": "none"}
     known |= {"other": execution, "sha256": "0" * 64}
 
     @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), database=None)

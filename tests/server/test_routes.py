@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.server.api import EXPENSE, Api
+from tests.server.api import EXPENSE, OWNER, Api
 
 
 def test_an_execution_is_started_decided_and_read_and_the_server_drives_nothing(api: Api) -> None:
@@ -19,7 +20,7 @@ def test_an_execution_is_started_decided_and_read_and_the_server_drives_nothing(
 
     ben = api.token("user:ben")
     path = f"/v1/approvals/{wait['id']}/decision"
-    answer = {"choice": "approve", "edits": {"amount": 60}, "comment": "less"}
+    answer = {"choice": "approve", "edit": {"amount": 60}, "comment": "less"}
     decided = api("POST", path, answer, token=ben, code=200)
 
     assert (decided["by"], decided["via"], decided["first"]) == ("user:ben", "rest", True)
@@ -107,6 +108,114 @@ def test_cancel_is_recorded(api: Api) -> None:
     assert problem["code"] == "Conflict"
 
 
+BROKEN = """
+flowengine: 1
+id: broken
+version: "1"
+state: {more: {type: integer, default: 1}, file: {type: string, format: path, default: /}}
+steps:
+  - {id: stop, when: "${{ state.more == 1 }}", fail: {type: Nope, message: no}}
+  - {id: go, approval: {title: Go?}}
+"""
+
+
+def test_a_failed_execution_is_retried_and_forked_and_the_server_drives_neither(
+    api: Api, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.yaml").write_text(BROKEN)
+    id = api.engine.run(tmp_path / "broken.yaml").execution
+    path = f"/v1/executions/{id}"
+
+    fork = {"from_step": "stop", "set": {"more": 2}, "id": "fork"}
+    assert api("POST", f"{path}/fork", fork, code=201) == {"execution": "fork"}
+    assert api("GET", "/v1/executions/fork")["forked_from"] == f"{id} at stop"
+    assert "already" in api("POST", f"{path}/fork", fork, code=409)["detail"]
+    fork["set"] = {"file": "/etc/passwd"}
+    assert "path on the server" in api("POST", f"{path}/fork", fork, code=422)["detail"]
+    assert api("POST", f"{path}/fork", {"from_step": "other"}, code=404)["code"] == "NotFound"
+
+    fixed = BROKEN.replace("fail: {type: Nope, message: no}", "output: 1")
+    api.application._offered["broken"] = api.engine.load(_file(tmp_path, fixed))
+    assert api("POST", f"{path}/retry", {"flow": "broken"}, code=202) == {"execution": id}
+    assert "only a failed execution" in api("POST", f"{path}/retry", {}, code=409)["detail"]
+    assert api("GET", path)["status"] == api("GET", "/v1/executions/fork")["status"] == "waiting"
+
+
+def test_an_open_execution_is_moved_to_another_version(api: Api, tmp_path: Path) -> None:
+    id, _ = api.started()
+    changed = EXPENSE.replace("id: expense", 'id: expense\nversion: "2"')
+    api.application._offered["expense"] = api.engine.load(_file(tmp_path, changed))
+    path = f"/v1/executions/{id}/upgrade"
+
+    looked = api("POST", path, {"flow": "expense", "check": True}, code=200)
+    assert (looked["verdict"], looked["moved"]) == ("continues", False)
+    assert api("POST", path, {"flow": "expense"}, code=200)["moved"] is True
+    assert api("GET", f"/v1/executions/{id}")["version"] == "2"
+    assert "is of the flow" in api("POST", path, {"flow": "parcel"}, code=409)["detail"]
+    mapping = {"flow": "expense", "mapping": {"steps": {"none": "ask"}}}
+    assert api("POST", path, mapping, code=400)["code"] == "UsageError"
+
+
+def _file(folder: Path, text: str) -> Path:
+    (folder / "changed.yaml").write_text(text)
+    return folder / "changed.yaml"
+
+
+CALL = """
+flowengine: 1
+id: calling
+tools: {write: {python: "acts:write", approval: ask}}
+steps:
+  - {id: w, call: write, with: {path: a}}
+  - {id: ask, approval: {title: Go?}}
+"""
+
+
+def test_an_approval_of_a_call_covers_later_ones_as_on_the_command_line(
+    api: Api, tmp_path: Path
+) -> None:
+    (tmp_path / "acts.py").write_text("def write(path: str) -> str:\n    return path\n")
+    result = api.engine.run(_file(tmp_path, CALL))
+    body = {"choice": "approve", "grant": {"args": {"path": "*"}, "uses": 2, "expires": "2h"}}
+
+    api("POST", f"/v1/approvals/{result.waits[0]['id']}/decision", body, code=200)
+    api.engine.resume(result.execution)
+    [grant] = api("GET", f"/v1/grants?execution={result.execution}", code=200)["items"]
+    assert (grant["uses"], grant["status"], "until" in grant) == (2, "open", True)
+    revoked = api("POST", f"/v1/grants/{grant['id']}/revoke", {}, code=200)
+    assert (revoked["status"], revoked["revoked_by"]) == ("revoked", OWNER)
+    api("POST", f"/v1/grants/{grant['id']}/revoke", {}, code=409)
+    api("GET", f"/v1/grants?execution={result.execution}", token=api.token("user:vera"), code=403)
+
+
+def test_environments_of_an_execution_are_listed_and_released(api: Api) -> None:
+    (id, _), (other, _) = api.started(), api.started()
+    manager = api.engine.environments
+    opened = {
+        owner: manager.ensure({"kind": "files", "scope": scope, "owner_id": owner}).id
+        for scope, owner in (("execution", id), ("execution", other), ("session", "ana"))
+    }
+    otto = api.token("user:otto")
+    some = api.token(OWNER, "operator", "parcel")
+
+    def listed(query: str = "", token: str = otto) -> list[str]:
+        found = api("GET", f"/v1/environments{query}", token=token, code=200)["items"]
+        return [one["id"] for one in found]
+
+    assert set(listed()) == set(opened.values())
+    assert listed(f"?execution={id}") == [opened[id]]
+    assert listed(token=some) == []
+    api("GET", f"/v1/environments/{opened[id]}", token=some, code=404)
+    shown = api("GET", f"/v1/environments/{opened[id]}", token=otto, code=200)
+    assert (shown["execution"], "workspace" in shown) == (id, False)
+    assert "workspace" in api("GET", f"/v1/environments/{opened[id]}", code=200)
+
+    path = f"/v1/environments/{opened[id]}/release"
+    assert "in use by process" in api("POST", path, {}, token=otto, code=409)["detail"]
+    api("POST", path, {"force": True}, token=otto, code=200)
+    assert set(listed()) == {opened[other], opened["ana"]}
+
+
 def test_many_are_decided_at_once_each_with_its_own_result(api: Api) -> None:
     waits = [api.started(amount)[1] for amount in (1, 2)]
     ben = api.token("user:ben")
@@ -123,7 +232,7 @@ def test_why_and_events_are_read(api: Api) -> None:
     assert reason["wait"] == wait
     page = api("GET", f"/v1/executions/{id}/events?limit=1", code=200)
     assert (page["items"][0]["type"], page["next"]) == ("started", 1)
-    assert api("GET", f"/v1/executions/{id}/events?since=99", code=200) == {
+    assert api("GET", f"/v1/executions/{id}/events?from_seq=99", code=200) == {
         "items": [],
         "next": None,
     }

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import err, out, out_json
-from flowengine.cli.views.environments import missing, rows
+from flowengine.cli.views.environments import rows
 
 HELP = "list environments that are open, were left open, or are missing"
 EXAMPLE = """\
@@ -28,11 +28,7 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with Session(arguments) as session:
-        found = session.engine.environments.written()
-        found += missing(session.engine.waits(kinds=["question"], limit=1000).items)
-        if arguments.execution is not None:
-            execution = session.engine.find(arguments.execution)
-            found = [one for one in found if one["owner_id"].partition("/")[0] == execution]
+        found = session.engine.open_environments(arguments.execution)
     if arguments.json:
         out_json(found)
     elif not found:

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out, out_json
-from flowengine.cli.views.environments import failures
+from flowengine.engines.inspection.open_environments import failures
 
 HELP = "end all environments that dead processes left open"
 EXAMPLE = "flowengine envs reap"

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out, out_json
-from flowengine.cli.views.environments import NAME, failures
+from flowengine.cli.views.environments import NAME
 
 HELP = "end an environment that was left open"
 EXAMPLE = """\
@@ -28,9 +28,8 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session, failures():
-        manager = session.engine.environments
-        found = manager.end_written(arguments.environment, force=arguments.force)
+    with Session(arguments) as session:
+        found = session.engine.release_environment(arguments.environment, force=arguments.force)
     if arguments.json:
         out_json(found)
     elif "error" in found:

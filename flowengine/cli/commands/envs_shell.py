@@ -11,7 +11,7 @@ from typing import Any
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import is_terminal
-from flowengine.cli.views.environments import failures
+from flowengine.engines.inspection.open_environments import failures
 from flowengine.errors import NotAllowed, UsageError
 
 HELP = "run commands in the shell of a flow's environment: typed, or from a pipe"

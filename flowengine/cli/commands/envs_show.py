@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with Session(arguments) as session:
-        found = session.engine.environments.written_one(arguments.environment)
+        found = session.engine.open_environment(arguments.environment)
     if arguments.json:
         out_json(found)
     else:

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine.cli.terminal.output import clean, one_line, table, when
-from flowengine.errors import FlowEngineError
-
-if TYPE_CHECKING:
-    from flowengine.engines.infos import WaitInfo
 
 LEFT = "left"
 """State of an environment that a dead process left open."""
-MISSING = "missing"
-"""State of an environment for which an execution is stalled."""
-
 
 NAME = "name or id (or a prefix of the id), as shown by `envs list`"
 """Help text of the argument that names an environment."""
-
-
-@contextmanager
-def failures() -> Iterator[None]:
-    """Turn failures of environments into errors of the command line.
-
-    Raises:
-        FlowEngineError: With the message of the failure.
-    """
-    from flowengine.sdk import EnvironmentFailure
-
-    try:
-        yield
-    except EnvironmentFailure as error:
-        raise FlowEngineError(error.message) from None
 
 
 def rows(found: list[dict[str, Any]]) -> list[str]:
     """Return the recorded environments as a table.
 
     Args:
-        found: The result of `EnvironmentManager.written`.
+        found: The result of `Engine.open_environments`.
     """
     head = ["ID", "NAME", "KIND", "BY", "SCOPE", "OWNER", "STATE", "PROCESS", "SINCE"]
     return table(
@@ -68,37 +45,11 @@ def state(one: Mapping[str, Any]) -> str:
     return LEFT if one["alive"] is False else clean(one["state"])
 
 
-def missing(waits: list[WaitInfo]) -> Iterator[dict[str, Any]]:
-    """Yield the environments for which executions are stalled because they cannot be opened again.
-
-    Args:
-        waits: Open questions.
-
-    Yields:
-        Keys as in `EnvironmentManager.written`, without the process, and the `error`.
-    """
-    for wait in waits:
-        if wait.get("ran") == "no":
-            error: Any = wait["error"]
-            yield {
-                **error["data"]["environment"],
-                "id": wait["id"],
-                "state": MISSING,
-                "since": wait["since"],
-                "process": None,
-                "host": None,
-                "alive": None,
-                "workspace": None,
-                "traces": {},
-                "error": error["message"],
-            }
-
-
 def details(one: Mapping[str, Any]) -> Iterator[str]:
     """Yield everything that is recorded about one environment.
 
     Args:
-        one: An item of `EnvironmentManager.written`.
+        one: An item of `Engine.open_environments`.
 
     Yields:
         Lines.

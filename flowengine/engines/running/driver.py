@@ -189,6 +189,24 @@ class Driver(Carrier):
             raise verdict
         self.carry_out(execution)
 
+    def leave(self, execution: Execution) -> None:
+        """Apply and commit the queue of an execution, and leave its steps to another process.
+
+        Args:
+            execution: Held by this engine, but not driven.
+
+        Raises:
+            Conflict: Another owner holds it now.
+        """
+        execution.told = Told([], [], []) if self.host.subscribers else None
+        execution.apply_queue()
+        execution.put_off = execution.state["status"] == "running"
+        [verdict] = self.host.journals.commit([execution.take(release=True)])
+        if verdict is not None:
+            raise verdict
+        execution.commands.clear()  # the next process begins them
+        self.carry_out(execution)
+
     def start(self, execution: Execution, run: Run) -> None:
         """Begin an attempt that must be awaited."""
         self.left.append((execution, run))

@@ -155,6 +155,14 @@ class Driving:
                 self._drive_one(other)
         return result_of(execution if rests else self._host.stored(execution.id, 0))
 
+    def leave(self, execution: Execution) -> ExecutionResult:
+        """Record what is queued for an execution, and leave it to another process to drive it."""
+        try:
+            Driver(self._host).leave(execution)
+        finally:
+            self._host.keeper.release(execution.leases)
+        return result_of(self._host.stored(execution.id, 0))
+
     async def drive_async(self, execution: Execution) -> ExecutionResult:
         """Like `drive`, on the running event loop."""
         local = self._here()

@@ -63,6 +63,11 @@ class RemoteDriving(Driving):
             raise KeyboardInterrupt(f"execution {execution.id} continues in Temporal") from None
         return self._rested(execution.id)
 
+    def leave(self, execution: Execution) -> ExecutionResult:
+        """Record what is queued for an execution. A worker drives it."""
+        self._begin_again(execution)
+        return result_of(self._host.stored(execution.id, 0))
+
     async def drive_async(self, execution: Execution) -> ExecutionResult:
         """Like `drive`, on the running event loop."""
         await asyncio.to_thread(self._begin_again, execution)

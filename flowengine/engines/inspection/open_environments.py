@@ -1,0 +1,74 @@
+"""Environments that are open, were left open by a dead process, or are missing."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import FlowEngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from flowengine.engines.infos import WaitInfo
+    from flowengine.execution_environment import EnvironmentManager
+
+_OF_EXECUTIONS = frozenset({"action_call", "region", "execution"})
+"""Scopes whose owner is an execution, or a part of one."""
+MISSING = "missing"
+"""State of an environment for which an execution is stalled."""
+
+
+def open_environments(
+    manager: EnvironmentManager, waits: Iterable[WaitInfo], execution: str | None
+) -> list[dict[str, Any]]:
+    """Return the recorded environments, oldest first, and those that executions are stalled for.
+
+    Args:
+        manager: Reads the record.
+        waits: Open questions.
+        execution: Full id: only those of this execution.
+    """
+    found = [with_execution(one) for one in (*manager.written(), *_missing(waits))]
+    return [one for one in found if execution in (None, one["execution"])]
+
+
+def with_execution(environment: dict[str, Any]) -> dict[str, Any]:
+    """Return an environment with the execution that owns it. None: it belongs to none."""
+    of_execution = environment["scope"] in _OF_EXECUTIONS
+    owner = str(environment["owner_id"]).partition("/")[0] if of_execution else None
+    return {**environment, "execution": owner or None}
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Turn failures of environments into errors of the engine.
+
+    Raises:
+        FlowEngineError: With the message of the failure.
+    """
+    from flowengine.sdk import EnvironmentFailure
+
+    try:
+        yield
+    except EnvironmentFailure as error:
+        raise FlowEngineError(error.message) from None
+
+
+def _missing(waits: Iterable[WaitInfo]) -> Iterator[dict[str, Any]]:
+    """Yield the environments that cannot be opened again: keys as of `written`, and the `error`."""
+    for wait in waits:
+        if wait.get("ran") == "no":
+            error: Any = wait["error"]
+            yield {
+                **error["data"]["environment"],
+                "id": wait["id"],
+                "state": MISSING,
+                "since": wait["since"],
+                "process": None,
+                "host": None,
+                "alive": None,
+                "workspace": None,
+                "traces": {},
+                "error": error["message"],
+            }

@@ -1,0 +1,54 @@
+"""The routes of environments and grants, which outlive the steps that opened or used them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.server.calls import Call, flow_of_execution, flow_of_owner
+from flowengine.server.redaction import environment_without_content, grant_without_content
+from flowengine.server.rights import Right
+
+
+def list_environments(call: Call) -> Any:
+    """List environments that are open, were left open, or are missing."""
+    execution = call.query.execution
+    if execution is not None:
+        flow_of_execution(call.engine, call.principal, execution)
+    items = []
+    for one in call.engine.open_environments(execution):
+        flow = flow_of_owner(call.engine, one["execution"])
+        if call.may(Right.OPERATE, flow):
+            items.append(_shown(call, one, flow))
+    return {"items": items}
+
+
+def show_environment(call: Call) -> Any:
+    """Show an environment that a process has open or has left open."""
+    return _shown(call, call.engine.open_environment(call.path["environment"]), call.flow)
+
+
+def release_environment(call: Call) -> Any:
+    """End an environment that was left open."""
+    name, force = call.path["environment"], call.body.force
+    return _shown(call, call.engine.release_environment(name, force=force), call.flow)
+
+
+def list_grants(call: Call) -> Any:
+    """List the grants of an execution and its flow, or those of all flows."""
+    execution = call.query.execution
+    if execution is None:
+        found = call.engine.grants()
+        return {"items": [one for one in found if call.may(Right.CONTENT, one["flow"])]}
+    call.need(Right.CONTENT, flow_of_execution(call.engine, call.principal, execution))
+    return {"items": call.engine.grants(execution)}
+
+
+def revoke_grant(call: Call) -> Any:
+    """Revoke a grant: the next call needs an approval again."""
+    grant = call.engine.revoke(call.path["grant"])
+    return grant if call.may(Right.CONTENT, call.flow) else grant_without_content(grant)
+
+
+def _shown(call: Call, environment: dict[str, Any], flow: str) -> Any:
+    may = call.may(Right.CONTENT, flow)
+    return environment if may else environment_without_content(environment)
