@@ -18,6 +18,11 @@ from tests.server.test_access import ROLES
 ALLOWED = {
     ("GET", "/executions"): frozenset(ROLES),
     ("GET", "/executions/{execution}"): frozenset(ROLES),
+    ("GET", "/executions/{execution}/step"): frozenset(ROLES),
+    ("GET", "/executions/{execution}/timeline"): frozenset(ROLES),
+    ("GET", "/executions/{execution}/history"): frozenset({"admin"}),
+    ("GET", "/executions/{execution}/events"): frozenset({"admin"}),
+    ("GET", "/executions/{execution}/compare"): frozenset({"admin"}),
     ("GET", "/approvals"): frozenset(ROLES),
     ("GET", "/approvals/{approval}"): frozenset(ROLES),
     ("POST", "/approvals/{approval}"): frozenset({"approver", "admin"}),
