@@ -77,6 +77,19 @@ class Reader:
             status = "waiting"  # its process was stopped between two steps
         return found if found.ended or status is None else found._replace(status=status)
 
+    def summary(self, execution: str) -> ExecutionInfo:
+        """Return an execution as `executions` lists it. The cost does not depend on its length.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+
+        Returns:
+            The keys of `ExecutionInfo` that lists have.
+        """
+        from flowengine.engines.inspection.unattended import standing_view
+
+        return standing_view(self._host, self.store.execution(self.find(execution)))
+
     def show(
         self,
         execution: str,

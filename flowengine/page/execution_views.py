@@ -96,7 +96,6 @@ def show_timeline(call: Call, given: dict[str, str]) -> View:
 def show_history(call: Call, given: dict[str, str]) -> View:
     """Show an execution as it was after one of its events: graph, state, waits and steps."""
     id = call.path["execution"]
-    last = call.engine.result(id)
     entries = list(call.engine.events(id))
     if not entries:
         raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
@@ -105,7 +104,7 @@ def show_history(call: Call, given: dict[str, str]) -> View:
     return View(
         "history.html",
         {
-            **_frame(call, {**info, "status": last.status}),
+            **_frame(call, call.engine.summary(id)),
             "past": info,
             "entry": entries[number],
             "number": number,
@@ -122,8 +121,7 @@ def show_events(call: Call, given: dict[str, str]) -> View:
     first = _number(given, "since")
     query = checked_query(EventsQuery, {"since": first, "limit": _EVENTS})
     page = executions.list_events(call._replace(query=query))
-    result = call.engine.result(call.path["execution"])
-    head = {"execution": result.execution, "flow": result.flow, "status": result.status}
+    head = call.engine.summary(call.path["execution"])
     context = {**_frame(call, head), "items": page["items"], "first": first, "size": _EVENTS}
     return View("events.html", context)
 
@@ -131,15 +129,14 @@ def show_events(call: Call, given: dict[str, str]) -> View:
 def show_diff(call: Call, given: dict[str, str]) -> View:
     """Compare an execution with another one."""
     id, wanted = call.path["execution"], given.get("with", "").strip()
-    result = call.engine.result(id)
-    head = {"execution": result.execution, "flow": result.flow, "status": result.status}
+    head = call.engine.summary(id)
     found = error = None
     if wanted:
         try:
             found = executions.diff(call._replace(path={**call.path, "other": wanted}))
         except NotFound:
             error = f"There is no execution '{wanted}'."
-    listed = call.engine.executions(flow=result.flow, limit=20).items
+    listed = call.engine.executions(flow=head["flow"], limit=20).items
     return View(
         "diff.html",
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic import ValidationError
 
 from flowengine.engines.reading import STATUSES
 from flowengine.engines.results import ENDED
-from flowengine.errors import FlowEngineError, InputError, NotAllowed
+from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
 from flowengine.page.decision_forms import entered, fields_of
 from flowengine.page.view import View, checked_query
 from flowengine.server import approvals, executions
@@ -24,6 +25,8 @@ from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 from flowengine.yaml_text import inline
 
+_FILTERS = ("flow", "status", "label", "since", "for")
+_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _KINDS = ("approval", "ask", "question", "signal", "timer", "state")
 _PARTICIPLES = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 _MOST_WAITS = 3
@@ -31,17 +34,65 @@ _MOST_WAITS = 3
 
 
 def list_executions(call: Call, given: dict[str, str]) -> View:
-    """Show executions, newest first."""
-    filters = {name: given[name] for name in ("flow", "status") if given.get(name)}
-    query = checked_query(ExecutionsQuery, {**filters, "after": given.get("after") or None})
-    page = executions.list_executions(call._replace(query=query))
+    """Show executions, newest first, or the one whose id begins with the text to search for."""
+    sought = given.get("id", "").strip()
+    found = _sought(call, sought) if sought else None
+    if found is not None:
+        return View("", {}, redirect=f"/executions/{found}")
+    filters = {name: given[name] for name in _FILTERS if given.get(name)}
+    page = {"items": [], "next": None} if sought else _listed(call, filters, given.get("after"))
     waits = {
         item["execution"]: _awaited(call, item["execution"])
         for item in page["items"]
         if item["status"] not in ENDED
     }
     context = {"page": page, "filters": filters, "statuses": STATUSES, "waits": waits}
-    return View("executions.html", context)
+    is_live = not (given.get("after") or sought)
+    return View("executions.html", {**context, "sought": sought, "is_live": is_live})
+
+
+def _listed(call: Call, filters: dict[str, str], after: str | None) -> Any:
+    """Return a page of executions: all, or those with an approval for the user, oldest first."""
+    if filters.get("for") == "me":
+        query = checked_query(
+            WaitsQuery, {"assignee": "me", "flow": filters.get("flow"), "after": after or None}
+        )
+        waits = approvals.list_approvals(call._replace(query=query))
+        ids = dict.fromkeys(wait["execution"] for wait in waits["items"])
+        items = [call.engine.summary(id) for id in ids]
+        return {"items": [one for one in items if _fits(one, filters)], "next": waits["next"]}
+    wanted: dict[str, Any] = {"after": after or None}
+    wanted |= {name: filters[name] for name in ("flow", "status") if name in filters}
+    if "label" in filters:
+        wanted["label"] = [filters["label"]]
+    if "since" in filters:
+        wanted["since"] = _day(filters["since"])
+    query = checked_query(ExecutionsQuery, wanted)
+    return executions.list_executions(call._replace(query=query))
+
+
+def _fits(item: Any, filters: dict[str, str]) -> bool:
+    """Return whether an execution with an approval for the user fits the other filters."""
+    name, _, value = filters.get("label", "").partition("=")
+    return (
+        filters.get("status", item["status"]) == item["status"]
+        and ("label" not in filters or item["labels"].get(name) == value)
+        and ("since" not in filters or item["started_at"] >= _day(filters["since"]))
+    )
+
+
+def _day(text: str) -> str:
+    """Return the start of a day in UTC. A full time is unchanged."""
+    return f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text
+
+
+def _sought(call: Call, beginning: str) -> str | None:
+    """Return the id of the only execution that begins so, if the user may see it."""
+    try:
+        found = call.engine.summary(beginning)
+    except (NotFound, UsageError):
+        return None
+    return found["execution"] if call.may(Right.SEE, found["flow"]) else None
 
 
 def list_approvals(call: Call, given: dict[str, str]) -> View:
@@ -58,6 +109,7 @@ def list_approvals(call: Call, given: dict[str, str]) -> View:
     page = approvals.list_approvals(call._replace(query=query))
     items = sorted(page["items"], key=lambda wait: (wait.get("due", "9"), wait["since"]))
     context = {"items": items, "next": page["next"], "everyone": everyone, "status": query.status}
+    context["is_live"] = not given.get("after")
     return View("approvals.html", context)
 
 
@@ -166,10 +218,16 @@ def _approval(call: Call, given: dict[str, str], error: FlowEngineError | None) 
             "is_held": not wait.get("claim") or wait.get("claimed_by") == call.principal.user,
             "why_not": None if may and addressed else _why_not(call, wait, addressed=addressed),
             "error": error,
+            "hint": None if error is None else hint_of(error),
             "comment": given.get("comment", ""),
         },
         200 if error is None else status_of(error),
     )
+
+
+def hint_of(error: FlowEngineError) -> str | None:
+    """Return the hint of an error, unless it names an option of the command line."""
+    return error.hint if "--" not in (error.hint or "") else None
 
 
 def _why_not(call: Call, wait: Any, *, addressed: bool) -> str:
