@@ -155,7 +155,7 @@ class StepInfo(TypedDict, total=False):
     output: Any
     error: ErrorData | None
     tries: list[AttemptInfo]
-    """Each attempt; only if one step was requested."""
+    """Each attempt; only if requested."""
     subject: Any
     """What was approved or rejected, before any edits; of a call its arguments. Only if one step
     was requested."""
@@ -216,6 +216,8 @@ class ExecutionInfo(Again, total=False):
     budgets: list[BudgetInfo]
     """Budgets of its flow and of running subflows. Absent if there are none."""
     inputs: dict[str, Any]
+    state: dict[str, Any]
+    """Values of its state; only if it is shown as it was before an event."""
     steps: list[StepInfo]
     waits: list[WaitInfo]
     undelivered: list[dict[str, Any]]

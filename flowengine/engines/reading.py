@@ -8,6 +8,7 @@ from flowengine.argument_checks import check_one_of
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.inspection import updates
 from flowengine.engines.inspection.updates import Subscription
+from flowengine.errors import UsageError
 from flowengine.journal.records import ExecutionFilter
 from flowengine.journal.shapes import Sound
 
@@ -76,8 +77,27 @@ class Reader:
             status = "waiting"  # its process was stopped between two steps
         return found if found.ended or status is None else found._replace(status=status)
 
+    def summary(self, execution: str) -> ExecutionInfo:
+        """Return an execution as `executions` lists it. The cost does not depend on its length.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+
+        Returns:
+            The keys of `ExecutionInfo` that lists have.
+        """
+        from flowengine.engines.inspection.unattended import standing_view
+
+        return standing_view(self._host, self.store.execution(self.find(execution)))
+
     def show(
-        self, execution: str, *, step: str | None = None, plumbing: bool = False
+        self,
+        execution: str,
+        *,
+        step: str | None = None,
+        plumbing: bool = False,
+        tries: bool = False,
+        until: int | None = None,
     ) -> ExecutionInfo:
         """Return all details of an execution, read from its journal.
 
@@ -87,15 +107,26 @@ class Reader:
                 attempt.
             plumbing: Whether `steps` also contains the connecting steps of a generated flow.
                 Otherwise only connecting steps that have failed or have an open wait are included.
+            tries: Whether each of `steps` has its attempts.
+            until: Number of the first event to leave out: the execution is shown as it was before
+                that event, with the values of its state. Default: as it is.
 
         Returns:
             The keys of `ExecutionInfo`.
+
+        Raises:
+            NotFound: There is no such execution or step.
+            UsageError: `until` is given together with `step`.
         """
-        from flowengine.engines.inspection.history import show
+        from flowengine.engines.inspection.history import show, show_past
 
         id = self.find(execution)
         with _sound(id):
-            return show(self._host, id, step, plumbing=plumbing)
+            if until is None:
+                return show(self._host, id, step, plumbing=plumbing, tries=tries)
+            if step is not None:
+                raise UsageError("show takes either 'step' or 'until'")
+            return show_past(self._host, id, until, plumbing=plumbing, tries=tries)
 
     def flow_of(self, execution: str) -> LoadedFlow:
         """Return the flow that an execution runs now, as the store keeps it.

@@ -65,7 +65,7 @@ def entered(wait: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]
         if field.kind == "checkbox":
             text = "true" if text else "false"
         if group == "form":
-            if text or field.required:
+            if text:  # an empty field is reported as missing, not by its pattern
                 form[name] = by_type(properties[name], text, f"'{name}'", name)
         elif text != field.value and field.name in given:
             edits[name] = edited_field(wait, name, text)

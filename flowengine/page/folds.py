@@ -94,6 +94,14 @@ class Folds:
             start + PAGE if start + PAGE < len(order) else None,
         )
 
+    def steps_inside(self, address: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the steps inside a fold that contain no others, the most urgent first."""
+        for one in self._in_order(address):
+            if one in self._inside:
+                yield from self.steps_inside(one)
+            else:
+                yield self._steps[one]
+
     def _row(self, address: str, parent: str) -> Row:
         inside = self._inside.get(address, {})
         counts = Counter(self._status(one) for one in inside)

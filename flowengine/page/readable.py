@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
+from typing import Any
 
 from markupsafe import Markup
 
+from flowengine.json_values import plain
 from flowengine.kernel.notation.times import UNITS, parse_time
+from flowengine.printable import printable
 
 _NAMES = (("d", "d"), ("h", "h"), ("m", "min"), ("s", "s"))
+_LONGEST_TEXT = 20_000
 _LONGEST_ID = 16
 _SHORT_ID = 12
 
@@ -54,10 +59,20 @@ def short_id(id: str) -> Markup:
     return Markup('<code title="{}">{}…</code>').format(id, id[:_SHORT_ID])
 
 
+def as_text(value: Any) -> str:
+    """Return a value as indented JSON, and its beginning if it is long."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=plain)
+    shown = "\n".join(map(printable, text.split("\n")))
+    if len(shown) <= _LONGEST_TEXT:
+        return shown
+    left_out = len(shown) - _LONGEST_TEXT
+    return f"{shown[:_LONGEST_TEXT]}\n… {left_out} more characters: flowengine show --json"
+
+
 def _moment(text: str, length: int) -> Markup:
     shown = text[:length].replace("T", " ")
     return Markup('<time datetime="{}">{}</time>').format(text, shown)
 
 
-FILTERS = {"moment": moment, "precise": precise, "short_id": short_id}
+FILTERS = {"as_text": as_text, "moment": moment, "precise": precise, "short_id": short_id}
 """Filters of the templates, by name."""

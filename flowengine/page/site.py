@@ -17,8 +17,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, NotAllowed
-from flowengine.page import views
+from flowengine.page import execution_views, views
 from flowengine.page.readable import FILTERS, between, is_past
+from flowengine.page.view import View
 from flowengine.sdk.threads import on_thread
 from flowengine.server.identity import session_cookie
 from flowengine.server.problems import Refused, problem_of, status_of
@@ -46,7 +47,7 @@ class Page(NamedTuple):
     method: Literal["GET", "POST"]
     path: str
     need: Right
-    view: Callable[[Any, dict[str, str]], views.View]
+    view: Callable[[Any, dict[str, str]], View]
 
     @property
     def subject(self) -> Literal["execution", "approval"] | None:
@@ -58,7 +59,12 @@ class Page(NamedTuple):
 
 PAGES = (
     Page("GET", "/executions", Right.SEE, views.list_executions),
-    Page("GET", "/executions/{execution}", Right.SEE, views.show_execution),
+    Page("GET", "/executions/{execution}", Right.SEE, execution_views.show_execution),
+    Page("GET", "/executions/{execution}/step", Right.SEE, execution_views.show_step),
+    Page("GET", "/executions/{execution}/timeline", Right.SEE, execution_views.show_timeline),
+    Page("GET", "/executions/{execution}/history", Right.CONTENT, execution_views.show_history),
+    Page("GET", "/executions/{execution}/events", Right.CONTENT, execution_views.show_events),
+    Page("GET", "/executions/{execution}/compare", Right.CONTENT, execution_views.show_diff),
     Page("GET", "/approvals", Right.SEE, views.list_approvals),
     Page("GET", "/approvals/{approval}", Right.SEE, views.show_approval),
     Page("POST", "/approvals/{approval}", Right.DECIDE, views.decide),
@@ -189,7 +195,7 @@ class Site:
             given = await _form(request)
             _check_form(given, session)
 
-        def show(call: Call) -> tuple[views.View, str]:
+        def show(call: Call) -> tuple[View, str]:
             view = page.view(call, given)
             return view, "" if view.redirect else views.open_approvals(call)
 

@@ -1,110 +1,104 @@
-"""The data of each view of the page, from the functions that answer the API."""
+"""The lists of executions and approvals, and the view in which an approval is decided."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from markupsafe import Markup
 from pydantic import ValidationError
 
-from flowengine.drawing.data import statuses_of
-from flowengine.drawing.picture import draw
-from flowengine.drawing.svg import svg
+from flowengine.engines.reading import STATUSES
 from flowengine.engines.results import ENDED
-from flowengine.errors import FlowEngineError, InputError, NotAllowed
+from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
 from flowengine.page.decision_forms import entered, fields_of
-from flowengine.page.folds import Folds
+from flowengine.page.view import View, checked_query
 from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
 from flowengine.server.models import (
     DecisionBody,
     DelegateBody,
     ExecutionsQuery,
-    Query,
-    ShowQuery,
     WaitsQuery,
 )
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
 from flowengine.yaml_text import inline
 
-LIMIT = 50
-"""Entries of a list in one view."""
-_FITS = (1100, 640)
-"""Size in pixels of the largest graph that is open when the page is."""
-_MOST_FAILURES = 20
-"""Failed steps above the list of all steps."""
+_FILTERS = ("flow", "status", "label", "since", "for")
+_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _KINDS = ("approval", "ask", "question", "signal", "timer", "state")
 _PARTICIPLES = {"approve": "approved", "reject": "rejected", "answer": "answered"}
 _MOST_WAITS = 3
 """Waits of an execution in the list."""
-STATUSES = (
-    *("recorded", "running", "interrupted", "waiting"),
-    *("stalled", "succeeded", "failed", "cancelled"),
-)
-
-
-class View(NamedTuple):
-    """A template with its data, or the path of another view."""
-
-    template: str
-    context: dict[str, Any]
-    status: int = 200
-    redirect: str | None = None
 
 
 def list_executions(call: Call, given: dict[str, str]) -> View:
-    """Show executions, newest first."""
-    filters = {name: given[name] for name in ("flow", "status") if given.get(name)}
-    query = _query(ExecutionsQuery, {**filters, "after": given.get("after") or None})
-    page = executions.list_executions(call._replace(query=query))
+    """Show executions, newest first, or the one whose id begins with the text to search for."""
+    sought = given.get("id", "").strip()
+    found = _sought(call, sought) if sought else None
+    if found is not None:
+        return View("", {}, redirect=f"/executions/{found}")
+    filters = {name: given[name] for name in _FILTERS if given.get(name)}
+    page = {"items": [], "next": None} if sought else _listed(call, filters, given.get("after"))
     waits = {
         item["execution"]: _awaited(call, item["execution"])
         for item in page["items"]
         if item["status"] not in ENDED
     }
     context = {"page": page, "filters": filters, "statuses": STATUSES, "waits": waits}
-    return View("executions.html", context)
+    is_live = not (given.get("after") or sought)
+    return View("executions.html", {**context, "sought": sought, "is_live": is_live})
 
 
-def show_execution(call: Call, given: dict[str, str]) -> View:
-    """Show one execution: its waits, failures, graph and steps, or the steps of one fold."""
-    info = executions.show_execution(call._replace(query=ShowQuery.model_validate({})))
-    flow = call.engine.flow_of(info["execution"])
-    steps = info["steps"]
-    picture = draw(flow.compiled, statuses_of(steps))
-    drawing = svg(picture, "graph_")
-    has_ended = info["status"] in ENDED
-    reasons = [] if has_ended else executions.why(call)["items"]
-    waits = {wait["id"]: wait for wait in info["waits"]}
-    failures = [step for step in steps if step["status"] == "failed"]
-    start = given.get("from", "")
-    level = Folds(steps).level(
-        given.get("at", ""), int(start) if re.fullmatch("[0-9]{1,9}", start) else 0
+def _listed(call: Call, filters: dict[str, str], after: str | None) -> Any:
+    """Return a page of executions: all, or those with an approval for the user, oldest first."""
+    if filters.get("for") == "me":
+        query = checked_query(
+            WaitsQuery, {"assignee": "me", "flow": filters.get("flow"), "after": after or None}
+        )
+        waits = approvals.list_approvals(call._replace(query=query))
+        ids = dict.fromkeys(wait["execution"] for wait in waits["items"])
+        items = [call.engine.summary(id) for id in ids]
+        return {"items": [one for one in items if _fits(one, filters)], "next": waits["next"]}
+    wanted: dict[str, Any] = {"after": after or None}
+    wanted |= {name: filters[name] for name in ("flow", "status") if name in filters}
+    if "label" in filters:
+        wanted["label"] = [filters["label"]]
+    if "since" in filters:
+        wanted["since"] = _day(filters["since"])
+    query = checked_query(ExecutionsQuery, wanted)
+    return executions.list_executions(call._replace(query=query))
+
+
+def _fits(item: Any, filters: dict[str, str]) -> bool:
+    """Return whether an execution with an approval for the user fits the other filters."""
+    name, _, value = filters.get("label", "").partition("=")
+    return (
+        filters.get("status", item["status"]) == item["status"]
+        and ("label" not in filters or item["labels"].get(name) == value)
+        and ("since" not in filters or item["started_at"] >= _day(filters["since"]))
     )
-    return View(
-        "execution.html",
-        {
-            "info": info,
-            "has_ended": has_ended,
-            "waits": list(waits.values()),
-            "reasons": [one for one in reasons if one.get("wait") not in waits],
-            "failures": failures[:_MOST_FAILURES],
-            "graph": Markup(drawing.text),  # `svg` escapes every text and every id
-            "graph_fits": drawing.width <= _FITS[0] and drawing.height <= _FITS[1],
-            "level": level,
-            "may_decide": call.may(Right.DECIDE, info["flow"]),
-            "sees_content": call.may(Right.CONTENT, info["flow"]),
-        },
-    )
+
+
+def _day(text: str) -> str:
+    """Return the start of a day in UTC. A full time is unchanged."""
+    return f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text
+
+
+def _sought(call: Call, beginning: str) -> str | None:
+    """Return the id of the only execution that begins so, if the user may see it."""
+    try:
+        found = call.engine.summary(beginning)
+    except (NotFound, UsageError):
+        return None
+    return found["execution"] if call.may(Right.SEE, found["flow"]) else None
 
 
 def list_approvals(call: Call, given: dict[str, str]) -> View:
     """Show the approvals of the user, or of all users, the earliest due first."""
     everyone = given.get("for") == "all"
-    query = _query(
+    query = checked_query(
         WaitsQuery,
         {
             "after": given.get("after") or None,
@@ -115,6 +109,7 @@ def list_approvals(call: Call, given: dict[str, str]) -> View:
     page = approvals.list_approvals(call._replace(query=query))
     items = sorted(page["items"], key=lambda wait: (wait.get("due", "9"), wait["since"]))
     context = {"items": items, "next": page["next"], "everyone": everyone, "status": query.status}
+    context["is_live"] = not given.get("after")
     return View("approvals.html", context)
 
 
@@ -138,7 +133,7 @@ def decide(call: Call, given: dict[str, str]) -> View:
 
 def _awaited(call: Call, execution: str) -> list[str]:
     """Return what an execution waits for, in a few words each, the oldest wait first."""
-    query = _query(
+    query = checked_query(
         WaitsQuery, {"execution": execution, "kind": [*_KINDS], "limit": _MOST_WAITS + 1}
     )
     page = approvals.list_approvals(call._replace(query=query))
@@ -171,7 +166,9 @@ def delegate(call: Call, given: dict[str, str]) -> View:
 
 def open_approvals(call: Call) -> str:
     """Return how many approvals wait for the user: `3`, or `50+`. Empty: none."""
-    page = approvals.list_approvals(call._replace(query=_query(WaitsQuery, {"assignee": "me"})))
+    page = approvals.list_approvals(
+        call._replace(query=checked_query(WaitsQuery, {"assignee": "me"}))
+    )
     number = len(page["items"])
     return f"{number}+" if page["next"] else str(number or "")
 
@@ -203,19 +200,6 @@ def _handed_over(call: Call, given: dict[str, str], act: Callable[[Call], Any]) 
     return View("", {}, redirect=f"/approvals/{call.path['approval']}")
 
 
-def _query(model: type[Query], given: dict[str, Any]) -> Any:
-    """Return the parameters of a list, checked.
-
-    Raises:
-        InputError: One is not valid.
-    """
-    try:
-        return model.model_validate({"limit": LIMIT, **given})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InputError(f"{first['loc'][0]}: {first['msg']}") from None
-
-
 def _approval(call: Call, given: dict[str, str], error: FlowEngineError | None) -> View:
     wait = approvals.show_approval(call)
     may = wait["status"] == "pending" and call.may(Right.DECIDE, wait["flow"])
@@ -234,10 +218,16 @@ def _approval(call: Call, given: dict[str, str], error: FlowEngineError | None) 
             "is_held": not wait.get("claim") or wait.get("claimed_by") == call.principal.user,
             "why_not": None if may and addressed else _why_not(call, wait, addressed=addressed),
             "error": error,
+            "hint": None if error is None else hint_of(error),
             "comment": given.get("comment", ""),
         },
         200 if error is None else status_of(error),
     )
+
+
+def hint_of(error: FlowEngineError) -> str | None:
+    """Return the hint of an error, unless it names an option of the command line."""
+    return error.hint if "--" not in (error.hint or "") else None
 
 
 def _why_not(call: Call, wait: Any, *, addressed: bool) -> str:

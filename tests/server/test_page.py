@@ -18,6 +18,11 @@ from tests.server.test_access import ROLES
 ALLOWED = {
     ("GET", "/executions"): frozenset(ROLES),
     ("GET", "/executions/{execution}"): frozenset(ROLES),
+    ("GET", "/executions/{execution}/step"): frozenset(ROLES),
+    ("GET", "/executions/{execution}/timeline"): frozenset(ROLES),
+    ("GET", "/executions/{execution}/history"): frozenset({"admin"}),
+    ("GET", "/executions/{execution}/events"): frozenset({"admin"}),
+    ("GET", "/executions/{execution}/compare"): frozenset({"admin"}),
     ("GET", "/approvals"): frozenset(ROLES),
     ("GET", "/approvals/{approval}"): frozenset(ROLES),
     ("POST", "/approvals/{approval}"): frozenset({"approver", "admin"}),
@@ -113,6 +118,17 @@ def test_an_approver_signs_in_decides_and_signs_out(api: Api, ben: Browser) -> N
     out = ben("POST", "/sign-out", {"form_token": form["form_token"]})
     assert out.status_code == 303
     assert ben("GET", "/approvals").headers["location"] == "/sign-in?next=/approvals"
+
+
+def test_an_empty_required_field_is_reported_as_missing(api: Api, ben: Browser) -> None:
+    with open("hire.yaml", "w") as file:
+        file.write(FORM.replace("enum: [junior, senior]", 'pattern: "^[a-z]+$"'))
+    wait = api.engine.run("hire.yaml", {"name": "Ada"}).waits[0]["id"]
+    form = {"form_token": ben.form_token(f"/approvals/{wait}"), "choice": "approve"}
+    answer = ben("POST", f"/approvals/{wait}", {**form, "form.grade": "", "form.salary": "5"})
+    assert answer.status_code == 422
+    [message] = re.findall(r'role="alert">(.*?)</p>', answer.text)
+    assert message == "the form needs &#39;grade&#39;"
 
 
 def test_opening_a_link_decides_nothing(api: Api, ben: Browser) -> None:
@@ -276,6 +292,41 @@ def test_the_list_shows_what_each_execution_waits_for(api: Api) -> None:
     text = Browser(api)("GET", "/executions").text
     assert '<td class="waits">Hire Ada?</td>' in text
     assert '<td class="waits">signal arrived</td>' in text
+
+
+def test_the_list_is_filtered_searched_and_live(api: Api) -> None:
+    mine, wait = waiting(api)
+    other = api.engine.run(api.flows[1], {"order": "a"}, labels={"team": "red & blue"}).execution
+    owner, ben = Browser(api), Browser(api, api.token("user:ben"))
+
+    def listed(browser: Browser, query: str) -> set[str]:
+        text = browser("GET", f"/executions?{query}").text
+        return {id for id in (mine, other) if f'href="/executions/{id}"' in text}
+
+    assert listed(owner, "") == {mine, other}
+    assert "data-poll" in owner("GET", "/executions").text
+    assert listed(owner, "label=team%3Dred+%26+blue") == {other}
+    assert "?label=team%3Dred+%26+blue" in owner("GET", "/executions").text
+    assert listed(owner, "since=2000-01-01") == {mine, other}
+    assert listed(owner, "since=2999-01-01") == set()
+    assert owner("GET", "/executions?since=soon").status_code == 422
+    assert listed(ben, "for=me") == {mine}
+    assert listed(ben, "for=me&status=waiting&flow=hire&since=2000-01-01") == {mine}
+    for without in ("status=failed", "flow=parcel", "label=a%3Db", "since=2999-01-01"):
+        assert listed(ben, f"for=me&{without}") == set()
+    api.engine.decide(wait, "reject", by="user:ben")
+    assert listed(ben, "for=me") == set()
+
+
+def test_an_execution_is_found_by_the_beginning_of_its_id_by_those_who_may_see_it(
+    api: Api,
+) -> None:
+    execution, _ = waiting(api)
+    limited = Browser(api, api.token("user:owner", "admin", "parcel"))
+    found = Browser(api)("GET", f"/executions?id={execution[:-2]}")
+    assert found.headers["location"] == f"/executions/{execution}"
+    unknown = limited("GET", "/executions?id=zzzz").text.replace("zzzz", "")
+    assert limited("GET", f"/executions?id={execution}").text.replace(execution, "") == unknown
 
 
 MANY = """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine import registry
 from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
 from flowengine.engines.executions.subjects import wholes
-from flowengine.engines.executions.views import entry_view
+from flowengine.engines.executions.views import entry_view, execution_view, wait_view
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.indexed import Indexed, read_index
@@ -26,7 +26,7 @@ from flowengine.engines.people.waits import decision_view, stored_wait_view
 from flowengine.engines.running.warnings import concerns_others
 from flowengine.errors import NotFound
 from flowengine.garbage import CollectedLater
-from flowengine.journal.records import WaitFilter
+from flowengine.journal.records import ENDED, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
@@ -65,7 +65,9 @@ class _Shown(NamedTuple):
     warnings: list[Warned]
 
 
-def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False) -> ExecutionInfo:
+def show(
+    host: Host, execution: str, step: str | None, *, plumbing: bool = False, tries: bool = False
+) -> ExecutionInfo:
     """Return all details of an execution.
 
     Args:
@@ -73,6 +75,7 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
         execution: Full id.
         step: Full address of the only step to show. None: all.
         plumbing: Whether to include the connecting steps of a generated flow.
+        tries: Whether all steps have their attempts.
 
     Returns:
         See `ExecutionInfo`.
@@ -102,9 +105,8 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
         _stop(steps, "interrupted")
     elif standing["status"] == "waiting":
         _stop(steps, "waiting")
-    for found in steps if step is None else ():
-        for key in ("input", "tries", "subject"):
-            found.pop(key, None)  # type: ignore[misc]
+    if step is None:
+        _leave_out_values(steps, tries=tries)
     error = unpack_error(record.error, f"execution {record.id}")
     return {
         **standing,
@@ -122,6 +124,60 @@ def show(host: Host, execution: str, step: str | None, *, plumbing: bool = False
         "outputs": unpack_outputs(record.outputs, f"execution {record.id}"),
         "error": error,
     }
+
+
+def show_past(
+    host: Host, execution: str, until: int, *, plumbing: bool = False, tries: bool = False
+) -> ExecutionInfo:
+    """Return an execution as it was before an event.
+
+    Args:
+        host: Provides the store.
+        execution: Full id.
+        until: Number of the event.
+        plumbing: Whether to include the connecting steps of a generated flow.
+        tries: Whether all steps have their attempts.
+
+    Returns:
+        See `ExecutionInfo`, without what is not part of the journal.
+    """
+    record = host.store.execution(execution)
+    journal = read(host.store, execution)[: max(until, 0)]
+    with Sound(f"the journal of execution {execution}"):
+        steps, last = _steps_of(host.flows, record.hash, journal)
+    _wait_with_what_is_inside(steps)
+    if not plumbing:
+        steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
+    _leave_out_values(steps, tries=tries)
+    view = execution_view(record)
+    for key in ("ended_at", "due"):
+        view.pop(key, None)  # type: ignore[misc]
+    if last is None:
+        return {**view, "status": "recorded", "inputs": {}, "steps": [], "waits": [], "state": {}}
+    state = last.state
+    if state["status"] in ENDED:
+        view["ended_at"] = format_time(state["now"])
+    return {
+        **view,
+        "status": state["status"],  # type: ignore[typeddict-item]
+        "inputs": state["inputs"],
+        "steps": steps,
+        "waits": [
+            wait_view(execution, record.flow, wait["record"])
+            for wait in state["waits"].values()
+            if wait["shown"]
+        ],
+        "state": {key: cell[0] for key, cell in state["vars"].items()},
+        "outputs": state["outputs"],
+        "error": state["error"],
+    }
+
+
+def _leave_out_values(steps: list[StepInfo], *, tries: bool) -> None:
+    """Remove what is only shown of one step."""
+    for step in steps:
+        for key in ("input", "subject", *(() if tries else ("tries",))):
+            step.pop(key, None)  # type: ignore[misc]
 
 
 def _needs_a_look(step: StepInfo, steps: list[StepInfo]) -> bool:

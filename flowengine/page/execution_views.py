@@ -1,0 +1,206 @@
+"""The views of one execution: what it waits for, its steps, its time, its history and events."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from flowengine.drawing.data import statuses_of
+from flowengine.drawing.picture import draw
+from flowengine.drawing.svg import Drawing, svg
+from flowengine.engines.results import ENDED
+from flowengine.errors import NotFound
+from flowengine.page.folds import Folds
+from flowengine.page.timeline import timeline
+from flowengine.page.view import View, checked_query
+from flowengine.server import executions
+from flowengine.server.calls import Call
+from flowengine.server.models import EventsQuery, ShowQuery
+from flowengine.server.redaction import without_content
+from flowengine.server.rights import Right
+
+_FITS = (1100, 640)
+"""Size in pixels of the largest graph that is open when the page is."""
+_MOST_FAILURES = 20
+"""Failed steps above the list of all steps."""
+_EVENTS = 50
+"""Events in one view."""
+_MOST_CAUSES = 20
+_NUMBER = re.compile("[0-9]{1,15}")
+_FILE = {"path", "name", "size", "sha256"}
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def show_execution(call: Call, given: dict[str, str]) -> View:
+    """Show one execution: its waits, failures, graph and steps, or the steps of one fold."""
+    info = executions.show_execution(call._replace(query=ShowQuery.model_validate({})))
+    steps = info["steps"]
+    has_ended = info["status"] in ENDED
+    reasons = [] if has_ended else executions.why(call)["items"]
+    waits = {wait["id"]: wait for wait in info["waits"]}
+    failures = [step for step in steps if step["status"] == "failed"]
+    return View(
+        "execution.html",
+        {
+            **_frame(call, info, is_live=True),
+            "waits": list(waits.values()),
+            "reasons": [one for one in reasons if one.get("wait") not in waits],
+            "failures": failures[:_MOST_FAILURES],
+            "more_failures": len(failures) - _MOST_FAILURES,
+            **_graph(call, steps),
+            "level": Folds(steps).level(given.get("at", ""), _number(given, "from")),
+            "causes": list(_causes(info.get("error"))),
+            "files": files_in([info.get("inputs"), info.get("outputs")]),
+            "may_decide": call.may(Right.DECIDE, info["flow"]),
+        },
+    )
+
+
+def show_step(call: Call, given: dict[str, str]) -> View:
+    """Show one step: its attempts, input, output, error with its causes, and decisions."""
+    query = ShowQuery.model_validate({"step": given.get("at", "")})
+    info = executions.show_execution(call._replace(query=query))
+    [step] = info["steps"]
+    return View(
+        "step.html",
+        {
+            **_frame(call, info, is_live=True),
+            "step": step,
+            "waits": [wait for wait in info["waits"] if wait.get("address") == step["address"]],
+            "causes": list(_causes(step.get("error"))),
+            "files": files_in(step),
+        },
+    )
+
+
+def show_timeline(call: Call, given: dict[str, str]) -> View:
+    """Show the attempts, waits and pauses of an execution's steps over time."""
+    info: Any = call.engine.show(call.path["execution"], tries=True)
+    steps = info["steps"]
+    if not call.may(Right.CONTENT, info["flow"]):
+        info = without_content(info)
+    part = _number(given, "start"), _number(given, "end")
+    address, first = given.get("at", ""), _number(given, "from")
+    found = timeline(steps, info["started_at"], _now(), address, first, part)
+    return View(
+        "timeline.html",
+        {**_frame(call, info, is_live=True), "timeline": found, "level": found.level},
+    )
+
+
+def show_history(call: Call, given: dict[str, str]) -> View:
+    """Show an execution as it was after one of its events: graph, state, waits and steps."""
+    id = call.path["execution"]
+    entries = list(call.engine.events(id))
+    if not entries:
+        raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
+    number = min(_number(given, "event", len(entries) - 1), len(entries) - 1)
+    info: Any = call.engine.show(id, until=number + 1)
+    return View(
+        "history.html",
+        {
+            **_frame(call, call.engine.summary(id)),
+            "past": info,
+            "entry": entries[number],
+            "number": number,
+            "last": len(entries) - 1,
+            **_graph(call, info["steps"]),
+            "level": Folds(info["steps"]).level(given.get("at", ""), _number(given, "from")),
+            "causes": list(_causes(info.get("error"))),
+        },
+    )
+
+
+def show_events(call: Call, given: dict[str, str]) -> View:
+    """Show a page of the journal."""
+    first = _number(given, "since")
+    query = checked_query(EventsQuery, {"since": first, "limit": _EVENTS})
+    page = executions.list_events(call._replace(query=query))
+    head = call.engine.summary(call.path["execution"])
+    context = {**_frame(call, head), "items": page["items"], "first": first, "size": _EVENTS}
+    return View("events.html", context)
+
+
+def show_diff(call: Call, given: dict[str, str]) -> View:
+    """Compare an execution with another one."""
+    id, wanted = call.path["execution"], given.get("with", "").strip()
+    head = call.engine.summary(id)
+    found = error = None
+    if wanted:
+        try:
+            found = executions.diff(call._replace(path={**call.path, "other": wanted}))
+        except NotFound:
+            error = f"There is no execution '{wanted}'."
+    listed = call.engine.executions(flow=head["flow"], limit=20).items
+    return View(
+        "diff.html",
+        {
+            **_frame(call, head),
+            "found": found,
+            "wanted": wanted,
+            "error": error,
+            "others": [one for one in listed if one["execution"] != id],
+        },
+    )
+
+
+def files_in(value: Any) -> list[dict[str, Any]]:
+    """Return the kept files that a value names, each once."""
+    found: dict[str, dict[str, Any]] = {}
+    parts = [value]
+    for part in parts:
+        if isinstance(part, dict):
+            if part.keys() >= _FILE and _SHA256.fullmatch(str(part["sha256"])):
+                found.setdefault(part["sha256"], part)
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+    return list(found.values())
+
+
+def _frame(call: Call, info: Any, *, is_live: bool = False) -> dict[str, Any]:
+    """Return what the head of each view of an execution needs.
+
+    Args:
+        call: The request.
+        info: At least the id, the flow and the status of the execution.
+        is_live: Whether the view is kept current until the execution has ended.
+    """
+    return {
+        "info": info,
+        "base": f"/executions/{quote(info['execution'])}",
+        "is_live": is_live and info["status"] not in ENDED,
+        "sees_content": call.may(Right.CONTENT, info["flow"]),
+    }
+
+
+def _graph(call: Call, steps: Any) -> dict[str, Any]:
+    picture = draw(call.engine.flow_of(call.path["execution"]).compiled, statuses_of(steps))
+    drawing: Drawing = svg(picture, "graph_")
+    return {
+        "graph": Markup(drawing.text),  # `svg` escapes every text and every id
+        "graph_fits": drawing.width <= _FITS[0] and drawing.height <= _FITS[1],
+    }
+
+
+def _causes(error: Any) -> Iterator[Any]:
+    """Yield the causes of an error, the last one being the first that happened."""
+    for _ in range(_MOST_CAUSES):
+        error = error.get("cause") if error else None
+        if not error:
+            return
+        yield error
+
+
+def _number(given: dict[str, str], name: str, default: int = 0) -> int:
+    text = given.get(name, "")
+    return int(text) if _NUMBER.fullmatch(text) else default
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,226 @@
+"""The steps of an execution over time: attempts, waits and pauses as bars on an axis with cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from flowengine.kernel.notation.times import format_time, parse_time
+from flowengine.page.folds import URGENT, Folds, Level, Row
+from flowengine.page.readable import duration
+
+WIDTH = 1000
+"""Length of the axis."""
+_CUT = 30
+"""Length of a gap that is cut out."""
+_THINNEST = 3
+"""Length of a bar that is too short to be seen."""
+_MOST_CUTS = 8
+_LONG = 10
+"""A gap is cut out if it is longer than the busy time divided by this number."""
+_MOST_INSIDE = 100
+"""Bars of failed or open steps that the bar of a fold shows."""
+
+
+class Span(NamedTuple):
+    """A part of a step's time."""
+
+    start: int
+    """Milliseconds since 1970."""
+    end: int
+    status: str
+    """The class of its color: a status, `pause` before a retry, or `fold` around other steps."""
+    what: str
+
+
+class Bar(NamedTuple):
+    """A span on the axis."""
+
+    x: float
+    width: float
+    status: str
+    what: str
+    """What it stands for, with its duration."""
+
+
+class Line(NamedTuple):
+    """A step or fold with its bars."""
+
+    row: Row
+    bars: list[Bar]
+
+
+class Cut(NamedTuple):
+    """A gap that is cut out of the axis, in which no attempt runs."""
+
+    x: float
+    width: float
+    length: str
+
+
+class Timeline(NamedTuple):
+    """A part of an execution's time."""
+
+    level: Level
+    lines: list[Line]
+    cuts: list[Cut]
+    start: str
+    end: str
+    took: str
+    views: dict[str, tuple[int, int]]
+    """Name → start and end of another part: `Zoom in`, `Later`, …"""
+
+
+class Axis:
+    """From a time to a place on the axis, on which long gaps are short.
+
+    Args:
+        start: First time (ms).
+        end: Last time (ms).
+        busy: When attempts ran, and single times at which something happened.
+    """
+
+    def __init__(self, start: int, end: int, busy: Iterable[tuple[int, int]]) -> None:
+        self._end = max(end, start + 1)
+        self._gaps = _long_gaps(start, self._end, busy)
+        rest = self._end - start - sum(stop - begin for begin, stop in self._gaps)
+        self._scale = (WIDTH - _CUT * len(self._gaps)) / max(rest, 1)
+        self._start = start
+
+    def __call__(self, at: int) -> float:
+        """Return the place of a time."""
+        at = min(max(at, self._start), self._end)
+        place, before = 0.0, self._start
+        for begin, stop in self._gaps:
+            if at <= begin:
+                break
+            place += (begin - before) * self._scale
+            place += _CUT * (min(at, stop) - begin) / (stop - begin)
+            before = stop
+        return place + max(at - before, 0) * self._scale
+
+    def cuts(self) -> list[Cut]:
+        """Return the gaps that are cut out."""
+        return [Cut(self(begin), _CUT, duration(stop - begin)) for begin, stop in self._gaps]
+
+
+def timeline(
+    steps: list[Mapping[str, Any]], begun: str, now: int, at: str, first: int, part: tuple[int, int]
+) -> Timeline:
+    """Return the steps in a fold over time.
+
+    Args:
+        steps: As `show` returns them, with their attempts.
+        begun: When the execution began.
+        now: The end of what has not ended (ms).
+        at: Address of the fold. Empty: the whole execution.
+        first: Number of the first row.
+        part: Start and end of the part to show (ms after the beginning). Equal: everything.
+    """
+    folds = Folds(steps)
+    level = folds.level(at, first)
+    zero = parse_time(begun)
+    rows = [(row, list(_spans(row, folds, now))) for row in level.rows]
+    spans = [span for _, found in rows for span in found]
+    last = max([span.end for span in spans], default=zero)
+    start, end = (zero + part[0], zero + part[1]) if part[0] < part[1] else (zero, last)
+    axis = Axis(start, end, _busy(spans))
+    lines = [
+        Line(row, [_bar(axis, span) for span in found if span.end >= start and span.start <= end])
+        for row, found in rows
+    ]
+    views = _views(start - zero, end - zero, last - zero)
+    times = (format_time(start), format_time(end), duration(end - start))
+    return Timeline(level, lines, axis.cuts(), *times, views)
+
+
+def _spans(row: Row, folds: Folds, now: int) -> Iterator[Span]:
+    """Yield the spans of a row. A fold shows what has failed or is open inside it."""
+    if not row.total:
+        if row.step is not None:
+            yield from _spans_of(row.step, now)
+        return
+    inside = list(folds.steps_inside(row.address))
+    whole = [row.step] if row.step is not None else inside
+    yield Span(
+        min(parse_time(step["started_at"]) for step in whole),
+        max(_end(step, now) for step in whole),
+        "fold",
+        f"{row.total} {row.noun}s",
+    )
+    urgent = [step for step in inside if step["status"] in URGENT]
+    for step in urgent[:_MOST_INSIDE]:
+        yield from _spans_of(step, now)
+
+
+def _spans_of(step: Mapping[str, Any], now: int) -> Iterator[Span]:
+    """Yield the waits, attempts and pauses of a step, in order."""
+    at, end = parse_time(step["started_at"]), _end(step, now)
+    for number, attempt in enumerate(step.get("tries", ())):
+        begun = parse_time(attempt["started_at"])
+        if begun > at:
+            yield Span(at, begun, "pause" if number else "waiting", "pause" if number else "wait")
+        at = _end(attempt, now)
+        yield Span(begun, at, attempt["status"], f"attempt {attempt['attempt']}")
+    if not step.get("tries"):
+        yield Span(at, end, _color(step), step["kind"])
+    elif at < end:
+        yield Span(at, end, step["status"], step["status"])
+
+
+def _color(step: Mapping[str, Any]) -> str:
+    """Return the status of a step that makes no attempts: a wait, unless it ended badly."""
+    return "waiting" if step["status"] in ("succeeded", "running") else str(step["status"])
+
+
+def _end(timed: Mapping[str, Any], now: int) -> int:
+    return parse_time(timed["ended_at"]) if "ended_at" in timed else now
+
+
+def _busy(spans: Iterable[Span]) -> Iterator[tuple[int, int]]:
+    """Yield when attempts ran. Of everything else only the ends matter."""
+    for span in spans:
+        if span.what.startswith("attempt"):
+            yield span.start, span.end
+        else:
+            yield span.start, span.start
+            yield span.end, span.end
+
+
+def _long_gaps(start: int, end: int, busy: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the gaps to cut out, in order."""
+    gaps: list[tuple[int, int]] = []
+    at = start
+    for begin, stop in [*sorted(busy), (end, end)]:
+        if at < min(begin, end):
+            gaps.append((at, min(begin, end)))
+        at = max(at, stop)
+    time_in_gaps = sum(stop - begin for begin, stop in gaps)
+    limit = (end - start - time_in_gaps) / _LONG
+    if limit <= 0:  # nothing but waits
+        return []
+    long = sorted(gaps, key=lambda gap: gap[0] - gap[1])[:_MOST_CUTS]
+    return sorted(gap for gap in long if gap[1] - gap[0] > limit)
+
+
+def _bar(axis: Axis, span: Span) -> Bar:
+    x = axis(span.start)
+    width = max(axis(span.end) - x, _THINNEST)
+    what = f"{span.what}, {duration(span.end - span.start)}"
+    return Bar(round(min(x, WIDTH - width), 1), round(width, 1), span.status, what)
+
+
+def _views(start: int, end: int, last: int) -> dict[str, tuple[int, int]]:
+    """Return the parts to which the view can move (ms after the beginning)."""
+    half = (end - start) // 2
+    views = {}
+    if half > 1:
+        views["Zoom in"] = (start + half // 2, end - half // 2)
+    if end - start < last:
+        views["Zoom out"] = (max(start - half, 0), min(end + half, last))
+        views["Whole"] = (0, 0)
+    if start > 0:
+        views["Earlier"] = (max(start - half, 0), max(end - half, half))
+    if end < last:
+        views["Later"] = (start + half, end + half)
+    return views
