@@ -118,8 +118,8 @@ def show_history(call: Call, given: dict[str, str]) -> View:
 
 def show_events(call: Call, given: dict[str, str]) -> View:
     """Show a page of the journal."""
-    first = _number(given, "since")
-    query = checked_query(EventsQuery, {"since": first, "limit": _EVENTS})
+    first = _number(given, "from_seq")
+    query = checked_query(EventsQuery, {"from_seq": first, "limit": _EVENTS})
     page = executions.list_events(call._replace(query=query))
     head = call.engine.summary(call.path["execution"])
     context = {**_frame(call, head), "items": page["items"], "first": first, "size": _EVENTS}

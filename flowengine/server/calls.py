@@ -98,7 +98,7 @@ def flow_of_owner(engine: Engine, execution: str | None) -> str:
         execution: The execution, if it belongs to one.
 
     Returns:
-        Empty if there is no such execution: whoever has a right on all flows has it there.
+        Empty if there is no such execution. Users with a right on all flows have it there, too.
     """
     try:
         return "" if execution is None else engine.store.execution(execution).flow

@@ -199,11 +199,11 @@ def test_events_are_shown_in_pages(
         file.write(f"flowengine: 1\nid: many\nsteps: [{{id: each, {each}}}]\n")
     path = f"/executions/{api.engine.run('many.yaml').execution}/events"
     owner = Browser(api)
-    seen, following = [], "?since=0"
+    seen, following = [], "?from_seq=0"
     while following:
         text = owner("GET", f"{path}{following}").text
         seen += [int(number) for number in re.findall(r'data-fold="/event-(\d+)"', text)]
-        found = re.findall(r'rel="next" href="(\?since=\d+)"', text)
+        found = re.findall(r'rel="next" href="(\?from_seq=\d+)"', text)
         following = found[0] if found else ""
     assert len(seen) > 50
     assert seen == list(range(len(seen)))

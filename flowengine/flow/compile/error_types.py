@@ -36,7 +36,10 @@ def check_error_types(files: Iterable[File]) -> None:
             if name in known or name.endswith("*"):
                 continue
             meant = nearest(name, known)
-            if meant is not None and SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= CLOSE:
+            if (
+                meant is not None
+                and SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= CLOSE
+            ):
                 message = f"the error type {name!r} is not known"
                 file.report.at("W419", message, loc, f"did you mean {meant!r}?")
 
