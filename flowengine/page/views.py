@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from flowengine.engines.reading import STATUSES
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
+from flowengine.kernel.notation.times import parse_time
 from flowengine.page.decision_forms import entered, fields_of
 from flowengine.page.view import View, checked_query
 from flowengine.server import approvals, executions
@@ -107,10 +109,16 @@ def list_approvals(call: Call, given: dict[str, str]) -> View:
         },
     )
     page = approvals.list_approvals(call._replace(query=query))
-    items = sorted(page["items"], key=lambda wait: (wait.get("due", "9"), wait["since"]))
+    items = sorted(page["items"], key=_due_and_since)
     context = {"items": items, "next": page["next"], "everyone": everyone, "status": query.status}
     context["is_live"] = not given.get("after")
     return View("approvals.html", context)
+
+
+def _due_and_since(wait: Mapping[str, Any]) -> tuple[float, int]:
+    """Return the times of an approval as numbers: as text, whole seconds follow their fractions."""
+    due = parse_time(wait["due"]) if "due" in wait else math.inf
+    return due, parse_time(wait["since"])
 
 
 def show_approval(call: Call, given: dict[str, str]) -> View:

@@ -14,6 +14,7 @@ from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.journal.sqlite.store import SqliteStore
 from flowengine.journal.store import JournalStore
+from flowengine.kernel.notation.times import parse_time
 from tests.engines import flows, world
 
 STORES: dict[str, Callable[[Path], JournalStore]] = {
@@ -42,7 +43,7 @@ def test_show_tells_inputs_attempts_outputs_and_errors_of_every_step(
     assert list(steps)[:3] == ["both", "both/flaky", "both/slow"]
     flaky = steps["both/flaky"]
     assert (flaky["attempts"], flaky["output"], flaky["kind"]) == (2, 2, "python")
-    assert flaky["started_at"] <= flaky["ended_at"]
+    assert parse_time(flaky["started_at"]) <= parse_time(flaky["ended_at"])
     assert steps["rounds@3"]["output"] == 13
 
     (full,) = engine.show(result.execution, step="both/flaky")["steps"]

@@ -68,7 +68,7 @@ def test_nothing_tells_of_keys_of_the_machine(python: PythonSandbox) -> None:
 def test_a_supervisor_that_was_stopped_is_lost_and_nothing_hangs(
     sandbox: type[Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel, "QUIET", 1.0)
+    monkeypatch.setattr(channel, "QUIET", 0.5)
     monkeypatch.setattr(channel, "_ENDING", 0.5)
     with opened(BashProvider(), sandbox, tmp_path) as bash:
         try:

@@ -387,6 +387,17 @@ def test_what_is_overdue_comes_first_and_says_so(
     assert text.index("Hire Zoe?") < text.index("overdue") < text.index("Hire Ada?")
 
 
+def test_approvals_are_in_the_order_in_which_they_began(
+    api: Api, ben: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = (int(time.time()) + 60) * 10**9
+    for name, began in (("Ada", whole), ("Zoe", whole + 86_000_000)):
+        monkeypatch.setattr(time, "time_ns", lambda began=began: began)
+        waiting(api, name)
+    text = ben("GET", "/approvals").text
+    assert text.index("Hire Ada?") < text.index("Hire Zoe?")
+
+
 def test_an_approval_is_claimed_released_and_delegated(api: Api, ben: Browser) -> None:
     with open("held.yaml", "w") as file:
         file.write(FORM.replace("title: Hire", "claim: true\n      title: Hire"))

@@ -153,6 +153,8 @@ class Session:
         self._targets: CDPSession | None = None
         self._profile = ""
         self._tabs_changed = asyncio.Event()
+        self._blank_tabs = 0
+        """Open tabs that Playwright does not report, because their first request was refused."""
         self._new_tab = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ended = False
@@ -231,12 +233,21 @@ class Session:
                 await tab.page.close(run_before_unload=False)
 
     async def settle(self, seconds: float) -> None:
-        """Wait until tabs opened by pages are tracked."""
+        """Wait until tabs opened by pages are tracked.
+
+        A tab that is not tracked in time may never be, so later calls do not wait for it.
+        """
+        blank = 0
         with suppress(faults.Error, TimeoutError):
             async with asyncio.timeout(seconds):
-                while await self._pages() > len([each for each in self.tabs if not each.is_closed]):
+                while (blank := await self._untracked()) > self._blank_tabs:
                     self._tabs_changed.clear()
                     await self._tabs_changed.wait()
+        self._blank_tabs = blank
+
+    async def _untracked(self) -> int:
+        """Return the number of the browser's tabs that are not tracked."""
+        return await self._pages() - len([each for each in self.tabs if not each.is_closed])
 
     async def _pages(self) -> int:
         """Return the browser's number of tabs."""

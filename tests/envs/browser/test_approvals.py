@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,11 @@ LOGIN = """<form method=post action=/in><input name=user><input type=password na
 
 
 @pytest.fixture(scope="module")
-def somewhere(web: Web) -> Iterator[None]:
-    """Simulate the web: hosts that end in `.example` resolve to the test server."""
+def somewhere(web: Web, chromium: Browser) -> Iterator[None]:
+    """Simulate the web: hosts that end in `.example` resolve to the test server.
+
+    Only for processes started from now on: the shared one must reach what other tests name.
+    """
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         if not host.endswith(".example"):
@@ -186,6 +190,9 @@ def test_what_scripts_send_unforeseen_is_stopped(asking: Browser, web: Web, whic
     assert seen.needs_approval is None
     assert seen.url == "http://home.example/login"
     assert not web.asked
+    # A tab that was kept from opening delays no later action.
+    assert asking._session is not None
+    background().run(asyncio.wait_for(asking._session.settle(600), 60))
 
 
 def test_with_a_password_on_the_page_whatever_scripts_may_send_is_asked_about(

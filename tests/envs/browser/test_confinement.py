@@ -136,15 +136,19 @@ def test_peer_connections_lead_nowhere(browser: Browser, web: Web, canary: Canar
 
 
 def test_files_and_inner_pages_cannot_be_opened_by_a_page(browser: Browser, web: Web) -> None:
-    for address in ("file:///etc/passwd", "chrome://version", "view-source:http://x/"):
-        body = f"<a href='{address}'>go</a><iframe src='{address}'></iframe>"
-        browser.navigate(web.page("/inner-pages", body))
-        seen = browser.click("a")
-        assert 'link "go"' in seen.ax_tree
+    addresses = ("file:///etc/passwd", "chrome://version", "view-source:http://x/")
+    frames = "".join(f"<iframe src='{each}'></iframe>" for each in addresses)
+    links = "".join(f"<a href='{each}'>go {each}</a>" for each in addresses)
+    shown = [browser.navigate(web.page("/inner-frames", frames))]
+    for each in addresses:
+        browser.navigate(web.page("/inner-pages", links))
+        shown.append(browser.click(f"text='go {each}'"))
+        assert f'link "go {each}"' in shown[-1].ax_tree
+        for _ in range(len(shown[-1].tabs) - 1):
+            browser.close_tab()
+    for seen in shown:
         assert "root:" not in seen.content + seen.ax_tree
         assert "Chromium" not in seen.content + seen.ax_tree
-        for _ in range(len(seen.tabs) - 1):
-            browser.close_tab()
 
 
 def test_service_workers_reach_no_more_than_pages(

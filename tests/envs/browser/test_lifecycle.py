@@ -354,10 +354,20 @@ def hung(own: Browser, web: Web, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     ids=["endless-script", "endless-alerts"],
 )
 def test_a_page_that_hangs_after_it_was_seen_is_left_at_once(
-    own: Browser, web: Web, hung: Callable[[str], None], script: str, action: str
+    own: Browser,
+    web: Web,
+    hung: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    action: str,
 ) -> None:
+    def answering(handler: BaseHTTPRequestHandler) -> None:
+        monkeypatch.setattr(session, "ANSWER", 60)
+        send(handler, "<p>fine</p>")
+
     hung(script)
-    fine = web.page("/fine" if action == "navigate" else "/hangs", "<p>fine</p>")
+    path = "/fine" if action == "navigate" else "/hangs"
+    web.pages[path], fine = answering, web.url(path)
     seen = own.navigate(fine) if action == "navigate" else own.reload()
     assert (seen.error, seen.url, seen.content, len(seen.tabs)) == ("", fine, "fine", 1)
     assert "The page before did not answer, and was closed." in seen.notes
