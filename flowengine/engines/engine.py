@@ -159,7 +159,14 @@ class Engine(Operator):
 
     @property
     def environments(self) -> EnvironmentManager:
-        """The manager of the environments that its executions use."""
+        """The manager of the environments that its executions use.
+
+        With a store in Temporal, they belong to its workers, and this raises a `UsageError`.
+        """
+        if remote_store(str(self._host.store.location)) is not None:
+            from flowengine.engines.temporal.support import refuse
+
+            refuse("access to the environments of its workers")
         return self._host.environments.manager
 
     def close(self) -> None:

@@ -58,6 +58,9 @@ class Host:
         resources: Objects for the steps of all executions. They belong to the caller and are not
             managed.
         policies: The policies of this host.
+        environments: Directory in which open environments are recorded. Default: the one that
+            belongs to the store.
+        guarded: Directories that no sandbox may access, in addition to that of the store.
     """
 
     def __init__(
@@ -72,6 +75,8 @@ class Host:
         ttl: int,
         resources: Mapping[str, Any] | None = None,
         policies: PolicyFiles | None = None,
+        environments: str | None = None,
+        guarded: Sequence[str] = (),
     ) -> None:
         self.store: Store = store
         self.journals: JournalPort = store
@@ -90,6 +95,8 @@ class Host:
         self.flows = LinkedFlows(store)
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
         """Called with the id of an execution and its environments that could not be closed."""
+        self._folder = environments
+        self._guarded = guarded
         self._environments: Environments | None = None
         self._making = allocate_lock()
         self.subscribers: list[Callable[[Update], None]] = []
@@ -156,14 +163,18 @@ class Host:
     def _make_environments(self) -> Environments:
         from flowengine.engines.environments.environments import Environments
 
-        own = _folder_of(self.store)
-        folder = None if own is None else partial(environments_of, own)
+        own, given = _folder_of(self.store), self._folder
+        folder: Callable[[], str] | None = None
+        if given is not None:
+            folder = partial(str, given)
+        elif own is not None:
+            folder = partial(environments_of, own)
         return Environments(
             folder,
             self._may_go_on,
             self._tell_not_released,
             self._tell_opened_ahead,
-            [] if own is None else [own],
+            [*self._guarded, *([] if own is None else [own])],
         )
 
     def _tell_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
@@ -184,7 +195,7 @@ class Host:
         if self._closed:
             return True
         try:
-            return self.store.load(execution).record.status not in ENDED
+            return self.store.execution(execution).status not in ENDED
         except NotFound:
             return False
         except StoreError:

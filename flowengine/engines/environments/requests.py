@@ -20,12 +20,13 @@ STEP: Scope = "action_call"
 REGION: Scope = "region"
 EXECUTION: Scope = "execution"
 SESSION: Scope = "session"
-_SCOPES: dict[str, Scope] = {
+SCOPES: dict[str, Scope] = {
     "step": STEP,
     "region": REGION,
     "execution": EXECUTION,
     "session": SESSION,
 }
+"""Scope in a flow → the manager's name for it."""
 
 
 class Requests:
@@ -89,7 +90,7 @@ class Requests:
     ) -> dict[str, Any]:
         """Return a spec with its name and owner for an attempt."""
         spec = dict(given["spec"])
-        scope = spec["scope"] = _SCOPES[given["scope"]]
+        scope = spec["scope"] = SCOPES[given["scope"]]
         spec["resource_key"] = name_with_args(spec)
         if scope == STEP:
             spec["owner_id"] = f"{context.id}/{run.unit}.{run.attempt}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.journal.records import Message
-    from flowengine.kernel.events import CutOff, Event, Evidence
+    from flowengine.kernel.events import CutOff, Decided, Evidence
 
 
 def recover(
@@ -61,10 +61,10 @@ def recover(
         take_message(execution, message, now)
     for _, timer in timers[fired:]:
         fire(execution, timer, now)
-    execution.queue.extend(_tries_for_environments(execution, now))
+    execution.queue.extend(tries_for_environments(execution, now))
 
 
-def _tries_for_environments(execution: Execution, now: int) -> Iterator[Event]:
+def tries_for_environments(execution: Execution, now: int) -> Iterator[Decided]:
     """Yield an event for each attempt that was stopped because an environment was not available.
 
     Resuming an execution retries it, after the decisions made since.

@@ -19,20 +19,22 @@ from flowengine.engines.running.detached import begin_detached
 from flowengine.engines.running.gate import asked_instead, look
 from flowengine.engines.running.local import LATE_SECONDS
 from flowengine.engines.running.previews import previewed
+from flowengine.engines.running.warnings import not_released
 from flowengine.engines.temporal.past import first_input
-from flowengine.engines.temporal.requests import ATTEMPT, DESCRIBE, run_of
+from flowengine.engines.temporal.requests import ATTEMPT, DESCRIBE, PLACE, RELEASE, run_of
 from flowengine.engines.temporal.support import unsupported
 from flowengine.journal.encoding import pack, unpack
 from flowengine.kernel.commands import Run
 from flowengine.sdk import ExecutionContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from temporalio.client import Client
 
     from flowengine.engines.host import Host
     from flowengine.engines.temporal.store import TemporalStore
+    from flowengine.execution_environment import NotReleased
 
 BEATS = 3
 """Heartbeats in the time after which an attempt counts as interrupted."""
@@ -46,6 +48,7 @@ class Attempts:
         host: Of this worker.
         store: Its store.
         strict: Whether a step fails that leaves something running.
+        queue: The task queue for environments of this process.
         tell: Called with the execution, its flow and the address of the step when an attempt
             begins.
     """
@@ -57,6 +60,7 @@ class Attempts:
         store: TemporalStore,
         *,
         strict: bool,
+        queue: str,
         tell: Callable[[str, str, str], None],
     ) -> None:
         self._client = client
@@ -64,7 +68,11 @@ class Attempts:
         self._store = store
         self._tell = tell
         self._strict = strict
+        self._queue = queue
         self._flows: dict[str, LinkedFlow] = {}
+        self._not_released: dict[str, list[NotReleased]] = {}
+        """Execution → its environments that could not be closed, until a result reports them."""
+        host.on_not_released = self._keep_not_released
 
     @activity.defn(name=ATTEMPT)
     async def attempt(self, given: bytes) -> dict[str, Any]:
@@ -83,7 +91,9 @@ class Attempts:
         try:
             flow = await self._flow(hash)
             self._tell(activity.info().workflow_id or "", flow.compiled["id"], run.address)
-            return await self._outcome(flow, workdir, run)
+            event = await self._outcome(flow, workdir, run)
+            warnings = self._warnings()
+            return {**event, "warnings": warnings} if warnings else event
         except asyncio.CancelledError:
             details = activity.cancellation_details()
             if details is not None and details.worker_shutdown:
@@ -97,15 +107,7 @@ class Attempts:
             return _refused(
                 "StoreError", f"this worker has no directory {workdir}, in which it was started"
             )
-        context = ExecutionContext(
-            activity.info().workflow_id or "",
-            flow.compiled["id"],
-            flow.compiled.get("version", ""),
-            workdir,
-            KeptFiles(self._store, activity.info().workflow_id or ""),
-            lambda address, text: print(text, flush=True),  # noqa: T201 - what steps print
-            strict=self._strict,
-        )
+        context = self._context(flow, workdir)
         step = flow.compiled["steps"][run.step]
         if run.approved is not None or run.step in flow.ruled or step["kind"] == "flow":
             execution = await asyncio.to_thread(self._host.stored, context.id, 0)
@@ -121,9 +123,8 @@ class Attempts:
             if run.measures:
                 return dict(measured(run, await flow.runner.needs(context, run, printed), now))
             patience = LATE_SECONDS if "compensate" in step else 0.0
-            kept = await flow.runner.attempt(
-                context, run, printed=printed, patience=lambda: patience
-            )
+            environments = self._host.environments if run.environments else None
+            kept = await flow.runner.attempt(context, run, environments, printed, lambda: patience)
             event: Any = succeeded(run, kept.value, now)
         except AttemptFailed as failure:
             if failure.error["type"] in ASKING:
@@ -152,6 +153,58 @@ class Attempts:
         shown = (await previewed(host, execution, wait, step))._asdict()
         said = {name: text for name, text in shown.items() if text is not None}
         return [*events, {"type": "described", "wait": wait, **said}] if said else events
+
+    @activity.defn(name=PLACE)
+    async def place(self) -> str:
+        """Return the task queue of the environments of this process."""
+        return self._queue
+
+    @activity.defn(name=RELEASE)
+    async def release(self, hash: str, workdir: str, what: str, region: int) -> list[Any]:
+        """Release environments of an execution.
+
+        Args:
+            hash: Hash of its flow.
+            workdir: Its working directory.
+            what: `region`, `wait` or `end`: what has ended or begun.
+            region: The region that has ended.
+
+        Returns:
+            Events that report those that could not be closed.
+        """
+        beating = asyncio.create_task(_beat())
+        try:
+            flow, environments = await self._flow(hash), self._host.environments
+            context = self._context(flow, workdir)
+            if what == "region":
+                await environments.end_region(context.id, region)
+            elif what == "wait":
+                await environments.suspend(context)
+            else:
+                await environments.finish(context, flow.compiled)
+            return self._warnings()
+        finally:
+            beating.cancel()
+
+    def _context(self, flow: LinkedFlow, workdir: str) -> ExecutionContext:
+        id = activity.info().workflow_id or ""
+        return ExecutionContext(
+            id,
+            flow.compiled["id"],
+            flow.compiled.get("version", ""),
+            workdir,
+            KeptFiles(self._store, id),
+            lambda address, text: print(text, flush=True),  # noqa: T201 - what steps print
+            strict=self._strict,
+        )
+
+    def _keep_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
+        self._not_released.setdefault(execution, []).extend(failed)
+
+    def _warnings(self) -> list[Any]:
+        """Return events about environments of the execution that could not be closed."""
+        failed = self._not_released.pop(activity.info().workflow_id or "", ())
+        return [*not_released(failed, self._host.clock.now())]
 
     async def _flow(self, hash: str) -> LinkedFlow:
         """Return a flow.

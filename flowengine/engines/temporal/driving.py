@@ -10,9 +10,11 @@ from flowengine.engines.executions.views import result_of
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.results import Update
 from flowengine.engines.running.driving import Driving
+from flowengine.engines.running.recovery import tries_for_environments
 from flowengine.engines.starting.beginning import record
 from flowengine.engines.temporal.support import unsupported
 from flowengine.journal.encoding import pack
+from flowengine.sdk import EnvironmentLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,7 +53,25 @@ class RemoteDriving(Driving):
         """Return an execution in its current state."""
         if resources:
             raise unsupported("objects of the caller for steps")
+        found = self._stored(execution)
+        self._try_for_environments(found)
+        return found
+
+    def _stored(self, execution: str) -> Execution:
         return self._host.stored(self._host.store.find_execution(execution), 0)
+
+    def _try_for_environments(self, execution: Execution) -> None:
+        """Have attempts tried again that wait for an environment, as in a directory.
+
+        What was open at a worker that is lost would be opened without its content, which is for an
+        operator to decide.
+        """
+        host = self._host
+        now = host.clock.now()
+        for event in tries_for_environments(execution, now):
+            error = execution.waits[event["wait"]]["error"]
+            if error["type"] != EnvironmentLost.type:
+                host.store.send(execution.id, pack(event), now, host.ids.message())
 
     def drive(self, execution: Execution) -> ExecutionResult:
         """Wait until an execution has ended or waits."""
@@ -78,13 +98,13 @@ class RemoteDriving(Driving):
 
     def go_on(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Wait until an execution that received a message has ended or waits again."""
-        return self.drive(self.loaded(execution)) if resume else None
+        return self.drive(self._stored(execution)) if resume else None
 
     async def go_on_async(self, execution: str, *, resume: bool = True) -> ExecutionResult | None:
         """Like `go_on`, on the running event loop."""
         if not resume:
             return None
-        return await self.drive_async(await asyncio.to_thread(self.loaded, execution))
+        return await self.drive_async(await asyncio.to_thread(self._stored, execution))
 
     def take_hands(self, execution: str) -> None:
         """Do nothing, because the workflow has journaled them."""

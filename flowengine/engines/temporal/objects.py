@@ -52,14 +52,14 @@ class Objects:
         from obstore.store import LocalStore, from_url
 
         self.location = location
-        self._folder: Path | None = None
+        self.folder: Path | None = None
         self._copies: tempfile.TemporaryDirectory[str] | None = None
         try:
             if "://" in location:
                 self._store: ObjectStore = from_url(location)
             else:
-                self._folder = Path(location).absolute()
-                self._store = LocalStore(self._folder, mkdir=True)
+                self.folder = Path(location).absolute()
+                self._store = LocalStore(self.folder, mkdir=True)
         except Exception as error:
             raise UsageError(
                 f"{VARIABLE} is {location!r}: {error}",
@@ -147,8 +147,8 @@ class Objects:
             if execution is None:
                 raise NotFound(f"there is no artifact {digest!r} in {self.location}")
             raise not_referred(digest, execution)
-        if self._folder is not None:
-            return self._folder / "file" / digest
+        if self.folder is not None:
+            return self.folder / "file" / digest
         if self._copies is None:
             self._copies = tempfile.TemporaryDirectory(prefix="flowengine-")
         path = Path(self._copies.name, digest)

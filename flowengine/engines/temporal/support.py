@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from flowengine.errors import UsageError
+from flowengine.kernel.graph.compiled import OPENING
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
 
 HINT = "use a store in a directory for it"
-_KINDS = frozenset({"agent_offer", "agent_turn", "flow", "http", "python", "run", "shell", "std"})
+_KINDS = frozenset(
+    {"agent_offer", "agent_turn", "flow", "http", "mcp", "python", "run", "shell", "std", OPENING}
+)
 """Step kinds that need no support of the driving engine. The processes of a killed worker are ended
 by its guard."""
-_OF_FLOWS = {
-    "environments": "environments",
-}
-_OF_STEPS = {
-    "asks": "environments",
-    "chat": "chats",
-    "environments": "environments",
-}
+_OF_STEPS = {"chat": "chats"}
 
 
 def unsupported(what: str, user: str | None = None) -> UsageError:
@@ -35,6 +31,15 @@ def unsupported(what: str, user: str | None = None) -> UsageError:
     return UsageError(f"a store in Temporal does not support {what} yet{by}", hint=HINT)
 
 
+def refuse(what: str) -> NoReturn:
+    """Refuse a feature that is not supported yet.
+
+    Raises:
+        UsageError: Always.
+    """
+    raise unsupported(what)
+
+
 def check_supported(flow: CompiledFlow, *, files: bool = True) -> None:
     """Check that executions of a flow can run in Temporal.
 
@@ -45,11 +50,6 @@ def check_supported(flow: CompiledFlow, *, files: bool = True) -> None:
     Raises:
         UsageError: The flow needs an unsupported feature.
     """
-    for part in (flow, *flow.get("flows", ())):
-        for needed in _needed(part, _OF_FLOWS):
-            raise unsupported(needed, f"flow '{flow['id']}'")
-    if any("opens" in body for body in flow["bodies"]):
-        raise unsupported("environments", f"flow '{flow['id']}'")
     for name, state in flow.get("state", {}).items():
         if isinstance(state.get("reducer"), dict):
             raise unsupported("reducers in Python", f"the state key '{name}'")
@@ -78,10 +78,6 @@ def check_started(event: Mapping[str, Any]) -> None:
 
 def _needed_by_step(step: Mapping[str, Any]) -> Iterator[str]:
     """Yield the unsupported features that a step needs."""
-    yield from _needed(step, _OF_STEPS)
+    yield from (what for key, what in _OF_STEPS.items() if step.get(key))
     if step["action"] == "task" and step["kind"] not in _KINDS:
         yield f"steps of kind '{step['kind']}'"
-
-
-def _needed(part: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[str]:
-    yield from (what for key, what in names.items() if part.get(key))

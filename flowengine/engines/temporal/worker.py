@@ -8,7 +8,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
@@ -18,6 +18,7 @@ from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.engines.temporal.attempts import BEATS, Attempts
 from flowengine.engines.temporal.attributes import register
 from flowengine.engines.temporal.connection import connect
+from flowengine.engines.temporal.places import Place, own_place
 from flowengine.engines.temporal.requests import QUEUE
 from flowengine.engines.temporal.shared import SharedWorkflow
 from flowengine.engines.temporal.sharing import Sharing
@@ -27,7 +28,9 @@ from flowengine.settings import load_settings
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from temporalio.client import Client
 
     from flowengine.engines.temporal.address import Address
 
@@ -49,6 +52,9 @@ end_orphans()
 """Reads until the pipe is closed, which also happens if the worker is killed."""
 _STICKY = timedelta(seconds=2)
 """How soon another worker takes over a workflow from a worker that does not respond."""
+_MOST_WITH_ENVIRONMENTS = 10_000
+"""Maximum number of concurrent attempts with environments. They must not wait for each other: one
+that has to wait for long counts as sent to a worker that is lost."""
 _BEAT = timedelta(seconds=1)
 """Minimum interval of heartbeats. Their responses carry cancellations of attempts."""
 
@@ -85,28 +91,54 @@ async def work(
     await register(client)
     from flowengine.flow.expressions import cel  # noqa: F401 - its library, before a workflow does
 
-    host = _host(store)
-    sharing = Sharing(host, store)
-    attempts = Attempts(client, host, store, strict=strict, tell=on_attempt)
     beat = min(_BEAT, timedelta(seconds=heartbeat / BEATS))
+    times = {
+        "max_heartbeat_throttle_interval": beat,
+        "default_heartbeat_throttle_interval": beat,
+        "graceful_shutdown_timeout": timedelta(seconds=drain),
+    }
+    with own_place(address) as place:
+        host = _host(store, place)
+        attempts = Attempts(client, host, store, strict=strict, queue=place.queue, tell=on_attempt)
+        worker, own = _workers(client, attempts, Sharing(host, store), place, times)
+        try:
+            with _guard():
+                async with worker, own:
+                    on_ready()
+                    await stopping.wait()
+                    await asyncio.gather(worker.shutdown(), own.shutdown())
+        finally:
+            await asyncio.to_thread(host.close)
+
+
+def _workers(
+    client: Client, attempts: Attempts, sharing: Sharing, place: Place, times: Mapping[str, Any]
+) -> tuple[Worker, Worker]:
+    """Return a worker for all executions, and one for the environments of this process."""
+    shared: list[Any] = [
+        attempts.attempt,
+        attempts.describe,
+        attempts.place,
+        sharing.begin,
+        sharing.share,
+    ]
     worker = Worker(
         client,
         task_queue=QUEUE,
         workflows=[FlowExecution, SharedWorkflow],
-        activities=[attempts.attempt, attempts.describe, sharing.begin, sharing.share],
+        activities=shared,
         workflow_runner=runner_of_workflows(),
         sticky_queue_schedule_to_start_timeout=_STICKY,
-        max_heartbeat_throttle_interval=beat,
-        default_heartbeat_throttle_interval=beat,
-        graceful_shutdown_timeout=timedelta(seconds=drain),
+        **times,
     )
-    try:
-        with _guard():
-            async with worker:
-                on_ready()
-                await stopping.wait()
-    finally:
-        await asyncio.to_thread(store.close)
+    own = Worker(
+        client,
+        task_queue=place.queue,
+        activities=[attempts.attempt, attempts.release],
+        max_concurrent_activities=_MOST_WITH_ENVIRONMENTS,
+        **times,
+    )
+    return worker, own
 
 
 @contextmanager
@@ -124,8 +156,9 @@ def _guard() -> Iterator[None]:
             guard.stdin.close()
 
 
-def _host(store: TemporalStore) -> Host:
-    """Return the context in which this worker delivers messages."""
+def _host(store: TemporalStore, place: Place) -> Host:
+    """Return the context in which this worker runs attempts and delivers messages."""
+    folder = None if store.objects is None else store.objects.folder
     return Host(
         store,
         clock=SystemClock(),
@@ -134,6 +167,8 @@ def _host(store: TemporalStore) -> Host:
         workdir=os.getcwd(),
         linger=0,
         ttl=0,
+        environments=place.folder,
+        guarded=[] if folder is None else [str(folder)],
     )
 
 

@@ -33,6 +33,7 @@ from flowengine.engines.temporal.attributes import (
 )
 from flowengine.engines.temporal.outgoing import Outgoing
 from flowengine.engines.temporal.payloads import LARGE, ByReference
+from flowengine.engines.temporal.placing import EnvironmentsLost, Placing, never_began
 from flowengine.engines.temporal.requests import (
     ARGUMENTS,
     ATTEMPT,
@@ -134,6 +135,7 @@ class WorkflowDriver(Carrier):
         self.execution = Execution(id, flows.by_hash(new.hash), context, 0, flows, read)
         self.broken: str | None = None
         self.outgoing = Outgoing(id, new.created_at, self.store, self._rest)
+        self.placing = Placing(self.execution, lambda: _SETTINGS["heartbeat"], self._released)
         self._held: deque[Run] = deque()
         self._bytes = 0
         self._pausing = False
@@ -154,7 +156,7 @@ class WorkflowDriver(Carrier):
 
         Args:
             past: `copy` (what its store contained), `append` (a change to it), `queue` (events to
-                apply), and from another run `held`, `outgoing`, `shown`.
+                apply), and from another run `held`, `outgoing`, `placing`, `shown`.
         """
         id = self.execution.id
         if past.get("copy") is not None:
@@ -167,6 +169,7 @@ class WorkflowDriver(Carrier):
         self.execution.queue += [unpack(event) for event in past.get("queue", ())]
         self._held += [run_of(given) for given in past.get("held", ())]
         self.outgoing.restore(*past.get("outgoing", (0, [])))
+        self.placing.restore(*past.get("placing", (None, False, [])))
         self._shown_waits, self._shown_status = past.get("shown", ([], "running"))
 
     @property
@@ -177,7 +180,8 @@ class WorkflowDriver(Carrier):
     @property
     def quiet(self) -> bool:
         """Whether nothing is at work that another run could not take over."""
-        return not (self.execution.work or self.execution.queue or self.outgoing.busy)
+        busy = self.outgoing.busy or self.placing.busy
+        return not (self.execution.work or self.execution.queue or busy)
 
     def continued(self) -> dict[str, Any]:
         """Return what another run starts with, which continues this one.
@@ -195,6 +199,7 @@ class WorkflowDriver(Carrier):
             "copy": self.store.copy(id, first),
             "held": [run_as_data(run) for run in self._held],
             "outgoing": self.outgoing.kept(),
+            "placing": self.placing.kept(),
             "shown": [self._shown_waits, self._shown_status],
             "before": workflow.info().run_id,
         }
@@ -210,8 +215,9 @@ class WorkflowDriver(Carrier):
 
     @property
     def at_work(self) -> bool:
-        """Whether attempts are still being ended. False for a broken execution."""
-        return bool(self.execution.work or self.outgoing.busy) and self.broken is None
+        """Whether attempts or environments are still being ended. False if it is broken."""
+        busy = self.execution.work or self.outgoing.busy or self.placing.busy
+        return bool(busy) and self.broken is None
 
     def take_inbox(self) -> None:
         """Take the messages to the execution, and carry out the resulting commands."""
@@ -237,6 +243,7 @@ class WorkflowDriver(Carrier):
                 self._begin_held()
             self._begin_held()
             self.alarm(execution)
+            self.placing.give_back(_now())
         except Exception as error:
             self.broken = f"{type(error).__name__}: {error}"
 
@@ -365,7 +372,9 @@ class WorkflowDriver(Carrier):
         if isinstance(command, Consult) and command.environment is None:
             task = asyncio.create_task(self._describe(command.wait, command.step))
             execution.work[-command.wait] = task
-        elif not isinstance(command, Notify | ReleaseRegion | Send):
+        elif isinstance(command, ReleaseRegion):
+            self.placing.end_region(command.region)
+        elif not isinstance(command, Consult | Notify | Send):
             raise NotImplementedError(f"the command {type(command).__name__} in Temporal")
 
     async def _describe(self, wait: int, step: int) -> None:
@@ -397,16 +406,9 @@ class WorkflowDriver(Carrier):
                 await asyncio.wait([before])
             if self.outgoing.refers:
                 await workflow.wait_condition(lambda: not self.outgoing.refers)
-            event = await workflow.execute_activity(
-                ATTEMPT,
-                given,
-                activity_id=f"{run.unit}.{run.attempt}",
-                retry_policy=_ONCE,
-                start_to_close_timeout=_LONGEST,
-                heartbeat_timeout=timedelta(seconds=_SETTINGS["heartbeat"]),
-                cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                summary=f"{run.address} #{run.attempt}",
-            )
+            event = await self._attempted(run, given)
+        except EnvironmentsLost as error:
+            event = error.event
         except ActivityError as error:
             event = self._failed(run, error)
         except asyncio.CancelledError:
@@ -419,9 +421,43 @@ class WorkflowDriver(Carrier):
         if event is not None:
             kind, own = event["type"], {"at": _now(), "unit": run.unit, "attempt": run.attempt}
             event = {"type": kind, **own, **event, **own}
-            warning = uncounted(self.execution, event) if kind == "measured" else None
-            self.execution.queue += [event] if warning is None else [warning, event]
+            warnings = event.pop("warnings", [])
+            if kind == "measured" and (warning := uncounted(self.execution, event)) is not None:
+                warnings.append(warning)
+            self.execution.queue += [*warnings, event]
         self._move()
+
+    async def _attempted(self, run: Run, given: bytes) -> Any:
+        """Run the activity of an attempt, at the worker that has its environments."""
+        while True:
+            queue = await self.placing.queue_for(run)
+            try:
+                event = await workflow.execute_activity(
+                    ATTEMPT,
+                    given,
+                    task_queue=queue,
+                    activity_id=f"{run.unit}.{run.attempt}",
+                    retry_policy=_ONCE,
+                    schedule_to_start_timeout=None if queue is None else self.placing.patience,
+                    start_to_close_timeout=_LONGEST,
+                    heartbeat_timeout=timedelta(seconds=_SETTINGS["heartbeat"]),
+                    cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                    summary=f"{run.address} #{run.attempt}",
+                )
+            except ActivityError as error:
+                if queue is None or not never_began(error):
+                    raise
+                self.placing.lose(queue)
+                continue
+            if queue is not None:
+                self.placing.began(run)
+            return event
+
+    def _released(self, events: list[Any]) -> None:
+        """Record which environments could not be closed."""
+        if self.broken is None:
+            self.execution.queue += events
+            self._move()
 
     def _failed(self, run: Run, error: ActivityError) -> dict[str, Any] | None:
         """Return the event of an attempt without a result: its worker is gone or was stopped."""
@@ -465,7 +501,10 @@ class FlowExecution:
         self._begun = True
         await workflow.wait_condition(lambda: self._is_over() or self._is_to_continue())
         if not self._is_over():
-            workflow.continue_as_new(args=[driver.continued(), ByReference(flow)])
+            workflow.continue_as_new(
+                args=[driver.continued(), ByReference(flow)],
+                memo=workflow.memo(),  # otherwise that of the start
+            )
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.broken is not None:
             raise ApplicationError(driver.broken, type="EngineError", non_retryable=True)

@@ -1,0 +1,176 @@
+"""Environments of executions in Temporal: opened at one worker, kept there, and lost with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine import Engine
+from flowengine.engines.temporal.objects import VARIABLE
+from tests.engines.temporal_server import RunningWorker, temporal_server
+from tests.engines.test_temporal import shown, wait_until
+
+MODULE = """\
+import time
+from pathlib import Path
+
+from flowengine_envs.kinds.files import Folder
+
+
+def add(box: Folder, text: str) -> list[str]:
+    box.write(text, b"")
+    return sorted(box.list("*"))
+
+
+def hold(box: Folder, mark: str) -> list[str]:
+    if not Path(mark).exists():
+        Path(mark).touch()
+        time.sleep(600)
+    return sorted(box.list("*"))
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("objects")))
+        with temporal_server("own", "lost") as addresses:
+            yield addresses
+
+
+@pytest.fixture(scope="module")
+def store(server: str) -> Iterator[str]:
+    """A store with a worker that is stopped normally."""
+    with RunningWorker(f"{server}/own") as worker:
+        yield f"{server}/own"
+        assert worker.stop() == 0
+
+
+def write_flow(folder: Path, text: str) -> Path:
+    (folder / "boxes.py").write_text(MODULE)
+    path = folder / "flow.yaml"
+    path.write_text(f"flowengine: 1\nid: f\n{text}")
+    return path
+
+
+SCOPES = """\
+environments:
+  box: {kind: files, approval: ask}
+  early: {kind: files, eager: true}
+  part: {kind: files, scope: region}
+  own: {kind: files, scope: step}
+  shared: {kind: files, scope: session, key: one}
+steps:
+  - {id: one, python: "boxes:add", environments: [box], with: {text: one}}
+  - {id: sign, approval: {title: Go on?}}
+  - {id: two, python: "boxes:add", environments: [box], with: {text: two}}
+  - {id: early, python: "boxes:add", environments: [early], with: {text: early}}
+  - id: each
+    map: {over: 2, concurrency: 1}
+    group:
+      - {id: c, python: "boxes:add", environments: [part], with: {text: "c${{ item }}"}}
+      - {id: d, python: "boxes:add", environments: [part], with: {text: "d${{ item }}"}}
+  - {id: own, python: "boxes:add", environments: [own], with: {text: a}}
+  - {id: shared, python: "boxes:add", environments: [shared], with: {text: a}}
+outputs:
+  two: ${{ steps.two.output }}
+  each: ${{ steps.each.output }}
+  own: ${{ steps.own.output }}
+  shared: ${{ steps.shared.output }}
+"""
+
+
+def test_environments_of_all_scopes_are_those_of_a_folder(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, SCOPES)
+    with Engine(store) as there, Engine(tmp_path / "store", durability="power") as here:
+        for engine in (there, here):
+            for _ in range(2):  # to open the environment, and to go on
+                [wait] = engine.run(flow, id="scopes").waits
+                engine.approve(wait["id"])
+            assert engine.result("scopes").outputs == {
+                "two": ["one", "two"],
+                "each": [["c0", "d0"], ["c1", "d1"]],
+                "own": ["a"],
+                "shared": ["a"],
+            }
+        assert shown(there, "scopes") == shown(here, "scopes")
+
+
+AGAIN = """\
+environments:
+  box: {kind: files, config: {path: drafts, mode: rw}}
+steps:
+  - {id: one, python: "boxes:add", environments: [box], with: {text: one}}
+  - {id: sign, approval: {title: Go on?}}
+  - {id: two, python: "boxes:add", environments: [box], with: {text: two}}
+outputs: {two: "${{ steps.two.output }}"}
+"""
+
+
+def test_what_cannot_be_opened_again_is_tried_by_each_resume(store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, AGAIN)
+    drafts, away = tmp_path / "drafts", tmp_path / "away"
+    drafts.mkdir()
+    with Engine(store, workdir=tmp_path) as engine:
+        [wait] = engine.run(flow, id="again").waits
+        drafts.rename(away)
+        stalled = engine.approve(wait["id"]).result
+        assert stalled is not None
+        assert (stalled.status, stalled.waits[0]["ran"]) == ("stalled", "no")
+        assert engine.resume("again").status == "stalled"
+        away.rename(drafts)
+        assert engine.resume("again").outputs == {"two": ["one", "two"]}
+
+
+LOST = """\
+environments:
+  box: {kind: files}
+  other: {kind: files}
+steps:
+  - {id: a, python: "boxes:add", effect: idempotent, environments: [box], with: {text: a}}
+  - {id: b, python: "boxes:add", effect: idempotent, environments: [other], with: {text: b}}
+  - {id: sign, approval: {title: Go on?}}
+  - {id: c, python: "boxes:add", effect: idempotent, environments: [box], with: {text: c}}
+  - id: both
+    parallel:
+      - {id: x, python: "boxes:hold", effect: once, environments: [box], with: {mark: FOLDER/x}}
+      - id: y
+        python: "boxes:hold"
+        effect: idempotent
+        environments: [box]
+        with: {mark: FOLDER/y}
+        retry: {attempts: 2, delay: 10ms}
+  - {id: d, python: "boxes:add", effect: idempotent, environments: [box], with: {text: d}}
+  - {id: e, python: "boxes:add", effect: idempotent, environments: [other], with: {text: e}}
+outputs: {c: "${{ steps.c.output }}", d: "${{ steps.d.output }}", e: "${{ steps.e.output }}"}
+"""
+
+
+def test_environments_are_lost_with_their_worker(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, address = write_flow(tmp_path, LOST.replace("FOLDER", str(tmp_path))), f"{server}/lost"
+    short = ("--heartbeat", "2s")
+    with Engine(address) as engine:
+        with RunningWorker(address):
+            [wait] = engine.run(flow, id="lost").waits
+        with RunningWorker(address, *short):  # it takes the place of the one that was killed
+            engine.approve(wait["id"], resume=False)
+            wait_until(lambda: all((tmp_path / name).exists() for name in "xy"))
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other host"))
+        with RunningWorker(address, *short):
+            [uncertain] = engine.resume("lost").waits
+            assert (uncertain["address"], uncertain["ran"]) == ("both/x", "maybe")
+            decided = engine.decide(uncertain["id"], "result", value=[]).result
+            assert decided is not None
+            [missing] = decided.waits
+            assert (missing["address"], missing["ran"]) == ("e", "no")
+            assert "does not respond" in missing["error"]["message"]
+            assert engine.resume("lost").status == "stalled"
+            decided = engine.decide(missing["id"], "retry").result
+            assert decided is not None
+            assert decided.outputs == {"c": ["a", "c"], "d": ["d"], "e": ["e"]}
+        tries = {step["address"]: step["attempts"] for step in engine.show("lost")["steps"]}
+        assert (tries["both/x"], tries["both/y"]) == (1, 3)
