@@ -84,7 +84,7 @@ def test_lists_are_read_page_by_page(api: Api) -> None:
 
 
 def test_signals_go_to_an_execution_and_by_key_and_start_one(api: Api) -> None:
-    api.engine.register(api.flows[1])
+    api.engine.deploy(api.flows[1])
     body = {"key": "A17", "data": {"n": 1}, "id": "m1"}
     first = api("POST", "/v1/signals/arrived", body, code=202)
     again = api("POST", "/v1/signals/arrived", body, code=202)

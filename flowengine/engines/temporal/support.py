@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
 
 HINT = "use a store in a directory for it"
+SCHEDULES = "starting on a schedule"
 _KINDS = frozenset({"agent_offer", "agent_turn", "flow", "http", "python", "run", "shell", "std"})
 """Step kinds that need no support of the driving engine. The processes of a killed worker are ended
 by its guard."""
@@ -48,6 +49,8 @@ def check_supported(flow: CompiledFlow, *, files: bool = True) -> None:
     for part in (flow, *flow.get("flows", ())):
         for needed in _needed(part, _OF_FLOWS):
             raise unsupported(needed, f"flow '{flow['id']}'")
+    if any("schedule" in start for start in flow.get("start", ())):
+        raise unsupported(SCHEDULES, f"flow '{flow['id']}'")
     if any("opens" in body for body in flow["bodies"]):
         raise unsupported("environments", f"flow '{flow['id']}'")
     for name, state in flow.get("state", {}).items():
