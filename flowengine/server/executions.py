@@ -9,7 +9,13 @@ from typing import Any
 
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.times import parse_time
-from flowengine.server.calls import Call, flow_of_execution, refuse_paths, visible_page
+from flowengine.server.calls import (
+    Call,
+    deployed_flow,
+    flow_of_execution,
+    refuse_paths,
+    visible_page,
+)
 from flowengine.server.redaction import reason_without_content, without_content
 from flowengine.server.rights import Right
 
@@ -37,15 +43,7 @@ def list_executions(call: Call) -> Any:
 def start_execution(call: Call) -> Any:
     """Record a new execution. The process that drives the store's executions begins it."""
     body = call.body
-    flow = call.offered.get(body.flow)
-    if flow is None:
-        try:
-            flow = call.engine.kept_flow(body.flow)
-        except NotFound:
-            raise NotFound(
-                f"the server offers no flow '{body.flow}', and the store keeps none of this hash",
-                hint="name its file: flowengine serve FLOW.yaml",
-            ) from None
+    flow = deployed_flow(call, body.flow)
     call.need(Right.START, flow.id)
     refuse_paths(flow.inputs, body.inputs, "input")
     id = body.id or call.seed

@@ -66,3 +66,41 @@ def test_functions_stay_on_the_host(flowengine: CommandLine) -> None:
     file = flowengine.write("book.yaml", text + "steps: [{id: a, call: book, with: {n: 1}}]\n")
     said = flowengine("deploy", file).err
     assert "book imports from this host, not from the store: booking" in said
+
+
+ASKING = """
+flowengine: 1
+id: asking
+version: "VERSION"
+steps: [{id: ask, approval: {title: "Version VERSION?"}}]
+"""
+
+
+def test_open_executions_stay_on_their_version(flowengine: CommandLine) -> None:
+    for version in ("1", "2"):
+        flowengine("deploy", flowengine.write("asking.yaml", ASKING.replace("VERSION", version)))
+        flowengine("run", "asking", "--id", f"on{version}", code=4)
+    flowengine("run", "asking@1", "--id", "again", code=4)
+    versions = {one["execution"]: one["version"] for one in flowengine("--json", "list").json()}
+    assert versions == {"on1": "1", "on2": "2", "again": "1"}
+    changed = flowengine.write("asking.yaml", ASKING.replace("VERSION", "2") + "title: Changed\n")
+    assert "asking@2 was deployed" in flowengine("deploy", changed, code=7).err
+    flowengine("flows", "undeploy", "asking@2", code=7)
+    flowengine("deploy", "asking@1")
+    assert flowengine("flows", "undeploy", "asking@2").err == "no longer deployed: asking@2\n"
+    assert "deployed flows: asking@1" in flowengine("run", "asking@2", code=9).err
+    assert [one["status"] for one in flowengine("--json", "list").json()] == ["waiting"] * 3
+
+
+def test_an_upgrade_moves_open_executions_that_fit(flowengine: CommandLine) -> None:
+    flowengine("deploy", flowengine.write("asking.yaml", ASKING.replace("VERSION", "1")))
+    flowengine("run", "asking", "--id", "it", code=4)
+    second = flowengine.write("asking.yaml", ASKING.replace("VERSION", "2"))
+    assert "1 of 1 moved" in flowengine("deploy", "--upgrade", second).err
+    assert flowengine("--json", "show", "it").json()["version"] == "2"
+    third = flowengine.write(
+        "asking.yaml", ASKING.replace("VERSION", "3").replace("{id: ask,", "{id: b,")
+    )
+    refused = flowengine("--json", "deploy", "--upgrade", third, code=7).json()
+    assert [one["version"] for one in refused["deployed"]] == ["3"]
+    assert [one["moved"] for one in refused["upgraded"]] == [False]
