@@ -22,6 +22,7 @@ from flowengine.engines.operating import Operator
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import (
     ExecutionResult,
+    ScheduledStart,
     Sent,
 )
 from flowengine.engines.seam import RandomIds, SystemClock
@@ -32,6 +33,7 @@ from flowengine.store_folder import project_folder, remote_store
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.infos import DeployedInfo
     from flowengine.engines.seam import Clock, Ids, ToolAuthority
     from flowengine.engines.starting.beginning import Starting
     from flowengine.execution_environment import EnvironmentManager
@@ -421,21 +423,59 @@ class Engine(Operator):
         sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
         return sent._replace(result=await self._driving.go_on_async(sent.execution, resume=resume))
 
-    def register(self, flow: LoadedFlow | str | PathLike[str]) -> list[str]:
-        """Register a flow, so that messages start executions of it as declared in its `start`.
+    def deploy(self, flow: LoadedFlow | str | PathLike[str]) -> DeployedInfo:
+        """Keep a version of a flow in the store, to be started by name, signals and schedules.
 
-        It replaces earlier registrations of a flow with the same `id`.
+        The store keeps everything that the file and its imports contain. Python modules are kept by
+        name: steps import them from the directory of the flow file. The version becomes the current
+        one: its `start` replaces that of earlier versions, on which open executions stay. A
+        schedule that an earlier version has keeps its next time. A worker, or `start_due`, starts
+        the executions of schedules.
 
         Args:
             flow: A flow, or the path of its file.
 
         Returns:
-            The signals that start an execution if no open one has the message's key. Empty if the
-            flow has no `start`.
-        """
-        from flowengine.engines.messages.signals import register
+            The deployed version.
 
-        return register(self._host, as_loaded(self._host.store, flow))
+        Raises:
+            Conflict: This version was deployed with other contents. Flows without `version` may be
+                deployed again.
+            UsageError: The store is in Temporal, and the flow has a schedule.
+        """
+        from flowengine.engines.starting.deploying import deploy
+
+        return deploy(self._host, as_loaded(self._host.store, flow))
+
+    def undeploy(self, name: str) -> list[str]:
+        """Remove a deployed flow, which nothing starts any more. Its executions are unaffected.
+
+        Args:
+            name: `ID` for all versions of a flow, or `ID@VERSION` for one of them.
+
+        Returns:
+            The removed versions as `ID@VERSION`.
+
+        Raises:
+            NotFound: It is not deployed.
+            Conflict: The version is the current one, and others are deployed.
+        """
+        from flowengine.engines.starting.deploying import undeploy
+
+        return [f"{one.flow}@{one.version}" for one in undeploy(self._host, name)]
+
+    def start_due(self) -> list[ScheduledStart]:
+        """Record an execution for each schedule of a deployed flow that is due.
+
+        A worker calls it by itself. Of several processes that call it, one starts each execution.
+
+        Returns:
+            The executions that were started here, to be driven like others that are `due`, and
+            those that could not be started.
+        """
+        from flowengine.engines.starting.schedules import start_due
+
+        return start_due(self._host) if self.store.schedules(self._host.clock.now()) else []
 
     # Internals
 

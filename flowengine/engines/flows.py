@@ -15,6 +15,8 @@ from flowengine.journal.shapes import Sound, unpack_flow
 from flowengine.path_checks import check_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from networkx import MultiDiGraph
 
     from flowengine.flow.building import Flow
@@ -96,6 +98,16 @@ class LoadedFlow(NamedTuple):
         return list(
             dict.fromkeys(reducer["python"] for reducer in reducers if isinstance(reducer, dict))
         )
+
+    @property
+    def modules(self) -> list[str]:
+        """Return the Python modules of its functions, each once.
+
+        A store keeps their names only: they are imported from this host when steps need them.
+        """
+        steps = ((step.get("task"), step.get("preview")) for step in self.compiled["steps"])
+        named = [*self.reducers, *(name for parts in steps for name in _functions(parts))]
+        return list(dict.fromkeys(name.partition(":")[0] for name in named))
 
     @property
     def on_host(self) -> str:
@@ -250,6 +262,19 @@ def _compiled(flow: Flow | str | PathLike[str]) -> Compiled:
     from flowengine.flow.compile import compile_file
 
     return compile_file(flow)
+
+
+def _functions(spec: Any) -> Iterator[str]:
+    """Yield the Python functions that a part of a step names, as `module:function`."""
+    if isinstance(spec, dict):
+        if "folder" in spec:
+            names = (spec.get(key) for key in ("function", "name"))
+            yield from (name for name in names if isinstance(name, str) and ":" in name)
+        for part in spec.values():
+            yield from _functions(part)
+    elif isinstance(spec, list | tuple):
+        for part in spec:
+            yield from _functions(part)
 
 
 def _is_on_host(step: StepSpec) -> bool:

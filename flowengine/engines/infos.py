@@ -400,6 +400,34 @@ class GrantInfo(TypedDict, total=False):
     revoked_by: str
 
 
+class DeployedInfo(TypedDict):
+    """A deployed version of a flow."""
+
+    flow: str
+    version: str
+    hash: str
+    """`LoadedFlow.form`."""
+    deployed_at: str
+    current: bool
+    """Whether its id alone names this version, and signals and schedules start it."""
+
+
+class StartInfo(TypedDict, total=False):
+    """Something that starts executions of a deployed flow: a signal or a schedule."""
+
+    flow: str
+    signal: str
+    schedule: str
+    timezone: str
+    missed: str
+    jitter: float
+    """Seconds."""
+    next: str
+    """The next time of the schedule. Absent: it is paused."""
+    due: str
+    """When its execution starts: at that time, or later because of the jitter."""
+
+
 class Answering(TypedDict, total=False):
     """Optional parts of a decision."""
 

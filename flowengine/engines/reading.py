@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
-    from flowengine.engines.infos import Difference, ExecutionInfo, Reason, Status, WaitInfo
+    from flowengine.engines.infos import (
+        DeployedInfo,
+        Difference,
+        ExecutionInfo,
+        Reason,
+        StartInfo,
+        Status,
+        WaitInfo,
+    )
     from flowengine.engines.results import ExecutionPage, ExecutionResult, Update, WaitPage
     from flowengine.journal.records import Due
     from flowengine.journal.store import Store
@@ -237,10 +245,50 @@ class Reader:
         return len(quarantined(self._host))
 
     def next_due(self) -> float | None:
-        """Return the number of seconds until the next timer of any execution is due, or None."""
+        """Return the number of seconds until the next timer or schedule is due, or None."""
         now = self._host.clock.now()
         due = self.store.next_due(now)
         return None if due is None else (due - now) / 1000
+
+    def deployed(self, flow: str | None = None) -> list[DeployedInfo]:
+        """Return the deployed versions of flows.
+
+        Args:
+            flow: Only those of the flow with this id.
+
+        Returns:
+            The keys of `DeployedInfo`, ordered by flow, the current version of each first.
+        """
+        from flowengine.engines.starting.deploying import listed
+
+        return listed(self._host, flow)
+
+    def deployed_flow(self, name: str) -> LoadedFlow:
+        """Return a deployed flow, to be started, or compared with another version.
+
+        Args:
+            name: `ID` for the current version, `ID@VERSION`, or at least 8 digits of a hash.
+
+        Raises:
+            NotFound: It is not deployed.
+            UsageError: The digits fit several flows.
+        """
+        from flowengine.engines.starting.deploying import find
+
+        return find(self._host, name)
+
+    def starts(self, flow: str | None = None) -> list[StartInfo]:
+        """Return what starts executions of deployed flows: signals and schedules.
+
+        Args:
+            flow: Only those of the flow with this id.
+
+        Returns:
+            The keys of `StartInfo`, ordered by flow. Schedules with their next time.
+        """
+        from flowengine.engines.starting.schedules import started_by
+
+        return started_by(self._host, flow)
 
     def waits(
         self,

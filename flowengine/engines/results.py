@@ -84,6 +84,21 @@ class Sent(NamedTuple):
     """False: the same message had been sent before, and nothing was stored."""
 
 
+class ScheduledStart(NamedTuple):
+    """An execution that a schedule has started."""
+
+    flow: str
+    schedule: str
+    """The expression and the time zone."""
+    time: int
+    """The time of the schedule, in milliseconds since 1970."""
+    execution: str | None
+    """Its id. None: it could not be started."""
+    error: Exception | None = None
+    """The reason. If the inputs are refused, this time is passed over. Otherwise it is tried
+    again."""
+
+
 class Update(NamedTuple):
     """A notification for subscribers, sent after it is on disk. Execution never depends on it."""
 

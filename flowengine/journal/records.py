@@ -292,6 +292,33 @@ class Start(NamedTuple):
     """Hash of the compiled flow, stored by `put_flow`."""
 
 
+class Deployed(NamedTuple):
+    """A deployed version of a flow."""
+
+    flow: str
+    """The id of the flow."""
+    version: str
+    """Empty: the flow declares none."""
+    hash: str
+    """Hash of the compiled flow, stored by `put_flow`."""
+    at: int
+    """When it was deployed (ms)."""
+
+
+class Scheduled(NamedTuple):
+    """A schedule by which executions of a deployed flow start, and its next time."""
+
+    flow: str
+    hash: str
+    """Hash of the compiled flow."""
+    schedule: str
+    """Its name, which is unique within the flow."""
+    time: int
+    """The next time (ms)."""
+    due: int | None
+    """When to start the execution of that time (ms). None: the schedule is paused."""
+
+
 class NewGrant(NamedTuple):
     """A grant contained in a vote: an approval that also covers calls of later executions."""
 

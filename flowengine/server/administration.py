@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from flowengine.errors import NotFound
 from flowengine.kernel.notation.times import format_time
-from flowengine.server.calls import Call
+from flowengine.server.calls import Call, deployed_flow
 from flowengine.server.records import token_view
 from flowengine.server.rights import Right
 
@@ -29,17 +28,15 @@ def me(call: Call) -> Any:
 
 
 def list_flows(call: Call) -> Any:
-    """List the flows that the server offers."""
-    offered = [flow for id, flow in sorted(call.offered.items()) if call.may(Right.SEE, id)]
-    return {"items": [_flow_item(flow) for flow in offered]}
+    """List the deployed flows, each with its current version."""
+    deployed = [one["flow"] for one in call.engine.deployed() if one["current"]]
+    seen = [call.engine.deployed_flow(id) for id in deployed if call.may(Right.SEE, id)]
+    return {"items": [_flow_item(flow) for flow in seen]}
 
 
 def show_flow(call: Call) -> Any:
-    """Show a flow that the server offers, with the schemas of its inputs."""
-    flow = call.offered.get(call.path["flow"])
-    if flow is None or not call.may(Right.SEE, flow.id):
-        raise NotFound(f"the server offers no flow '{call.path['flow']}'")
-    return _flow_item(flow)
+    """Show a deployed flow, with the schemas of its inputs."""
+    return _flow_item(deployed_flow(call, call.path["flow"]))
 
 
 def list_tokens(call: Call) -> Any:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from flowengine.engines.engine import Engine
-    from flowengine.engines.flows import LoadedFlow
     from flowengine.server.records import Records
 
 VIA = "rest"
@@ -74,7 +73,6 @@ class Application:
     Args:
         engine: The store's engine. Its user runs the server and has all rights.
         records: The tokens, the sessions and the audit record.
-        flows: The flows that can be started by their id.
         hosts: The names under which the server is reached.
         local_token: The token of the user who runs the server.
         pages: Returns the routes of the page.
@@ -84,14 +82,12 @@ class Application:
         self,
         engine: Engine,
         records: Records,
-        flows: Sequence[LoadedFlow],
         hosts: Hosts,
         local_token: str,
         pages: Callable[[Application], Sequence[PathRoute]] = lambda application: (),
     ) -> None:
         self._engine = engine
         self.records = records
-        self._offered = {flow.id: flow for flow in flows}
         self.identity = Identity(records, engine.settings, engine.user, local_token)
         self._noting: set[asyncio.Future[None]] = set()
         self._places = asyncio.Semaphore(_AT_ONCE)
@@ -177,7 +173,7 @@ class Application:
                 hint="rights come from 'access' in the host's settings.yaml and the token's scope",
             )
         engine = self._engine.acting_as(principal.user, via=VIA)
-        return Call(engine, principal, self.records, self._offered, path, None, None, None, "")
+        return Call(engine, principal, self.records, path, None, None, None, "")
 
     async def _answer(
         self, route: Route, request: Request, principal: Principal | None

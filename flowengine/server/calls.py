@@ -25,8 +25,6 @@ class Call(NamedTuple):
     """Acts as the user."""
     principal: Principal
     records: Records
-    offered: Mapping[str, LoadedFlow]
-    """The flows that can be started by their id."""
     path: Mapping[str, str]
     """The parts of the path, by name."""
     query: Any
@@ -60,6 +58,27 @@ class Call(NamedTuple):
             return True
         decides = self.may(Right.DECIDE, wait["flow"])
         return decides and self.engine.may_answer(wait, self.principal.user)
+
+
+def deployed_flow(call: Call, name: str) -> LoadedFlow:
+    """Return a deployed flow that the user may see.
+
+    Args:
+        call: The request.
+        name: `ID`, `ID@VERSION` or a hash.
+
+    Raises:
+        NotFound: It is not deployed, or is hidden from the user.
+    """
+    try:
+        flow = call.engine.deployed_flow(name)
+    except NotFound:
+        flow = None
+    if flow is None or not call.may(Right.SEE, flow.id):
+        raise NotFound(
+            f"no flow '{name}' is deployed", hint="GET /v1/flows lists them: flowengine deploy FILE"
+        )
+    return flow
 
 
 def flow_of_execution(engine: Engine, principal: Principal, id: str) -> str:

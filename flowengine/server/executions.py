@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.notation.times import parse_time
-from flowengine.server.calls import Call, flow_of_execution, refuse_paths, visible_page
+from flowengine.server.calls import (
+    Call,
+    deployed_flow,
+    flow_of_execution,
+    refuse_paths,
+    visible_page,
+)
 from flowengine.server.redaction import reason_without_content, without_content
 from flowengine.server.rights import Right
 
@@ -120,21 +126,13 @@ def upgrade(call: Call) -> Any:
 
 
 def _flow(call: Call, named: str, right: Right) -> LoadedFlow:
-    """Return a flow that the server offers, by its id, or that the store keeps, by its hash.
+    """Return a deployed flow on which the user has a right.
 
     Raises:
         NotFound: There is none.
-        NotAllowed: The user lacks a right on it.
+        NotAllowed: The user lacks the right.
     """
-    flow = call.offered.get(named)
-    if flow is None:
-        try:
-            flow = call.engine.kept_flow(named)
-        except NotFound:
-            raise NotFound(
-                f"the server offers no flow '{named}', and the store keeps none of this hash",
-                hint="name its file: flowengine serve FLOW.yaml",
-            ) from None
+    flow = deployed_flow(call, named)
     call.need(right, flow.id)
     return flow
 

@@ -91,7 +91,7 @@ class AuditQuery(Query):
 class StartBody(Body):
     """A start of an execution."""
 
-    flow: str = Field(min_length=1, description="id of a flow that the server offers, or a hash")
+    flow: str = Field(min_length=1, description="a deployed flow: `ID`, `ID@VERSION` or its hash")
     inputs: dict[str, Any] = {}
     id: str | None = Field(
         None,

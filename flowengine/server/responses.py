@@ -98,7 +98,7 @@ class DecisionResults(TypedDict):
 
 
 class FlowItem(TypedDict):
-    """A flow that the server offers."""
+    """A deployed flow."""
 
     flow: str
     version: str
@@ -108,7 +108,7 @@ class FlowItem(TypedDict):
 
 
 class Flows(TypedDict):
-    """The flows that the server offers and that the user may see."""
+    """The deployed flows that the user may see."""
 
     items: list[FlowItem]
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from flowengine.engines.engine import Engine
-    from flowengine.engines.flows import LoadedFlow
 
 _LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _GRACE = 10
@@ -79,7 +78,6 @@ def check(serving: Serving) -> None:
 
 def serve(
     engine: Engine,
-    flows: Sequence[LoadedFlow],
     serving: Serving,
     on_ready: Callable[[Ready], None],
     pages: Callable[[Application], Sequence[Route]] = lambda application: (),
@@ -88,7 +86,6 @@ def serve(
 
     Args:
         engine: The store's engine. It must not drive executions.
-        flows: The flows that can be started by their id.
         serving: Where and how.
         on_ready: Called once requests are accepted.
         pages: Returns the routes of the page.
@@ -102,7 +99,7 @@ def serve(
         hosts = Hosts(frozenset(_names(serving, port)))
 
         async def run() -> None:
-            application = Application(engine, records, flows, hosts, token, pages)
+            application = Application(engine, records, hosts, token, pages)
             server = Server(application, serving)
             server.on_ready = lambda: on_ready(Ready(_url(serving, port), token_file))
             await server.serve(sockets=[listening])

@@ -32,6 +32,7 @@ from flowengine.journal.records import (
     Artifact,
     Beginning,
     Claimed,
+    Deployed,
     Due,
     Entry,
     ExecutionFilter,
@@ -43,6 +44,7 @@ from flowengine.journal.records import (
     Outgoing,
     Owner,
     Pruned,
+    Scheduled,
     Sent,
     Standing,
     Start,
@@ -191,11 +193,29 @@ class FaultyStore(JournalStore):
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
         return self._alive.find_source(key)
 
-    def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
-        self._write("put_starts", flow, hash, signals)
+    def deploy(
+        self,
+        deployed: Deployed,
+        signals: Sequence[str] = (),
+        schedules: Sequence[tuple[str, int, int | None]] = (),
+    ) -> None:
+        self._write("deploy", deployed, signals, schedules)
+
+    def undeploy(self, flow: str, version: str | None = None) -> None:
+        self._write("undeploy", flow, version)
+
+    def deployed(self, flow: str | None = None) -> list[Deployed]:
+        return self._alive.deployed(flow)
 
     def starts(self, signal: str) -> list[Start]:
         return self._alive.starts(signal)
+
+    def schedules(self, until: int | None = None) -> list[Scheduled]:
+        return self._alive.schedules(until)
+
+    def move_schedule(self, scheduled: Scheduled, time: int, due: int | None) -> bool:
+        moved: bool = self._write("move_schedule", scheduled, time, due)
+        return moved
 
     # -- journals
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flowengine.engines.engine import Engine
-    from flowengine.engines.results import ExecutionResult
+    from flowengine.engines.results import ExecutionResult, ScheduledStart
     from flowengine.journal.records import Due
 
 LOOK = 1.0
@@ -40,13 +40,14 @@ class Worker:
 
     These are executions whose timers are due, for which a decision or a message was recorded, which
     were recorded and not begun, and whose process died. An execution whose processes died three
-    times in a row is left alone.
+    times in a row is left alone. It also starts the executions of schedules that are due.
 
     Args:
         engine: Drives them. `linger=0` makes room for others while an execution waits.
         at_once: How many executions run at once.
         per_flow: How many executions of one flow run at once. None: as many as `at_once`.
         tell: Called when an execution was taken, and again when it ended or had to wait.
+        tell_start: Called when a schedule has started an execution, or could not.
 
     Attributes:
         backlog: What is due and what runs.
@@ -64,18 +65,21 @@ class Worker:
         at_once: int = AT_ONCE,
         per_flow: int | None = None,
         tell: Callable[[Taken], None] = lambda taken: None,
+        tell_start: Callable[[ScheduledStart], None] = lambda start: None,
     ) -> None:
         self.backlog = Backlog(at_once, per_flow)
         self.by_reports = self.is_ready = False
         self.taken = self.refused = 0
         self._engine = engine
         self._tell = tell
+        self._tell_start = tell_start
         self._tasks: set[asyncio.Task[None]] = set()
         self._pauses: dict[str, tuple[float, float]] = {}
         """Execution → how long it is left alone (s), and until when."""
         self._wake = asyncio.Event()
         self._is_stale = True
         self._looked = self._took = 0.0
+        self._next_start = 0.0
 
     async def work(
         self,
@@ -113,6 +117,7 @@ class Worker:
     def look(self) -> None:
         """Look for what is due, if it is time to, and begin as much as may run."""
         now = monotonic()
+        self._start_due(now)
         may_look = self._is_stale and now >= self._looked + self._took * _REST
         if not self.backlog.is_full and (may_look or now >= self._looked + LOOK):
             self._is_stale = False
@@ -124,6 +129,18 @@ class Worker:
             task = asyncio.create_task(self._take(due))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _start_due(self, now: float) -> None:
+        """Start the executions of schedules that are due, except for a while after an error."""
+        if now < self._next_start:
+            return
+        for start in self._engine.start_due():
+            if start.execution is None:
+                self.refused += 1
+                self._next_start = now + _FIRST_PAUSE
+            else:
+                self._is_stale = True
+            self._tell_start(start)
 
     async def _take(self, due: Due) -> None:
         """Run one execution until it ends or has to wait."""

@@ -82,10 +82,10 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
         (["approvals", "lst"], "did you mean 'flowengine approvals list'?\n"),
         (["approvals", "frobnicate"], "see: flowengine approvals --help\n"),
         (["run", "a.yaml", "--inptu", "a=b"], "did you mean --input?\n"),
-        (["run"], "error: the following arguments are required: FILE\n  see: flowengine run --hel"),
+        (["run"], "error: the following arguments are required: FLOW\n  see: flowengine run --hel"),
         (
             ["upgrade"],
-            "error: the following arguments are required: FILE\n  see: flowengine upgrade",
+            "error: the following arguments are required: FLOW\n  see: flowengine upgrade",
         ),
         (["--colour"], "error: unknown argument --colour\n"),
         (["run", "a.yaml", "--as", "ann"], "--as ann\n  see: flowengine run --help\n"),

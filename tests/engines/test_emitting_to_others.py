@@ -82,7 +82,7 @@ def test_a_request_and_its_answer_between_two_executions(engine: Engine, tmp_pat
 
 
 def test_all_begins_an_execution_where_none_has_the_key(engine: Engine, tmp_path: Path) -> None:
-    engine.register(worker(tmp_path))
+    engine.deploy(worker(tmp_path))
     sent = engine.run(flow(tmp_path, "sender", SENDER)).execution
     [begun] = engine.executions(flow="worker").items
     assert begun["started_by"] == f"execution:{sent}"

@@ -46,7 +46,8 @@ def engine() -> Iterator[Engine]:
 def test_the_first_message_begins_an_execution_and_the_second_goes_to_it(
     engine: Engine, tmp_path: Path
 ) -> None:
-    assert engine.register(world.make(tmp_path, ORDER)) == ["placed"]
+    engine.deploy(world.make(tmp_path, ORDER))
+    assert engine.starts() == [{"flow": "flow", "signal": "placed"}]
     first = engine.signal("placed", {"customer": "ada"}, key="7")
     second = engine.signal("placed", {"customer": "bob"}, key="7")
     other = engine.signal("placed", {"customer": "eve"}, key="8")
@@ -62,7 +63,7 @@ def test_what_begins_an_execution_comes_first_also_when_the_clock_was_set_back(
 ) -> None:
     clock = Clock()
     with Engine(None, user="user:me", clock=clock) as engine:
-        engine.register(world.make(tmp_path, ORDER))
+        engine.deploy(world.make(tmp_path, ORDER))
         sent = engine.signal("placed", {"customer": "ada"}, key="7", resume=False)
         clock.time -= 3_600_000
         engine.signal("placed", {"customer": "bob"}, key="7", resume=False)
@@ -82,7 +83,7 @@ def test_what_begins_an_execution_comes_before_the_place_it_was_given(
     bound = "concurrency: {key: all, max: 1, then: cancel}"
     file.write_text(file.read_text().replace("state:", f"{bound}\nstate:"))
     with Engine(None, user="user:me", clock=clock) as engine:
-        engine.register(file)
+        engine.deploy(file)
         ids = []
         for key in ("7", "8"):
             first = engine.signal("placed", {"customer": "ada"}, key=key, resume=False)
@@ -107,7 +108,7 @@ def test_a_request_to_end_is_no_older_than_what_came_before_it(tmp_path: Path) -
     text = ORDER.replace("start:", "concurrency: {key: all, max: 1, then: cancel}\nstart:")
     text = text.replace("{signal: paid}", "{first: [{id: p, signal: paid}, {id: t, for: 1h}]}")
     with Engine(None, user="user:me", clock=clock) as engine:
-        engine.register(world.make(tmp_path, text))
+        engine.deploy(world.make(tmp_path, text))
         first = engine.signal("placed", {"customer": "ada"}, key="7")
         clock.time += 7_200_000
         engine.signal("placed", {"customer": "ada"}, key="8", resume=False)
@@ -116,7 +117,7 @@ def test_a_request_to_end_is_no_older_than_what_came_before_it(tmp_path: Path) -
 
 
 def test_a_message_for_one_that_has_ended_begins_another(engine: Engine, tmp_path: Path) -> None:
-    engine.register(world.make(tmp_path, ORDER))
+    engine.deploy(world.make(tmp_path, ORDER))
     first = engine.signal("placed", {"customer": "ada"}, key="7")
     engine.signal("paid", key="7")
     with pytest.raises(NotFound, match="and no flow starts one"):
@@ -157,7 +158,7 @@ def test_another_message_of_the_id_that_began_one_is_a_conflict(tmp_path: Path) 
 
 
 def test_nothing_begins_for_a_message_that_does_not_fit(engine: Engine, tmp_path: Path) -> None:
-    engine.register(world.make(tmp_path, ORDER))
+    engine.deploy(world.make(tmp_path, ORDER))
     with pytest.raises(InputError, match="signal 'placed'"):
         engine.signal("placed", {"customer": 7}, key="7")
     with pytest.raises(InputError, match="signal 'placed'"):
@@ -169,7 +170,7 @@ def test_nothing_begins_for_a_message_that_does_not_fit(engine: Engine, tmp_path
 
 def test_the_key_must_come_out_as_that_of_the_message(engine: Engine, tmp_path: Path) -> None:
     other = ORDER.replace('order: "${{ signal.key }}"', 'order: "${{ signal.data.customer }}"')
-    engine.register(world.make(tmp_path, other))
+    engine.deploy(world.make(tmp_path, other))
     with pytest.raises(InputError, match=r"has the key '7', but .* has the key 'ada'"):
         engine.signal("placed", {"customer": "ada"}, key="7")
     assert not engine.executions().items
@@ -180,26 +181,26 @@ def test_of_several_flows_one_has_to_be_named(engine: Engine, tmp_path: Path) ->
     file = world.make(tmp_path, ORDER)
     other = tmp_path / "other.yaml"
     other.write_text(file.read_text().replace("id: flow", "id: audit"))
-    engine.register(file)
-    engine.register(other)
+    engine.deploy(file)
+    engine.deploy(other)
     with pytest.raises(Conflict, match="several flows: audit, flow"):
         engine.signal("placed", {"customer": "ada"}, key="7")
     sent = engine.signal("placed", {"customer": "ada"}, key="7", flow=other)
     assert engine.result(sent.execution).flow == "audit"
 
 
-def test_a_flow_that_is_registered_anew_begins_as_it_says_now(
+def test_a_flow_that_is_deployed_again_begins_as_it_says_now(
     engine: Engine, tmp_path: Path
 ) -> None:
     file = world.make(tmp_path, ORDER)
-    engine.register(file)
+    engine.deploy(file)
     file.write_text(file.read_text().replace("id: flow", 'id: flow\nversion: "2"'))
-    engine.register(file)
+    engine.deploy(file)
     sent = engine.signal("placed", {"customer": "ada"}, key="7")
     assert engine.show(sent.execution)["version"] == "2"
-    text = file.read_text()
+    text = file.read_text().replace('version: "2"', 'version: "3"')
     file.write_text(text[: text.index("start:")] + text[text.index("signals:") :])
-    assert engine.register(file) == []
+    engine.deploy(file)
     with pytest.raises(NotFound):
         engine.signal("placed", {"customer": "ada"}, key="8")
 
@@ -208,7 +209,7 @@ def test_two_first_messages_at_once_begin_one_execution(tmp_path: Path) -> None:
     """From two processes, many times: the second message goes to the first one's execution."""
     store = tmp_path / "store"
     with Engine(store) as engine:
-        engine.register(world.make(tmp_path, ORDER))
+        engine.deploy(world.make(tmp_path, ORDER))
     barrier = child.CONTEXT.Barrier(2)
     both = [
         child.start(child.send_at_once, str(store), barrier, who, TIMES) for who in ("ada", "bob")
@@ -261,7 +262,7 @@ def test_a_crash_at_any_write_loses_no_first_message_and_begins_none_twice(
         (("signal.data.customer", "signal.data.custom"), "E301"),
         (("  - signal: placed\n", "  - signal: place\n"), "E401.*no signal 'place'"),
         (("    key: ${{ inputs.order }}\n", ""), "E103.*'placed' has no key"),
-        (("  - signal: placed\n", "  - schedule: 0 9 * * 1\n"), "E502.*schedule"),
+        (("  - signal: placed\n", "  - schedule: 0 9 * * 1\n"), "E301.*signal"),
         (("signal.key", "inputs.order"), "E301"),
     ],
 )
@@ -278,7 +279,7 @@ def test_a_flow_goes_with_a_key_only(engine: Engine, tmp_path: Path) -> None:
 def test_pruning_keeps_what_messages_begin(tmp_path: Path) -> None:
     file = world.make(tmp_path, ORDER)
     with Engine(tmp_path / "store") as engine:
-        engine.register(file)
+        engine.deploy(file)
         engine.prune()
         assert isinstance(engine.store, SqliteStore)
         assert engine.signal("placed", {"customer": "ada"}, key="7").began

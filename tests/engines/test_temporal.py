@@ -460,7 +460,14 @@ def test_messages_reach_executions_by_id_and_by_key(store: str, tmp_path: Path) 
             engine.signal("stop", execution=one)
         with pytest.raises(NotFound, match="no open execution takes signal 'paid'"):
             engine.signal("paid", 5, key="7")
-        assert engine.register(flow) == ["paid"]
+        timed = tmp_path / "timed.yaml"
+        timed.write_text(f"{HEAD}start: [{{schedule: 0 9 * * *}}]\nsteps: [{{id: a, output: 1}}]\n")
+        with pytest.raises(UsageError, match="does not support starting on a schedule"):
+            engine.deploy(timed)
+        assert engine.deployed() == []
+        engine.deploy(flow)
+        assert [one["current"] for one in engine.deployed()] == [True]
+        assert engine.starts() == [{"flow": "f", "signal": "paid"}]
         begun = engine.signal("paid", 8, key="8")
         assert (begun.began, engine.result(begun.execution).status) == (True, "waiting")
         engine.cancel(begun.execution)
@@ -470,7 +477,7 @@ def test_messages_reach_executions_by_id_and_by_key(store: str, tmp_path: Path) 
 def test_of_two_first_messages_one_starts_the_execution(store: str, tmp_path: Path) -> None:
     flow = write_flow(tmp_path, ORDER)
     with Engine(store) as one, Engine(store) as other:
-        one.register(flow)
+        one.deploy(flow)
         keys = [f"race{n}" for n in range(10)]
         with ThreadPoolExecutor(20) as threads:
             sent = [
@@ -683,6 +690,10 @@ def test_what_is_not_supported_is_refused_before_it_runs(tmp_path: Path) -> None
     none = pytest.raises(UsageError, match="does not support access to the environments")
     with Engine("temporal://127.0.0.1:1/own") as engine, none:
         _ = engine.environments
+    path = tmp_path / "scheduled.yaml"
+    path.write_text(f"{HEAD}start: [{{schedule: 0 9 * * *}}]\nsteps: [{{id: a, output: 1}}]\n")
+    with pytest.raises(UsageError, match="does not support starting on a schedule"):
+        check_supported(load(path).compiled)
 
 
 ACT = """

@@ -71,9 +71,10 @@ class Api:
             path = folder / f"flow{number}.yaml"
             path.write_text(text)
             self.flows.append(self.engine.load(path))
+            self.engine.deploy(self.flows[-1])
         hosts = Hosts(frozenset({HOST}))
         self.application = Application(
-            self.engine, self.records, self.flows, hosts, LOCAL, lambda it: Site(it).routes()
+            self.engine, self.records, hosts, LOCAL, lambda it: Site(it).routes()
         )
 
     def close(self) -> None:

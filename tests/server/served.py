@@ -38,7 +38,7 @@ class Served:
     async def _serve(self, serving: Serving) -> None:
         api, names = self.api, Hosts(frozenset({f"127.0.0.1:{self.port}"}))
         self.application = Application(
-            api.engine, api.records, api.flows, names, LOCAL, lambda it: Site(it).routes()
+            api.engine, api.records, names, LOCAL, lambda it: Site(it).routes()
         )
         self.server = Server(self.application, serving)
         self.server.on_ready = self.ready.set

@@ -46,11 +46,13 @@ def test_an_execution_with_the_same_id_is_the_same_execution(api: Api) -> None:
     assert api("GET", "/v1/executions?label=team=it", code=200)["items"] == []
 
 
-def test_a_flow_is_named_by_its_hash_too_and_never_by_a_path(api: Api) -> None:
+def test_a_flow_is_named_by_version_and_hash_too_and_never_by_a_path(api: Api) -> None:
     flow = api("GET", "/v1/flows/expense", code=200)
-    body = {"flow": flow["hash"], "inputs": {"amount": 1}}
-    api.engine.start(api.flows[0], {"amount": 1})
-    api("POST", "/v1/executions", body, code=201)
+    for name in (flow["hash"], f"expense@{flow['version']}"):
+        api("POST", "/v1/executions", {"flow": name, "inputs": {"amount": 1}}, code=201)
+    api.engine.undeploy("expense")
+    for name in (flow["hash"], "expense"):  # the store still keeps it, for its executions
+        api("POST", "/v1/executions", {"flow": name, "inputs": {"amount": 1}}, code=404)
 
     for path in ("flow0.yaml", str(api.engine.store.location), "../flow0.yaml"):
         api("POST", "/v1/executions", {"flow": path, "inputs": {"amount": 1}}, code=404)
@@ -60,8 +62,7 @@ def test_an_input_that_is_a_path_on_the_server_is_refused(api: Api, tmp_path: ob
     flow = EXPENSE.replace("amount: {type: number}", "amount: {type: string, format: path}")
     with open(f"{tmp_path}/paths.yaml", "w") as file:
         file.write(flow.replace("id: expense", "id: expense_paths").replace("edit: [amount]", ""))
-    loaded = api.engine.load(f"{tmp_path}/paths.yaml")
-    api.application._offered[loaded.id] = loaded
+    api.engine.deploy(f"{tmp_path}/paths.yaml")
 
     body = {"flow": "expense_paths", "inputs": {"amount": "/etc/passwd"}}
     problem = api("POST", "/v1/executions", body, code=422)
@@ -85,7 +86,6 @@ def test_lists_are_read_page_by_page(api: Api) -> None:
 
 
 def test_signals_go_to_an_execution_and_by_key_and_start_one(api: Api) -> None:
-    api.engine.register(api.flows[1])
     body = {"key": "A17", "data": {"n": 1}, "id": "m1"}
     first = api("POST", "/v1/signals/arrived", body, code=202)
     again = api("POST", "/v1/signals/arrived", body, code=202)
@@ -135,7 +135,7 @@ def test_a_failed_execution_is_retried_and_forked_and_the_server_drives_neither(
     assert api("POST", f"{path}/fork", {"from_step": "other"}, code=404)["code"] == "NotFound"
 
     fixed = BROKEN.replace("fail: {type: Nope, message: no}", "output: 1")
-    api.application._offered["broken"] = api.engine.load(_file(tmp_path, fixed))
+    api.engine.deploy(_file(tmp_path, fixed))
     assert api("POST", f"{path}/retry", {"flow": "broken"}, code=202) == {"execution": id}
     assert "only a failed execution" in api("POST", f"{path}/retry", {}, code=409)["detail"]
     assert api("GET", path)["status"] == api("GET", "/v1/executions/fork")["status"] == "waiting"
@@ -144,7 +144,7 @@ def test_a_failed_execution_is_retried_and_forked_and_the_server_drives_neither(
 def test_an_open_execution_is_moved_to_another_version(api: Api, tmp_path: Path) -> None:
     id, _ = api.started()
     changed = EXPENSE.replace("id: expense", 'id: expense\nversion: "2"')
-    api.application._offered["expense"] = api.engine.load(_file(tmp_path, changed))
+    api.engine.deploy(_file(tmp_path, changed))
     path = f"/v1/executions/{id}/upgrade"
 
     looked = api("POST", path, {"flow": "expense", "check": True}, code=200)

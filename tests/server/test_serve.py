@@ -43,13 +43,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "expense.yaml").write_text(EXPENSE)
+    assert flowengine("deploy", "expense.yaml").code == 0
     return tmp_path
 
 
 @pytest.fixture
 def served(folder: Path) -> Iterator[Served]:
     process = subprocess.Popen(
-        [PROGRAM, "serve", "expense.yaml", "--port", "0"],
+        [PROGRAM, "serve", "--port", "0"],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -96,7 +97,7 @@ def test_a_server_records_what_a_command_line_drives_and_ends_when_it_is_told_to
 
 
 def test_other_machines_need_tls_or_a_proxy(folder: Path) -> None:
-    done = flowengine("serve", "expense.yaml", "--host", "0.0.0.0")
+    done = flowengine("serve", "--host", "0.0.0.0")
     assert done.code == 2
     assert "other machines would send their tokens in plain text" in done.err
     assert "--tls-certificate" in done.err

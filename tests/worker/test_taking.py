@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.results import ExecutionResult
+from flowengine.engines.results import ExecutionResult, ScheduledStart
+from flowengine.engines.seam import SystemClock
 from flowengine.errors import Conflict, LeaseLost
 from flowengine.journal.memory.store import MemoryStore
 from flowengine.worker import loop, wakeups
@@ -136,6 +137,27 @@ def test_it_wakes_when_a_timer_is_due(tmp_path: Path, monkeypatch: pytest.Monkey
         await stage.until(lambda: engine.result("it").ended)
 
     run(tmp_path, play)
+
+
+def test_it_wakes_when_a_schedule_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "LOOK", 3600.0)
+    ahead = 60_000 - SystemClock().now() % 60_000 - 300
+
+    class Ahead:
+        """The next minute begins in 300 ms."""
+
+        def now(self) -> int:
+            return SystemClock().now() + ahead
+
+    async def play(engine: Engine) -> None:
+        text = 'start: [{schedule: "* * * * *"}]\nsteps: [{id: a, output: 1}]\n'
+        engine.deploy(world.make(tmp_path, text))
+        begun: list[ScheduledStart] = []
+        stage = Stage(engine, tell_start=begun.append)
+        await stage.until(lambda: "succeeded" in statuses(engine).values())
+        assert [start.execution for start in begun] == [*statuses(engine)] == [*stage.taken]
+
+    run(tmp_path, play, clock=Ahead())
 
 
 TWO = """

@@ -29,8 +29,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--due",
         action="store_true",
-        help="instead of an id: every execution with a due timer, an unprocessed decision or "
-        "message, or a process that died (for cron and systemd timers)",
+        help="instead of an id: every execution with a due timer or schedule, an unprocessed "
+        "decision or message, or a process that died (for cron and systemd timers)",
     )
     parser.add_argument(
         "--on-crash",

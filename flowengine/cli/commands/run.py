@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,16 +18,22 @@ from flowengine.journal.records import ENDED
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
 
-HELP = "run a flow file until it finishes or has to wait"
+HELP = "run a flow until it finishes or has to wait"
 EXAMPLE = """\
 flowengine run hello.yaml -i name=Ada
 flowengine run expense.yaml -i @expense.json --label team=sales
+flowengine run expense@2 -i amount=80
 echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -"""
+
+_DEPLOYED = re.compile(r"[a-z0-9_-]+(@.*)?")
+"""What may name a deployed flow. A file with such a name comes first."""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="the flow file")
+    parser.add_argument(
+        "file", metavar="FLOW", help="a flow file, or a deployed flow: ID, ID@VERSION or its hash"
+    )
     parser.add_argument(
         "-i",
         "--input",
@@ -87,16 +95,19 @@ def run(arguments: Namespace) -> int:
         )
 
 
-def load(session: Session, path: str) -> LoadedFlow:
-    """Load a flow file and print the warnings of the check.
+def load(session: Session, name: str) -> LoadedFlow:
+    """Load a deployed flow, or a flow file, and print the warnings of the check.
 
     Args:
-        session: Its store caches the compiled flow.
+        session: Its store keeps deployed flows, and caches compiled ones.
+        name: `ID`, `ID@VERSION` or the hash of a deployed flow, or the path of a file.
 
     Returns:
         The flow.
     """
-    flow = session.engine.load(path)
+    if _DEPLOYED.fullmatch(name) and not os.path.exists(name):
+        return session.engine.deployed_flow(name)
+    flow = session.engine.load(name)
     if not session.arguments.quiet:
         for warning in flow.warnings:
             err(clean(one_line_of(warning)))
@@ -139,7 +150,6 @@ def detach(session: Session, flow: LoadedFlow, execution: str) -> int:
     Returns:
         The exit code.
     """
-    import os
     import subprocess
     import sys
 

@@ -14,17 +14,14 @@ if TYPE_CHECKING:
 
 HELP = "serve a page and an HTTP API over the store until stopped"
 EXAMPLE = """\
-flowengine serve expense.yaml refund.yaml
-flowengine serve expense.yaml --host 0.0.0.0 --proxy 10.0.0.2 --public flows.example.com
+flowengine deploy expense.yaml refund.yaml && flowengine serve
+flowengine serve --host 0.0.0.0 --proxy 10.0.0.2 --public flows.example.com
 flowengine serve --port 0"""
 PORT = 8383
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument(
-        "flows", metavar="FILE", nargs="*", help="flows that users may start by their id"
-    )
     parser.add_argument(
         "--host",
         metavar="ADDRESS",
@@ -86,8 +83,6 @@ def run(arguments: Namespace) -> int:
         tuple(arguments.public),
     )
     check(serving)
-    make = arguments.flows[0] if arguments.flows else None
-    with Session(arguments, make=make) as session:
-        flows = [session.engine.load(path) for path in arguments.flows]
-        serve(session.engine, flows, serving, ready, lambda served: Site(served).routes())
+    with Session(arguments) as session:
+        serve(session.engine, serving, ready, lambda served: Site(served).routes())
     return 0

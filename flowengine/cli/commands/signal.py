@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--file",
         metavar="FILE",
-        help="register this flow: its 'start' starts an execution if none has the key",
+        help="deploy this flow first: its 'start' starts an execution if none has the key",
     )
     parser.add_argument("--data", metavar="JSON|@FILE", help="data of the signal")
     parser.add_argument(

@@ -38,7 +38,11 @@ _MAPPING = "steps: {old_name: new_name}"
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="the changed flow")
+    parser.add_argument(
+        "file",
+        metavar="FLOW",
+        help="the changed flow: its file, or a deployed one, ID or ID@VERSION",
+    )
     parser.add_argument(
         "executions",
         metavar="ID",
@@ -75,12 +79,21 @@ def run(arguments: Namespace) -> int:
         if arguments.json:
             out_json(found)
         else:
-            for info in found:
-                for line in _lines(session, info, check=arguments.check):
-                    out(line)
-            _say(found, check=arguments.check)
-        left = any(info["verdict"] not in FINE for info in found)
-        return Conflict.exit_code if left else 0
+            show(session, found, check=arguments.check)
+        return exit_code(found)
+
+
+def show(session: Session, found: list[UpgradeInfo], *, check: bool) -> None:
+    """Print the effect on each execution."""
+    for info in found:
+        for line in _lines(session, info, check=check):
+            out(line)
+    _say(found, check=check)
+
+
+def exit_code(found: list[UpgradeInfo]) -> int:
+    """Return the exit code: 0 if all can be moved or were moved."""
+    return Conflict.exit_code if any(info["verdict"] not in FINE for info in found) else 0
 
 
 def _mapping(path: str) -> dict[str, Any]:

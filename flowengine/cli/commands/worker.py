@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 from flowengine.errors import UsageError
+from flowengine.kernel.notation.times import format_time
 from flowengine.store_folder import remote_store
 
 if TYPE_CHECKING:
     import asyncio
 
+    from flowengine.engines.results import ScheduledStart
     from flowengine.worker.loop import Taken
     from flowengine.worker.measures import Measure
     from flowengine.worker.service import Log
@@ -114,7 +116,16 @@ async def _work(arguments: Namespace, log: Log) -> None:
         def tell(taken: Taken) -> None:
             _tell(log, taken)
 
-        worker = Worker(session.engine, at_once=at_once, per_flow=arguments.per_flow, tell=tell)
+        def tell_start(start: ScheduledStart) -> None:
+            _tell_start(log, start)
+
+        worker = Worker(
+            session.engine,
+            at_once=at_once,
+            per_flow=arguments.per_flow,
+            tell=tell,
+            tell_start=tell_start,
+        )
 
         def begun() -> None:
             log("started", store=session.place, at_once=at_once, wakes=_WAKES[worker.by_reports])
@@ -140,6 +151,14 @@ def _tell(log: Log, taken: Taken) -> None:
         log("refused", execution=due.execution, flow=due.flow, error=str(error))
         return
     log("taken", execution=due.execution, flow=due.flow, why=due.why, deaths=due.deaths or None)
+
+
+def _tell_start(log: Log, start: ScheduledStart) -> None:
+    """Write the line about a schedule that is due."""
+    error = None if start.error is None else str(start.error)
+    event = "begun" if error is None else "refused"
+    at = format_time(start.time)
+    log(event, execution=start.execution, flow=start.flow, why="schedule", time=at, error=error)
 
 
 async def _remote(arguments: Namespace, log: Log, address: str) -> None:

@@ -63,13 +63,16 @@ def leave_recorded(session: Session, executions: Iterable[str]) -> None:
 
 
 def resume_due(session: Session) -> Resumed:
-    """Resume each execution that can continue now.
+    """Resume each execution that can continue now, also those that schedules start now.
 
     Returns:
         Their states, without those that another process resumed first.
     """
     resumed: Resumed = ([], [])
     backlog = Backlog(at_once=1, window=1)
+    for start in session.engine.start_due():
+        if start.error is not None:
+            err(f"{clean(start.flow)} was not started by its schedule: {clean(str(start.error))}")
     backlog.fill(session.engine.due())
     while (due := backlog.next(monotonic())) is not None:
         backlog.done(due.execution)

@@ -22,6 +22,11 @@ GROUPS: dict[str, dict[str, str]] = {
         "upgrade": "upgrade",
         "worker": "worker",
     },
+    "Deploy": {
+        "deploy": "deploy",
+        "flows list": "flows_list",
+        "flows undeploy": "flows_undeploy",
+    },
     "Serve": {
         "serve": "serve",
         "tokens create": "tokens_create",

@@ -1,7 +1,7 @@
 """Signals from outside: checked against their declaration, then stored for their receivers.
 
 A signal goes to an execution, or to the open one that has its key. If no open execution has the
-key, it starts an execution of a flow that lists it in `start` and is registered in the store. The
+key, it starts an execution of a deployed flow that lists it in `start`. The
 store does this in one transaction: of two simultaneous first messages, one starts the execution and
 the other goes to it.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.results import Sent
+from flowengine.engines.starting.deploying import deploy
 from flowengine.errors import Conflict, InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event
@@ -27,14 +28,6 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.journal.records import Beginning, Start
     from flowengine.journal.records import Sent as Stored
-
-
-def register(host: Host, flow: LoadedFlow) -> list[str]:
-    """Register the messages that start executions of a flow. See `Engine.register`."""
-    signals = [start["signal"] for start in flow.compiled.get("start", ())]
-    host.store.put_flow(flow.form, pack(flow.compiled))
-    host.store.put_starts(flow.id, flow.form, signals)
-    return signals
 
 
 def signal(
@@ -52,7 +45,7 @@ def signal(
     begun = None
     if flow is not None:
         loaded = as_loaded(host.store, flow)
-        register(host, loaded)
+        deploy(host, loaded)
         begun = loaded.id
     return send_signal(host, name, data, found, key, id, who, begun)
 

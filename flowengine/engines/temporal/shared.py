@@ -64,8 +64,8 @@ class Shared:
         """Id of a message → execution, packed event."""
         self.seen: dict[str, int] = dict(state.get("seen", {}))
         """Execution → number of its last request, because requests can be repeated."""
-        self.starts: dict[str, list[Any]] = dict(state.get("starts", {}))
-        """Flow → hash, signals, packed flow."""
+        self.deployed: dict[str, list[Any]] = dict(state.get("deployed", {}))
+        """Flow → version, hash, time, signals, packed flow."""
         self.messages = Messages()
         self.claims = Claims(self.messages)
         self.claims.restore(
@@ -81,14 +81,14 @@ class Shared:
             "members": self.members,
             "sent": dict([*self.sent.items()][-_MOST_SENT:]),
             "seen": dict([*self.seen.items()][-_MOST_SENT:]),
-            "starts": self.starts,
+            "deployed": self.deployed,
             "claims": plain(self.claims.all()),
         }
 
     @property
     def used(self) -> bool:
         """Whether it must be kept."""
-        return bool(self.members or self.starts or self.claims.all())
+        return bool(self.members or self.deployed or self.claims.all())
 
     def change(self, request: Mapping[str, Any]) -> None:
         """Carry out a request of an execution, unless it was carried out already."""
@@ -186,24 +186,31 @@ class SharedWorkflow:
         return {"answer": None}
 
     @workflow.update
-    def register(self, flow: str, hash: str, signals: list[str], compiled: bytes) -> None:
-        """Keep the signals that start executions of a flow, in place of earlier ones."""
-        self._shared.starts.pop(flow, None)
-        if signals:
-            self._shared.starts[flow] = [hash, signals, compiled]
+    def deploy(
+        self, flow: str, version: str, hash: str, at: int, signals: list[str], compiled: bytes
+    ) -> None:
+        """Keep the current version of a flow, in place of earlier ones."""
+        self._shared.deployed[flow] = [version, hash, at, signals, compiled]
+
+    @workflow.update
+    def undeploy(self, flow: str) -> None:
+        """Remove a deployed flow."""
+        self._shared.deployed.pop(flow, None)
 
     @workflow.query
     def read(self, what: str, about: str) -> Any:
-        """Return the oldest execution with the key, claims, or registered flows."""
+        """Return the oldest execution with the key, claims, or deployed flows."""
         shared = self._shared
         if what == "holder":
             return shared.members[0][1] if shared.members else None
         if what == "claims":
             return plain(shared.claims.of(about))
+        flows = sorted(shared.deployed.items())
+        if what == "deployed":
+            return [[flow, *kept[:3]] for flow, kept in flows]
         if what == "starts":
-            starts = sorted(shared.starts.items())
-            return [[flow, hash] for flow, (hash, signals, _) in starts if about in signals]
-        return next((kept[2] for kept in shared.starts.values() if kept[0] == about), None)
+            return [[flow, kept[1]] for flow, kept in flows if about in kept[3]]
+        return next((kept[4] for _, kept in flows if kept[1] == about), None)
 
     # Internals
 

@@ -63,7 +63,12 @@ from flowengine.engines.temporal.requests import (
     raise_error,
 )
 from flowengine.engines.temporal.shared import STARTS, key_workflow, lock_workflow
-from flowengine.engines.temporal.support import check_started, check_supported, unsupported
+from flowengine.engines.temporal.support import (
+    SCHEDULES,
+    check_started,
+    check_supported,
+    unsupported,
+)
 from flowengine.engines.temporal.workflow import WorkflowDriver, answered
 from flowengine.errors import Conflict, NotFound, StoreError, UsageError
 from flowengine.journal.encoding import pack, unpack
@@ -73,6 +78,7 @@ from flowengine.journal.records import (
     Artifact,
     Beginning,
     Claimed,
+    Deployed,
     Due,
     Entry,
     ExecutionFilter,
@@ -84,6 +90,7 @@ from flowengine.journal.records import (
     Outgoing,
     Owner,
     Pruned,
+    Scheduled,
     Sent,
     Standing,
     Start,
@@ -172,12 +179,33 @@ class TemporalStore:
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
         return None
 
-    def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
-        compiled = self._flows[hash] if signals else b""
-        self._call(self._ask(STARTS, "register", [flow, hash, [*signals], compiled]))
+    def deploy(
+        self,
+        deployed: Deployed,
+        signals: Sequence[str] = (),
+        schedules: Sequence[tuple[str, int, int | None]] = (),
+    ) -> None:
+        """Record the current version of a flow. Earlier versions are not kept."""
+        if schedules:
+            raise unsupported(SCHEDULES, f"flow '{deployed.flow}'")
+        given = [*deployed, [*signals], self._flows[deployed.hash]]
+        self._call(self._ask(STARTS, "deploy", given))
+
+    def undeploy(self, flow: str, version: str | None = None) -> None:
+        self._call(self._ask(STARTS, "undeploy", [flow]))
+
+    def deployed(self, flow: str | None = None) -> list[Deployed]:
+        every = [Deployed(*one) for one in self._shared(STARTS, "deployed", "") or ()]
+        return [one for one in every if flow in (None, one.flow)]
 
     def starts(self, signal: str) -> list[Start]:
         return [Start(*one) for one in self._shared(STARTS, "starts", signal) or ()]
+
+    def schedules(self, until: int | None = None) -> list[Scheduled]:
+        return []
+
+    def move_schedule(self, scheduled: Scheduled, time: int, due: int | None) -> bool:
+        return False
 
     # -- executions
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import CompiledFlow
 
 HINT = "use a store in a directory for it"
+SCHEDULES = "starting on a schedule"
 _KINDS = frozenset(
     {"agent_offer", "agent_turn", "flow", "http", "mcp", "python", "run", "shell", "std", OPENING}
 )
@@ -50,6 +51,8 @@ def check_supported(flow: CompiledFlow, *, files: bool = True) -> None:
     Raises:
         UsageError: The flow needs an unsupported feature.
     """
+    if any("schedule" in start for start in flow.get("start", ())):
+        raise unsupported(SCHEDULES, f"flow '{flow['id']}'")
     for name, state in flow.get("state", {}).items():
         if isinstance(state.get("reducer"), dict):
             raise unsupported("reducers in Python", f"the state key '{name}'")

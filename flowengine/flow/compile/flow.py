@@ -24,27 +24,24 @@ from flowengine.flow.compile.last_readers import last_readers
 from flowengine.flow.compile.loop_conditions import check_loops
 from flowengine.flow.compile.plan import Plan
 from flowengine.flow.compile.scopes import Scopes
+from flowengine.flow.compile.starts import Starts
 from flowengine.flow.compile.steps import Steps
 from flowengine.flow.compile.tools import Tools
 from flowengine.flow.compile.types import (
-    EXECUTION,
     TEXT,
     UNKNOWN,
     Schema,
     as_declared,
     common,
     differs,
-    signal_schema,
-    words,
 )
 from flowengine.flow.compile.views import View
 from flowengine.flow.expressions import EVALUATOR
 from flowengine.flow.loading.files import Definition, File
-from flowengine.flow.models import Budget, Concurrency, Loc, Start
+from flowengine.flow.models import Budget, Concurrency, Loc
 from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph.compiled import FORMAT
 from flowengine.sdk.literal_text import plain_text
-from flowengine.sdk.near_words import did_you_mean
 
 
 class Compiler:
@@ -124,7 +121,7 @@ class Compiler:
         if model.is_own:
             start = model.file.model.start
             if start:
-                flow["start"] = [self._start(one) for one in start if one.signal is not None]
+                flow["start"] = Starts(self.model, self.expressions, self.actions).compiled(start)
             if model.file.model.concurrency is not None:
                 flow["concurrency"] = self._concurrency(model.file.model.concurrency)
             for name in model.tools:
@@ -196,31 +193,6 @@ class Compiler:
             compiled["data"] = model.data
         return compiled
 
-    def _start(self, given: Start) -> dict[str, Any]:
-        """Compile the signals that start executions.
-
-        Their arguments are checked like those of a call.
-        """
-        model, loc = self.model, given.loc
-        name = str(given.signal)
-        data = self.actions.signal_data(name, (*loc, "signal"))
-        declared = model.signals.get(name)
-        if declared is not None and declared.key is None:
-            message = f"the signal {name!r} has no key to find an execution by"
-            hint = f"declare it: 'signals: {{{name}: {{key: ${{{{ inputs.… }}}}}}}}'"
-            self.report.at("E103", message, (*loc, "signal"), hint)
-        view = View({"signal": signal_schema(data), "now": TEXT, "execution": EXECUTION})
-        values: dict[str, Any] = {}
-        for key, value in given.with_.items():
-            typed = self.expressions.value(value, (*loc, "with", key), view)
-            values[key] = typed.value
-            self._check_input(key, typed.schema, (*loc, "with", key))
-        for key, schema in model.inputs.items():
-            if key not in given.with_ and "default" not in schema:
-                message = f"the input {key!r} is not given, and has no default"
-                self.report.at("E402", message, (*loc, "with"), f"add '{key}: ...'", key=True)
-        return {"signal": name, "with": values}
-
     def _concurrency(self, given: Concurrency) -> dict[str, Any]:
         compiled: dict[str, Any] = {"max": given.max, "then": given.then}
         if given.key is not None:
@@ -228,16 +200,6 @@ class Compiler:
             typed = self.expressions.value(given.key, loc, self.scopes.outside())
             compiled["key"] = typed.value
         return compiled
-
-    def _check_input(self, name: str, given: dict[str, Any], loc: Loc) -> None:
-        schema = self.model.inputs.get(name)
-        if schema is None:
-            if ("inputs", name) not in self.model.unread:
-                hint = did_you_mean(name, self.model.inputs)
-                self.report.at("E402", f"there is no input {name!r}", loc, hint, key=True)
-        elif differs(given, schema):
-            message = f"the input {name!r} must be {words(schema)}, not {words(given)}"
-            self.report.at("E402", message, loc)
 
     def _outputs(self) -> None:
         view = self.scopes.at_end()

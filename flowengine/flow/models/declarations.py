@@ -1,11 +1,12 @@
 """Declarations of a flow besides its steps: outputs, secrets, signals, defaults, starts, limits."""
 
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
 from flowengine.flow.models.agent import ModelName
-from flowengine.flow.models.base import OneOf, Part
+from flowengine.flow.models.base import OneOf, Part, Problem
 from flowengine.flow.models.modifiers import Retry
 from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
@@ -144,22 +145,54 @@ class Concurrency(Part):
 
 
 class Start(Part):
-    """A signal that starts an execution unless an open one receives it."""
+    """A signal that starts an execution unless an open one receives it, or a schedule."""
 
     NOUN = "an entry of 'start'"
     RULES = (OneOf(("signal", "schedule")),)
+    OF_SCHEDULE: ClassVar[tuple[str, ...]] = ("timezone", "missed", "jitter")
+    RULES_AS_SCHEMA = ({"dependentRequired": {key: ["schedule"] for key in OF_SCHEDULE}},)
 
     signal: SignalName | None = Field(
         default=None,
         description="The signal that starts an execution if none with its key is open.",
         examples=["placed"],
     )
+    schedule: Text | None = Field(
+        default=None,
+        description="When executions start: minute, hour, day of month, month and day of week, as "
+        "in cron.",
+        examples=["0 9 * * 1-5"],
+    )
+    timezone: Text = Field(
+        default="UTC", description="The time zone of the schedule.", examples=["Europe/Berlin"]
+    )
+    missed: Literal["once", "skip"] = Field(
+        default="once",
+        description="The treatment of times at which nothing could start: one execution for the "
+        "last of them, or none.",
+        examples=["skip"],
+    )
+    jitter: Duration = Field(
+        default="0s",
+        description="Each execution starts up to this much later, to spread the load.",
+        examples=["5m"],
+    )
     with_: dict[Id, Value] = Field(
         default_factory=dict,
         alias="with",
-        description="The inputs. Expressions see `signal`, `now` and `execution`.",
+        description="The inputs. Expressions see `signal` (not with `schedule`), `now` and "
+        "`execution`.",
         examples=[{"order": "${{ signal.key }}"}],
     )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the errors in the combination of keys."""
+        yield from super().problems(given)
+        if "schedule" not in given:
+            for key in given:
+                if key in cls.OF_SCHEDULE:
+                    yield Problem(key, "E103", f"{key!r} has no meaning without 'schedule'")
 
 
 class Limits(Part):

@@ -28,6 +28,7 @@ from flowengine.journal.records import (
     Append,
     Beginning,
     Claimed,
+    Deployed,
     Due,
     Entry,
     ExecutionFilter,
@@ -42,6 +43,7 @@ from flowengine.journal.records import (
     Owner,
     Plain,
     Pruned,
+    Scheduled,
     Sent,
     Standing,
     Start,
@@ -92,7 +94,9 @@ class MemoryStore(JournalStore):
         self._is_dead = is_dead
         self._flows: dict[str, bytes] = {}
         self._sources: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {}
+        self._deployed: dict[tuple[str, str], Deployed] = {}
         self._starts: dict[tuple[str, str], Start] = {}
+        self._schedules: dict[tuple[str, str], Scheduled] = {}
         self._journals: dict[str, Journal] = {}
         self._created = 0
         self._owners: dict[str, tuple[Owner, int]] = {}
@@ -131,14 +135,61 @@ class MemoryStore(JournalStore):
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
         return self._sources.get(key)
 
-    def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
+    def deploy(
+        self,
+        deployed: Deployed,
+        signals: Sequence[str] = (),
+        schedules: Sequence[tuple[str, int, int | None]] = (),
+    ) -> None:
+        flow, hash = deployed.flow, deployed.hash
         with self._lock:
-            kept = {at: start for at, start in self._starts.items() if at[1] != flow}
-            self._starts = kept | {(signal, flow): Start(flow, hash) for signal in signals}
+            at = max((deployed.at, *(one.at + 1 for one in self.deployed(flow))))
+            self._deployed[flow, deployed.version] = deployed._replace(at=at)
+            self._starts = {at: start for at, start in self._starts.items() if at[1] != flow}
+            self._starts |= {(signal, flow): Start(flow, hash) for signal in signals}
+            before = self._schedules
+            self._schedules = {at: one for at, one in before.items() if at[0] != flow}
+            for schedule, time, due in schedules:
+                new = Scheduled(flow, hash, schedule, time, due)
+                kept = before.get((flow, schedule), new)
+                self._schedules[flow, schedule] = kept._replace(hash=hash)
+            self._changes += 1
+
+    def undeploy(self, flow: str, version: str | None = None) -> None:
+        with self._lock:
+            for deployed in self.deployed(flow):
+                if version in (None, deployed.version):
+                    del self._deployed[flow, deployed.version]
+            if version is None:
+                self._starts = {at: one for at, one in self._starts.items() if at[1] != flow}
+                kept = {at: one for at, one in self._schedules.items() if at[0] != flow}
+                self._schedules = kept
+
+    def deployed(self, flow: str | None = None) -> list[Deployed]:
+        with self._lock:
+            found = [one for one in self._deployed.values() if flow in (None, one.flow)]
+            return sorted(found, key=lambda one: (one.flow, -one.at))
 
     def starts(self, signal: str) -> list[Start]:
         with self._lock:
             return [self._starts[at] for at in sorted(self._starts) if at[0] == signal]
+
+    def schedules(self, until: int | None = None) -> list[Scheduled]:
+        with self._lock:
+            found = sorted(self._schedules.values(), key=lambda one: (one.flow, one.schedule))
+            if until is None:
+                return found
+            due = [(one.due, one) for one in found if one.due is not None and one.due <= until]
+            return [one for _, one in sorted(due, key=lambda pair: pair[0])]
+
+    def move_schedule(self, scheduled: Scheduled, time: int, due: int | None) -> bool:
+        at = scheduled.flow, scheduled.schedule
+        with self._lock:
+            if self._schedules.get(at) != scheduled:
+                return False
+            self._schedules[at] = scheduled._replace(time=time, due=due)
+            self._changes += 1
+            return True
 
     # -- journals
 
@@ -420,6 +471,7 @@ class MemoryStore(JournalStore):
     def next_due(self, after: int) -> int | None:
         with self._lock:
             times = [journal.record.due for journal in self._journals.values()]
+            times += [one.due for one in self._schedules.values()]
             return min((due for due in times if due is not None and due > after), default=None)
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
@@ -707,7 +759,7 @@ class MemoryStore(JournalStore):
             hashes = {journal.record.hash for journal in self._journals.values()}
             hashes.update(hash for journal in self._journals.values() for hash in journal.forms)
             hashes.update(hash for hash, _, _ in self._sources.values())
-            hashes.update(start.hash for start in self._starts.values())
+            hashes.update(deployed.hash for deployed in self._deployed.values())
             self._flows = {hash: flow for hash, flow in self._flows.items() if hash in hashes}
             referred = {digest for j in self._journals.values() for digest in j.artifacts}
             files = self._artifacts

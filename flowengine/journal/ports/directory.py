@@ -75,7 +75,7 @@ class DirectoryPort(Protocol):
         """
 
     def next_due(self, after: int) -> int | None:
-        """Return when the earliest timer after a time is due, or None."""
+        """Return when the earliest timer or schedule after a time is due, or None."""
 
     def executions(
         self, filter: ExecutionFilter = ..., after: str | None = None, limit: int = 50

@@ -36,6 +36,41 @@ PUT_START = "INSERT INTO starts (signal, flow, hash) VALUES (?, ?, ?)"
 STARTS = "SELECT flow, hash FROM starts WHERE signal = ? ORDER BY flow"
 """Select the flows that messages of a signal start."""
 
+DEPLOY = """
+REPLACE INTO deployments (flow, version, hash, at) VALUES (
+  :flow, :version, :hash,
+  max(:at, coalesce((SELECT max(at) + 1 FROM deployments WHERE flow = :flow), 0)))"""
+"""Insert a deployed flow, later than its other versions also if the clock was set back."""
+
+UNDEPLOY = "DELETE FROM deployments WHERE flow = :flow AND version = coalesce(:version, version)"
+"""Delete a deployed version of a flow, or all of them."""
+
+DEPLOYED = """
+SELECT flow, version, hash, at FROM deployments
+WHERE :flow IS NULL OR flow = :flow ORDER BY flow, at DESC"""
+"""Select deployed flows, the current version of each first."""
+
+DROP_SCHEDULES = """
+DELETE FROM schedules WHERE flow = ? AND schedule NOT IN (SELECT value FROM json_each(?))"""
+"""Delete the schedules of a flow, except some."""
+
+PUT_SCHEDULE = """
+INSERT INTO schedules (flow, schedule, hash, time, due) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (flow, schedule) DO UPDATE SET hash = excluded.hash"""
+"""Insert a schedule. One that is there keeps its times."""
+
+SCHEDULES = """
+SELECT flow, hash, schedule, time, due FROM schedules WHERE due <= ? ORDER BY due, flow, schedule"""
+"""Select the schedules that are due at a time."""
+
+ALL_SCHEDULES = "SELECT flow, hash, schedule, time, due FROM schedules ORDER BY flow, schedule"
+"""Select all schedules."""
+
+MOVE_SCHEDULE = """
+UPDATE schedules SET time = ?, due = ?
+WHERE flow = ? AND schedule = ? AND time = ? AND due IS ? AND hash = ?"""
+"""Set the next time of a schedule that has not been moved since it was read."""
+
 # -- appends
 
 APPEND_FENCED = """
@@ -314,8 +349,12 @@ IS_DUE = _CAN_CONTINUE.format(
 )
 """Select one execution if it can continue, as `DUE`."""
 
-NEXT_DUE = "SELECT min(due) FROM executions INDEXED BY executions_by_due WHERE due > ?"
-"""Select the time of the earliest timer after a time."""
+NEXT_DUE = """
+SELECT min(due) FROM (
+  SELECT min(due) AS due FROM executions INDEXED BY executions_by_due WHERE due > :after
+  UNION ALL
+  SELECT min(due) FROM schedules INDEXED BY schedules_by_due WHERE due > :after)"""
+"""Select the time of the earliest timer or schedule after a time."""
 
 CHANGES = "PRAGMA data_version"
 """Read a number that changes when another connection commits."""
@@ -420,6 +459,6 @@ PRUNE = (
 
 PRUNE_FLOWS = """
 DELETE FROM flows WHERE hash NOT IN (SELECT hash FROM executions)
-AND hash NOT IN (SELECT hash FROM sources) AND hash NOT IN (SELECT hash FROM starts)
+AND hash NOT IN (SELECT hash FROM sources) AND hash NOT IN (SELECT hash FROM deployments)
 AND hash NOT IN (SELECT hash FROM forms)"""
-"""Delete flows that no execution runs or has run, no file compiles to and no message starts."""
+"""Delete flows that no execution runs or has run, no file compiles to and that are not deployed."""

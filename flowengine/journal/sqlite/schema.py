@@ -87,10 +87,20 @@ _VERSION_1 = (
     """CREATE TABLE artifacts (
         sha256 TEXT, execution INTEGER, PRIMARY KEY (sha256, execution)) WITHOUT ROWID""",
     "CREATE INDEX artifacts_by_execution ON artifacts (execution)",
-    # Flows whose executions are started by messages.
+    # Flows that were deployed. The latest version of a flow is the current one.
+    """CREATE TABLE deployments (
+        flow TEXT, version TEXT, hash TEXT NOT NULL, at INTEGER NOT NULL,
+        PRIMARY KEY (flow, version)) WITHOUT ROWID""",
+    # Signals that start executions of deployed flows.
     """CREATE TABLE starts (
         signal TEXT, flow TEXT, hash TEXT NOT NULL, PRIMARY KEY (signal, flow)) WITHOUT ROWID""",
     "CREATE INDEX starts_by_flow ON starts (flow)",
+    # Schedules that start executions of deployed flows. Times are moved by compare-and-set. A
+    # paused schedule is never due.
+    """CREATE TABLE schedules (
+        flow TEXT, schedule TEXT, hash TEXT NOT NULL, time INTEGER NOT NULL, due INTEGER,
+        PRIMARY KEY (flow, schedule)) WITHOUT ROWID""",
+    "CREATE INDEX schedules_by_due ON schedules (due)",
     # Messages between executions, until they are in an inbox. Undeliverable ones stay.
     """CREATE TABLE outbox (
         number INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, target TEXT NOT NULL,

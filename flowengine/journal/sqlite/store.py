@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from flowengine.journal.records import (
     Append,
     Beginning,
     Claimed,
+    Deployed,
     Due,
     Entry,
     ExecutionFilter,
@@ -26,6 +28,7 @@ from flowengine.journal.records import (
     Outgoing,
     Owner,
     Pruned,
+    Scheduled,
     Sent,
     Standing,
     Start,
@@ -136,15 +139,49 @@ class SqliteStore:
         with Sound(f"what flow {hash} was made of"):
             return hash, [(str(path), str(digest)) for path, digest in unpack(files)], extra
 
-    def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
+    def deploy(
+        self,
+        deployed: Deployed,
+        signals: Sequence[str] = (),
+        schedules: Sequence[tuple[str, int, int | None]] = (),
+    ) -> None:
+        flow, hash = deployed.flow, deployed.hash
         with self._database.writing() as connection:
+            connection.execute(queries.DEPLOY, deployed._asdict())
             connection.execute(queries.DROP_STARTS, (flow,))
             rows = [(signal, flow, hash) for signal in dict.fromkeys(signals)]
             connection.executemany(queries.PUT_START, rows)
+            kept = json.dumps([schedule for schedule, _, _ in schedules])
+            connection.execute(queries.DROP_SCHEDULES, (flow, kept))
+            times = [(flow, schedule, hash, *when) for schedule, *when in schedules]
+            connection.executemany(queries.PUT_SCHEDULE, times)
+
+    def undeploy(self, flow: str, version: str | None = None) -> None:
+        with self._database.writing() as connection:
+            connection.execute(queries.UNDEPLOY, {"flow": flow, "version": version})
+            if version is None:
+                connection.execute(queries.DROP_STARTS, (flow,))
+                connection.execute(queries.DROP_SCHEDULES, (flow, "[]"))
+
+    def deployed(self, flow: str | None = None) -> list[Deployed]:
+        with self._database.reading() as connection:
+            return [Deployed(*row) for row in connection.execute(queries.DEPLOYED, {"flow": flow})]
 
     def starts(self, signal: str) -> list[Start]:
         with self._database.reading() as connection:
             return [Start(*row) for row in connection.execute(queries.STARTS, (signal,))]
+
+    def schedules(self, until: int | None = None) -> list[Scheduled]:
+        every = until is None
+        query, values = (queries.ALL_SCHEDULES, ()) if every else (queries.SCHEDULES, (until,))
+        with self._database.reading() as connection:
+            return [Scheduled(*row) for row in connection.execute(query, values)]
+
+    def move_schedule(self, scheduled: Scheduled, time: int, due: int | None) -> bool:
+        before = scheduled.flow, scheduled.schedule, scheduled.time, scheduled.due, scheduled.hash
+        with self._database.writing() as connection:
+            moved = connection.execute(queries.MOVE_SCHEDULE, (time, due, *before))
+            return moved.rowcount == 1
 
     # -- journals
 
@@ -284,7 +321,7 @@ class SqliteStore:
     def next_due(self, after: int) -> int | None:
         with self._database.reading() as connection:
             found: int | None
-            (found,) = connection.execute(queries.NEXT_DUE, (after,)).fetchone()
+            (found,) = connection.execute(queries.NEXT_DUE, {"after": after}).fetchone()
         return found
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Flow, Graph
@@ -49,12 +51,36 @@ def inputs_of_message(
         EvaluationError: One of the inputs has no value.
     """
     for start in graph.flow.get("start", ()):
-        if start["signal"] == message["name"]:
-            state = new_state()
-            state["now"], state["execution"] = now, execution
-            names = Names(Transition(graph, state, None), None, extra={"signal": message})
-            return {name: evaluate(names, value) for name, value in start["with"].items()}
+        if start.get("signal") == message["name"]:
+            return inputs_of_start(graph, start, execution, now, {"signal": message})
     return None
+
+
+def inputs_of_start(
+    graph: Graph,
+    start: Mapping[str, Plain],
+    execution: dict[str, Plain],
+    now: int,
+    extra: dict[str, Plain],
+) -> dict[str, Plain]:
+    """Return the inputs with which an entry of `start` starts an execution.
+
+    Args:
+        start: The compiled entry.
+        execution: The `execution` that the expressions read.
+        now: Start time of the execution (ms).
+        extra: Further names that they read.
+
+    Returns:
+        The value of `start.with`.
+
+    Raises:
+        EvaluationError: One of the inputs has no value.
+    """
+    state = new_state()
+    state["now"], state["execution"] = now, execution
+    names = Names(Transition(graph, state, None), None, extra=extra)
+    return {name: evaluate(names, value) for name, value in start["with"].items()}
 
 
 def fill_computed(names: Names, flow: Flow, inputs: dict[str, Plain]) -> None:

@@ -434,7 +434,8 @@ class CompiledFlow(TypedDict, total=False):
     triggered: list[int]
     """Steps with a trigger. Absent: none."""
     start: list[dict[str, Plain]]
-    """`{"signal", "with": {input: value}}` of each signal that starts executions. Absent: none."""
+    """`{"signal", "with": {input: value}}` of each signal that starts executions, and `{"schedule",
+    "timezone", "missed": "once" | "skip", "jitter": ms, "with"}` of each schedule. Absent: none."""
     concurrency: dict[str, Plain]
     """`{"key": value?, "max": number, "then": "queue" | "reject" | "cancel"}`. Absent: no limit."""
     counts_alone: bool

@@ -1,0 +1,144 @@
+"""Starting executions by schedule.
+
+Several processes may do so with the same store. The id of an execution follows from the flow, the
+schedule and the time, so each time starts one execution, and the store moves a schedule to its next
+time for one of them only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.results import ScheduledStart
+from flowengine.engines.starting.beginning import create, execution_data
+from flowengine.engines.starting.inputs import check_inputs
+from flowengine.errors import FlowEngineError, InputError, StoreError
+from flowengine.flow.schedules import NoSchedule, Schedule, delay_of, execution_of, name_of
+from flowengine.kernel.notation.times import format_time
+
+if TYPE_CHECKING:
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.host import Host
+    from flowengine.engines.infos import StartInfo
+    from flowengine.journal.records import Scheduled
+
+LATE = 60_000
+"""A time at which nothing has started for longer than this (ms) was missed."""
+STARTED_BY = "schedule"
+
+
+def first_times(host: Host, flow: LoadedFlow) -> list[tuple[str, int, int | None]]:
+    """Return the name of each schedule of a flow, its next time, and when that is due."""
+    now, found = host.clock.now(), []
+    is_paused = any(one.due is None for one in host.store.schedules() if one.flow == flow.id)
+    for start in _of(flow.compiled):
+        name = _name(start)
+        time = _schedule(start).after(now)
+        found.append((name, time, None if is_paused else _due(flow.id, start, time)))
+    return found
+
+
+def started_by(host: Host, flow: str | None) -> list[StartInfo]:
+    """Return what starts executions of deployed flows. See `Engine.starts`."""
+    current = {one.flow: one.hash for one in reversed(host.store.deployed(flow))}
+    times = {(one.flow, one.schedule): one for one in host.store.schedules()}
+    found: list[StartInfo] = []
+    for id, hash in sorted(current.items()):
+        for start in host.flows.by_hash(hash).compiled.get("start", ()):
+            if "signal" in start:
+                found.append({"flow": id, "signal": start["signal"]})
+                continue
+            info: StartInfo = {"flow": id}
+            info["schedule"], info["timezone"] = start["schedule"], start["timezone"]
+            info["missed"], info["jitter"] = start["missed"], start["jitter"] / 1000
+            kept = times.get((id, _name(start)))
+            if kept is not None and kept.due is not None:
+                info["next"], info["due"] = format_time(kept.time), format_time(kept.due)
+            found.append(info)
+    return found
+
+
+def start_due(host: Host) -> list[ScheduledStart]:
+    """Record an execution for each schedule that is due. See `Engine.start_due`."""
+    done = []
+    for scheduled in host.store.schedules(host.clock.now()):
+        try:
+            started = _start(host, scheduled)
+        except StoreError:
+            raise
+        except (FlowEngineError, NoSchedule) as error:  # such as a zone that this host lacks
+            flow, _, name, time, _ = scheduled
+            started = ScheduledStart(flow, name, time, None, error)
+        if started is not None:
+            done.append(started)
+    return done
+
+
+def _start(host: Host, scheduled: Scheduled) -> ScheduledStart | None:
+    """Start the execution of a time that is due, and move the schedule to its next time.
+
+    The execution comes first. If this process dies in between, the next one finds it there.
+
+    Returns:
+        The execution, or None if there was nothing to start.
+    """
+    flow, _, name, time, _ = scheduled
+    now = host.clock.now()
+    compiled = host.flows.by_hash(scheduled.hash).compiled
+    start = next(one for one in _of(compiled) if _name(one) == name)
+    schedule, due = _schedule(start), _due(flow, start, time)
+    if now - due > LATE:
+        time = schedule.latest(time, now)
+        due = _due(flow, start, time)
+    if due > now:
+        host.store.move_schedule(scheduled, time, due)
+        return None
+    result = None
+    if now - due <= LATE or start["missed"] == "once":
+        result = _begun(host, scheduled, start, time)
+    following = schedule.after(time)
+    moved = host.store.move_schedule(scheduled, following, _due(flow, start, following))
+    return result if moved else None
+
+
+def _begun(host: Host, scheduled: Scheduled, start: Any, time: int) -> ScheduledStart:
+    """Record the execution of a time, unless it exists.
+
+    Returns:
+        The execution, or the reason why its inputs are refused. The next time may have others.
+    """
+    from flowengine.kernel.expressions.defaults import inputs_of_start
+    from flowengine.kernel.graph.compiled import EvaluationError
+
+    flow, hash, name, *_ = scheduled
+    linked, now = host.flows.by_hash(hash), host.clock.now()
+    id = execution_of(flow, name, time)
+    data = execution_data(host, linked.compiled, now, id, {}, STARTED_BY)
+    data["scheduled_at"] = format_time(time)
+    try:
+        given = inputs_of_start(linked.graph, start, data, now, {})
+        checked = check_inputs(linked.graph, given, data, now, host.workdir)
+    except EvaluationError as error:
+        refused = InputError(f"'start' on schedule '{name}': {error.message}", field="with")
+        return ScheduledStart(flow, name, time, None, refused)
+    except InputError as error:
+        return ScheduledStart(flow, name, time, None, error)
+    create(host, linked, {"type": "started", "at": now, "inputs": checked, "execution": data})
+    return ScheduledStart(flow, name, time, id)
+
+
+def _of(compiled: Any) -> list[Any]:
+    """Return the schedules in `start` of a compiled flow."""
+    return [start for start in compiled.get("start", ()) if "schedule" in start]
+
+
+def _name(start: Any) -> str:
+    return name_of(start["schedule"], start["timezone"])
+
+
+def _schedule(start: Any) -> Schedule:
+    return Schedule(start["schedule"], start["timezone"])
+
+
+def _due(flow: str, start: Any, time: int) -> int:
+    return time + delay_of(flow, _name(start), time, start["jitter"])

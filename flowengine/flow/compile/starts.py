@@ -1,0 +1,107 @@
+"""The entries of `start`: signals and schedules that start executions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.flow.compile.types import EXECUTION, TEXT, differs, signal_schema, words
+from flowengine.flow.compile.views import View
+from flowengine.flow.schedules import NoSchedule, Schedule, name_of
+from flowengine.kernel.notation.times import parse_duration
+from flowengine.sdk.near_words import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flowengine.flow.compile.actions import Actions
+    from flowengine.flow.compile.expressions import Expressions
+    from flowengine.flow.loading.files import Definition
+    from flowengine.flow.models import Loc, Start
+
+
+class Starts:
+    """Compiles what starts executions of a flow.
+
+    Args:
+        model: The flow.
+        expressions: Compiles the values of its inputs.
+        actions: Knows the declared signals.
+    """
+
+    def __init__(self, model: Definition, expressions: Expressions, actions: Actions) -> None:
+        self._model = model
+        self._report = model.file.report
+        self._expressions = expressions
+        self._actions = actions
+        self._schedules: set[str] = set()
+
+    def compiled(self, given: Iterable[Start]) -> list[dict[str, Any]]:
+        """Return the compiled entries."""
+        return [
+            self._signal(one) if one.signal is not None else self._schedule(one)
+            for one in given
+            if one.signal is not None or one.schedule is not None
+        ]
+
+    def _signal(self, given: Start) -> dict[str, Any]:
+        name, loc = str(given.signal), (*given.loc, "signal")
+        data = self._actions.signal_data(name, loc)
+        declared = self._model.signals.get(name)
+        if declared is not None and declared.key is None:
+            message = f"the signal {name!r} has no key to find an execution by"
+            hint = f"declare it: 'signals: {{{name}: {{key: ${{{{ inputs.… }}}}}}}}'"
+            self._report.at("E103", message, loc, hint)
+        view = View({"signal": signal_schema(data), "now": TEXT, "execution": EXECUTION})
+        return {"signal": name, "with": self._inputs(given, view)}
+
+    def _schedule(self, given: Start) -> dict[str, Any]:
+        expression, loc = " ".join(str(given.schedule).split()), given.loc
+        self._check_schedule(expression, given.timezone, loc)
+        name = name_of(expression, given.timezone)
+        if name in self._schedules:
+            message = f"the schedule {expression!r} in {given.timezone} is listed twice"
+            hint = "one of them is enough: both would start executions at the same times"
+            self._report.at("E103", message, (*loc, "schedule"), hint)
+        self._schedules.add(name)
+        return {
+            "schedule": expression,
+            "timezone": given.timezone,
+            "missed": given.missed,
+            "jitter": parse_duration(given.jitter),
+            "with": self._inputs(given, View({"now": TEXT, "execution": EXECUTION})),
+        }
+
+    def _check_schedule(self, expression: str, timezone: str, loc: Loc) -> None:
+        try:
+            Schedule("* * * * *", timezone)
+        except NoSchedule as error:
+            self._report.at("E103", str(error), (*loc, "timezone"))
+        try:
+            Schedule(expression, "UTC")
+        except NoSchedule as error:
+            hint = "such as '0 9 * * 1-5': at 9:00 from Monday to Friday"
+            self._report.at("E103", str(error), (*loc, "schedule"), hint)
+
+    def _inputs(self, given: Start, view: View) -> dict[str, Any]:
+        """Compile the inputs, which are checked like those of a call."""
+        inputs, loc = self._model.inputs, (*given.loc, "with")
+        values: dict[str, Any] = {}
+        for key, value in given.with_.items():
+            typed = self._expressions.value(value, (*loc, key), view)
+            values[key] = typed.value
+            self._check_input(key, typed.schema, (*loc, key))
+        for key, schema in inputs.items():
+            if key not in given.with_ and "default" not in schema:
+                message = f"the input {key!r} is not given, and has no default"
+                self._report.at("E402", message, loc, f"add '{key}: ...'", key=True)
+        return values
+
+    def _check_input(self, name: str, given: dict[str, Any], loc: Loc) -> None:
+        schema = self._model.inputs.get(name)
+        if schema is None:
+            if ("inputs", name) not in self._model.unread:
+                hint = did_you_mean(name, self._model.inputs)
+                self._report.at("E402", f"there is no input {name!r}", loc, hint, key=True)
+        elif differs(given, schema):
+            message = f"the input {name!r} must be {words(schema)}, not {words(given)}"
+            self._report.at("E402", message, loc)

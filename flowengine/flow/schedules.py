@@ -1,0 +1,126 @@
+"""Times of schedules: five-field cron expressions in a time zone.
+
+The rule is that of Debian's cron, as written down in docs/language/signals.md:
+
+- If the minute and the hour are fixed, a time that occurs twice because clocks are set back counts
+  once, the first time, and one that does not occur because clocks are set forward counts at the
+  moment of the change.
+- If the minute or the hour begins with `*`, the schedule follows real time.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from itertools import islice
+
+_FIELDS = "minute, hour, day of month, month, day of week"
+_TRIES = 200
+"""Times to pass over. Two hours of minutes are the most that a change of clocks can repeat."""
+_SECOND = 1000
+_WINDOWS = (3_600_000, 86_400_000, 40 * 86_400_000, 400 * 86_400_000)
+"""How far back the latest time is looked for (ms), before the search begins at the first one."""
+
+
+class NoSchedule(ValueError):
+    """Text that is not a schedule. The message says why."""
+
+
+class Schedule:
+    """A cron expression in a time zone.
+
+    Args:
+        expression: Five fields: minute, hour, day of month, month, day of week.
+        timezone: `UTC`, an offset such as `+02:00`, or a name such as `Europe/Berlin`.
+
+    Raises:
+        NoSchedule: The expression is not valid or has no time, or the zone does not exist.
+    """
+
+    def __init__(self, expression: str, timezone: str) -> None:
+        from cronsim import CronSim, CronSimError
+
+        from flowengine.flow.expressions.clock import zone_of
+        from flowengine.flow.expressions.paths import NoValue
+
+        fields = expression.split()
+        if len(fields) != 5:
+            raise NoSchedule(f"a schedule has five fields ({_FIELDS}), not {len(fields)}")
+        self._expression = " ".join(fields)
+        self._at = CronSim
+        try:
+            self._zone = zone_of(timezone)
+        except NoValue as error:
+            raise NoSchedule(str(error)) from None
+        try:
+            next(CronSim(self._expression, datetime.datetime(2024, 1, 1, tzinfo=self._zone)))
+        except CronSimError as error:
+            raise NoSchedule(f"{str(error).lower()} in the schedule {expression!r}") from None
+        except StopIteration:
+            raise NoSchedule(f"the schedule {expression!r} has no time") from None
+
+    def after(self, time: int) -> int:
+        """Return the first time after another one, in milliseconds since 1970.
+
+        Raises:
+            NoSchedule: There is none.
+        """
+        start = datetime.datetime.fromtimestamp(time // _SECOND, self._zone)
+        # A time that clocks repeat counts where it occurs first, which may lie before the start.
+        for found in islice(self._at(self._expression, start), _TRIES):
+            moment = round(found.timestamp()) * _SECOND
+            if moment > time:
+                return moment
+        raise NoSchedule(f"the schedule {self._expression!r} has no time after {start}")
+
+    def latest(self, first: int, now: int) -> int:
+        """Return the last of its times that is not after a moment.
+
+        Args:
+            first: One of its times, not after `now`.
+            now: The moment.
+        """
+        for window in _WINDOWS:
+            if now - window <= first:
+                break
+            time = self.after(now - window)
+            if time <= now:
+                first = time
+                break
+        while (time := self.after(first)) <= now:
+            first = time
+        return first
+
+
+def name_of(expression: str, timezone: str) -> str:
+    """Return the name of a schedule, by which a store knows it: the expression and the zone."""
+    return f"{' '.join(expression.split())} {timezone}"
+
+
+def execution_of(flow: str, schedule: str, time: int) -> str:
+    """Return the id of the execution that a schedule starts at one of its times.
+
+    Args:
+        flow: Id of the flow.
+        schedule: As returned by `name_of`. A flow may have several.
+        time: The time.
+    """
+    at = datetime.datetime.fromtimestamp(time / _SECOND, datetime.UTC)
+    return f"{flow[:80]}-{at:%Y%m%dT%H%M%SZ}-{_digest(flow, schedule).hex()[:8]}"
+
+
+def delay_of(flow: str, schedule: str, time: int, jitter: int) -> int:
+    """Return by how much an execution starts later than its time: the same for all workers.
+
+    Args:
+        flow: Id of the flow.
+        schedule: As returned by `name_of`.
+        time: The time.
+        jitter: The delay is less than this (ms). 0: no delay.
+    """
+    number = int.from_bytes(_digest(flow, schedule, str(time)))
+    return number % jitter if jitter else 0
+
+
+def _digest(*parts: str) -> bytes:
+    return hashlib.sha256("\n".join(parts).encode()).digest()[:8]
