@@ -105,7 +105,7 @@ def test_an_approver_signs_in_decides_and_signs_out(api: Api, ben: Browser) -> N
     decision = api.engine.wait(wait)["decision"]
     assert (decision["by"], decision["via"], decision["comment"]) == ("user:ben", "rest", "good")
     assert decision["form"] == {"grade": "senior", "salary": 50, "urgent": False}
-    assert decision["edit"] == {"level": 4}
+    assert decision["edits"] == {"level": 4}
     assert '<form method="post" class' not in ben("GET", path).text
     assert "approve" in ben("GET", "/approvals?for=all&status=closed").text
     late = ben("POST", path, {**form, "choice": "reject"})
