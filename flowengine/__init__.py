@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from flowengine.agents import Agent, LoggerManager, Response, Result, function_to_json
+    from flowengine.client.client import AsyncClient, Client
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow, check, load
     from flowengine.engines.infos import Difference, ExecutionInfo, Reason, WaitInfo
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "AsyncClient",
+    "Client",
     "Conflict",
     "Decision",
     "Difference",
@@ -79,6 +82,7 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("Agent", "LoggerManager", "Response", "Result", "function_to_json"), "agents"),
+    **dict.fromkeys(("AsyncClient", "Client"), "client.client"),
     "Engine": "engines.engine",
     **dict.fromkeys(
         ("MetaChain", "Runner", "get_chat_completion", "handle_tool_calls"), "metachain"

@@ -192,8 +192,8 @@ class Application:
         call = call._replace(query=query, body=body)
         if route.streams and _wants_stream(request):
             async with self._places:
-                await on_thread(lambda: _checked(route, call))
-            return await self.streams.response(call, request.headers.get("last-event-id"))
+                checked = await on_thread(lambda: _checked(route, call))
+            return await self.streams.response(checked, request.headers.get("last-event-id"))
         async with self._places:
             if key is None:
                 found = await on_thread(lambda: route.answer(_checked(route, call)))
@@ -282,10 +282,10 @@ def _checked(route: Guarded, call: Call) -> Call:
     """Return a call whose user has the right of its route on the object in the path."""
     if route.subject is None:
         return call
-    flow = FLOWS[route.subject](call.engine, call.principal, call.path[route.subject])
+    found = FLOWS[route.subject](call.engine, call.principal, call.path[route.subject])
     if isinstance(route.need, Right):
-        call.need(route.need, flow)
-    return call._replace(flow=flow)
+        call.need(route.need, found.flow)
+    return call._replace(flow=found.flow, path={**call.path, route.subject: found.id})
 
 
 def _query(route: Route, request: Request) -> Any:

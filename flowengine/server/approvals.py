@@ -53,7 +53,7 @@ def decide_many(call: Call) -> Any:
     for one in call.body.decisions:
         result: dict[str, Any] = {"wait": one.wait, "status": 200}
         try:
-            call.need(Right.DECIDE, flow_of_wait(call.engine, call.principal, one.wait))
+            call.need(Right.DECIDE, flow_of_wait(call.engine, call.principal, one.wait).flow)
             result["decision"] = _decide(call, one.wait, one)
         except FlowEngineError as error:
             result["status"] = status_of(error)

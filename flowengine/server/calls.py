@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.errors import InputError, NotAllowed, NotFound
+from flowengine.errors import Conflict, InputError, NotAllowed, NotFound, UsageError
 from flowengine.server.rights import Principal, Right
 
 if TYPE_CHECKING:
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 _MOST_PAGES = 20
 """Maximum number of pages of the store that one page of a list is made from."""
+
+
+class Found(NamedTuple):
+    """An object in a path."""
+
+    id: str
+    """Its full id."""
+    flow: str
+    """Id of its flow."""
 
 
 class Call(NamedTuple):
@@ -81,32 +90,33 @@ def deployed_flow(call: Call, name: str) -> LoadedFlow:
     return flow
 
 
-def flow_of_execution(engine: Engine, principal: Principal, id: str) -> str:
-    """Return the id of an execution's flow.
+def flow_of_execution(engine: Engine, principal: Principal, id: str) -> Found:
+    """Return the full id of an execution, and its flow.
 
     Args:
         engine: Contains the execution.
         principal: The user.
-        id: Full id of the execution.
+        id: Its id, or an unambiguous prefix of it.
 
     Raises:
         NotFound: It does not exist, or is hidden from the user.
     """
-    return _visible(principal, f"execution '{id}'", lambda: engine.store.execution(id).flow)
+
+    def find() -> Found:
+        record = engine.store.execution(engine.find(id))
+        return Found(record.id, record.flow)
+
+    return _visible(principal, f"execution '{id}'", find)
 
 
-def flow_of_wait(engine: Engine, principal: Principal, id: str) -> str:
-    """Return the id of a wait's flow.
+def flow_of_wait(engine: Engine, principal: Principal, id: str) -> Found:
+    """Return the full id of a wait, and its flow. See `flow_of_execution`."""
+    return _visible(principal, f"approval '{id}'", lambda: _of_wait(engine, id))
 
-    Args:
-        engine: Contains the wait.
-        principal: The user.
-        id: Full id of the wait.
 
-    Raises:
-        NotFound: It does not exist, or is hidden from the user.
-    """
-    return _visible(principal, f"approval '{id}'", lambda: engine.store.wait(id).flow)
+def _of_wait(engine: Engine, id: str) -> Found:
+    wait = engine.store.wait(engine.store.find_wait(id))
+    return Found(wait.id, wait.flow)
 
 
 def flow_of_owner(engine: Engine, execution: str | None) -> str:
@@ -125,21 +135,22 @@ def flow_of_owner(engine: Engine, execution: str | None) -> str:
         return ""
 
 
-def _flow_of_environment(engine: Engine, principal: Principal, name: str) -> str:
-    """Return the id of the flow of an environment's owner, as `flow_of_execution`."""
-    return _visible(
-        principal,
-        f"environment '{name}'",
-        lambda: flow_of_owner(engine, engine.open_environment(name)["execution"]),
-    )
+def _flow_of_environment(engine: Engine, principal: Principal, name: str) -> Found:
+    """Return the id of an environment, and the flow of its owner. See `flow_of_execution`."""
+
+    def find() -> Found:
+        environment = engine.open_environment(name)
+        return Found(environment["id"], flow_of_owner(engine, environment["execution"]))
+
+    return _visible(principal, f"environment '{name}'", find)
 
 
-def _flow_of_grant(engine: Engine, principal: Principal, id: str) -> str:
-    """Return the id of a grant's flow, as `flow_of_execution`. It has the id of a wait."""
-    return _visible(principal, f"grant '{id}'", lambda: engine.store.wait(id).flow)
+def _flow_of_grant(engine: Engine, principal: Principal, id: str) -> Found:
+    """Return the id of a grant, which is that of a wait, and its flow. See `flow_of_execution`."""
+    return _visible(principal, f"grant '{id}'", lambda: _of_wait(engine, id))
 
 
-FLOWS: dict[str, Callable[[Engine, Principal, str], str]] = {
+FLOWS: dict[str, Callable[[Engine, Principal, str], Found]] = {
     "execution": flow_of_execution,
     "approval": flow_of_wait,
     "environment": _flow_of_environment,
@@ -148,14 +159,14 @@ FLOWS: dict[str, Callable[[Engine, Principal, str], str]] = {
 """Object in a path → how its flow is found, on which the right of a route is needed."""
 
 
-def _visible(principal: Principal, what: str, find: Callable[[], str]) -> str:
+def _visible(principal: Principal, what: str, find: Callable[[], Found]) -> Found:
     try:
-        flow = find()
-    except NotFound:
-        flow = None
-    if flow is None or not principal.may(Right.SEE, flow):
-        raise NotFound(f"there is no {what}", hint="the API takes full ids")
-    return flow
+        found = find()
+    except (Conflict, NotFound, UsageError):  # several have the prefix, perhaps hidden ones
+        found = None
+    if found is None or not principal.may(Right.SEE, found.flow):
+        raise NotFound(f"there is no {what}", hint="give its full id, or an unambiguous prefix")
+    return found
 
 
 def visible_page(

@@ -13,7 +13,7 @@ def list_environments(call: Call) -> Any:
     """List environments that are open, were left open, or are missing."""
     execution = call.query.execution
     if execution is not None:
-        flow_of_execution(call.engine, call.principal, execution)
+        execution = flow_of_execution(call.engine, call.principal, execution).id
     items = []
     for one in call.engine.open_environments(execution):
         flow = flow_of_owner(call.engine, one["execution"])
@@ -39,8 +39,9 @@ def list_grants(call: Call) -> Any:
     if execution is None:
         found = call.engine.grants()
         return {"items": [one for one in found if call.may(Right.CONTENT, one["flow"])]}
-    call.need(Right.CONTENT, flow_of_execution(call.engine, call.principal, execution))
-    return {"items": call.engine.grants(execution)}
+    id, flow = flow_of_execution(call.engine, call.principal, execution)
+    call.need(Right.CONTENT, flow)
+    return {"items": call.engine.grants(id)}
 
 
 def revoke_grant(call: Call) -> Any:

@@ -225,7 +225,7 @@ def graph(call: Call) -> Any:
 def diff(call: Call) -> Any:
     """Compare an execution with another one: where their histories diverge, and how they differ."""
     other = call.path["other"]
-    call.need(Right.CONTENT, flow_of_execution(call.engine, call.principal, other))
+    call.need(Right.CONTENT, flow_of_execution(call.engine, call.principal, other).flow)
     return call.engine.diff(call.path["execution"], other)
 
 

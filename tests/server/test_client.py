@@ -1,0 +1,164 @@
+"""`Client` and `AsyncClient`: the engine's methods and errors, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from flowengine import AsyncClient, Client, Conflict, Engine, InputError, NotAllowed, NotFound
+from flowengine.client import client as client_module
+from flowengine.errors import StoreError, UsageError
+from tests.server.api import HOST, LOCAL, Api
+from tests.server.transport import Transport
+
+URL = f"https://{HOST}"
+DRIVING = {
+    *("run", "take", "hear", "drain", "due", "next_due", "waited", "quarantined", "subscribe"),
+    *("updates", "consult", "consulting", "continue_with", "register", "prune", "load", "leave"),
+    *("acting_as", "environments", "store", "settings", "observations", "feed", "flow_of"),
+    *("kept_flow", "may_answer"),
+}
+"""What needs the store itself, or steps of this process."""
+
+
+@pytest.fixture
+def client(api: Api) -> Iterator[Client]:
+    with Client(URL, api.token("user:otto", "operator"), transport=Transport(api)) as client:
+        yield client
+
+
+def public(of: type) -> set[str]:
+    names = {name for name, _ in inspect.getmembers(of) if not name.startswith("_")}
+    return {name.removesuffix("_async") for name in names}
+
+
+def test_it_has_the_methods_of_the_engine() -> None:
+    assert public(Engine) - DRIVING <= public(Client)
+    assert public(Client) == public(AsyncClient)
+
+
+def test_an_execution_is_started_decided_and_read(api: Api) -> None:
+    with (
+        Client(URL, LOCAL, transport=Transport(api)) as owner,
+        Client(URL, api.token("user:ben"), transport=Transport(api)) as ben,
+    ):
+        id = owner.start("expense", {"amount": 80}, labels={"team": "sales"})
+        assert owner.start("expense", {"amount": 80}, id="e2") == "e2"
+        assert owner.result(id).status == "recorded"
+        api.engine.resume(id)
+        [item] = owner.executions(labels={"team": "sales"}, limit=5).items
+        assert (item["execution"], owner.find(id[:-1])) == (id, id)
+        [wait] = ben.waits(assignee="me").items
+        decided = ben.approve(wait["id"], edit={"amount": 60}, comment="less")
+        assert (decided.choice, decided.by, decided.first) == ("approve", "user:ben", True)
+        assert ben.user() == "user:ben"
+        api.engine.resume(id)
+
+        found = owner.result(id)
+        assert (found.status, found.outputs) == ("succeeded", {"choice": "approve"})
+        assert list(owner.events(id)) == list(api.engine.events(id))
+        assert list(owner.events(id, from_seq=2, follow=True)) == list(
+            api.engine.events(id, from_seq=2)
+        )
+        assert owner.show(id) == api.engine.show(id)
+
+
+def test_its_errors_are_those_of_the_engine(api: Api, client: Client) -> None:
+    id, wait = api.started()
+    with pytest.raises(NotFound, match="there is no execution 'none'"):
+        client.show("none")
+    with pytest.raises(InputError, match="amount") as refused:
+        client.start("expense", {"amount": "x"})
+    assert refused.value.field == "amount"
+    with pytest.raises(NotAllowed, match="lacks the right 'decide'"):
+        client.approve(wait)
+    with pytest.raises(Conflict, match="only a failed execution"):
+        client.retry(id)
+    with pytest.raises(UsageError, match="'status'"):
+        client.executions(status="odd")
+    assert client.cancel(id, reason="twice").status == "interrupted"
+    stranger = Client(URL, "fe_unknown", transport=Transport(api))
+    with stranger, pytest.raises(NotAllowed, match="unknown, expired or revoked"):
+        stranger.executions()
+
+
+def test_a_change_whose_answer_is_lost_is_sent_again_and_happens_once(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_PAUSES", (0.0,))
+    sent: list[str] = []
+
+    class Losing(Transport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            response = super().handle_request(request)
+            sent.append(request.headers["idempotency-key"])
+            if len(sent) == 1:
+                raise httpx2.ReadError("the connection was cut")
+            return response
+
+    with Client(URL, LOCAL, transport=Losing(api)) as client:
+        id = client.start("expense", {"amount": 1})
+    assert [one["execution"] for one in api.engine.executions().items] == [id]
+    assert (len(sent), len(set(sent))) == (2, 1)
+
+
+def test_a_server_that_does_not_answer_or_answers_too_much_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module, "_PAUSES", ())
+    monkeypatch.setattr(client_module, "LARGEST_ANSWER", 10)
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/me"):
+            return httpx2.Response(200, content=b'"' + b"x" * 100 + b'"')
+        raise httpx2.ConnectError("refused")
+
+    with Client(URL, LOCAL, transport=httpx2.MockTransport(refuse)) as client:
+        with pytest.raises(StoreError, match="no answer from https://testserver: refused"):
+            client.flows()
+        with pytest.raises(StoreError, match="more than 10 bytes"):
+            client.user()
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "said"),
+    [
+        ("http://flows.example.com", "fe_x", "plain text"),
+        ("ftp://127.0.0.1", "fe_x", "not the address"),
+        ("", "fe_x", "not the address"),
+        ("https://flows.example.com", "", "needs a token"),
+        ("https://flows.example.com", "fe\nx", "needs a token"),
+    ],
+)
+def test_a_token_goes_to_no_other_machine_in_plain_text(
+    url: str, token: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FLOWENGINE_SERVER", raising=False)
+    monkeypatch.delenv("FLOWENGINE_TOKEN", raising=False)
+    with pytest.raises(UsageError, match=said):
+        Client(url, token)
+
+
+def test_on_an_event_loop_the_same_methods_are_coroutines(api: Api) -> None:
+    id, _ = api.started()
+
+    async def main() -> list[Any]:
+        transport = httpx2.ASGITransport(app=api.application.asgi)
+        async with AsyncClient(URL, LOCAL, transport=transport) as client:
+            entries = [entry["seq"] async for entry in client.events(id)]
+            return [await client.result(id[:20]), entries]
+
+    result, entries = asyncio.run(main())
+    assert (result.execution, result.status) == (id, "waiting")
+    assert entries == [entry["seq"] for entry in api.engine.events(id)]
+
+
+def test_an_id_cannot_name_another_route(client: Client) -> None:
+    for id in ("..", "../audit", "x/cancel", "", "a?b=c"):
+        with pytest.raises((NotFound, UsageError)):
+            client.show(id)
