@@ -10,14 +10,16 @@ from urllib.parse import quote
 
 from flowengine.engines.results import ENDED
 from flowengine.errors import NotFound
+from flowengine.page.conversations import PAGE as TURNS
+from flowengine.page.conversations import Conversation, conversations, has_agents
 from flowengine.page.flow_views import address_again
 from flowengine.page.folds import Folds
 from flowengine.page.pictures import graph
 from flowengine.page.timeline import timeline
 from flowengine.page.view import View, checked_query
-from flowengine.server import executions
+from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
-from flowengine.server.models import EventsQuery, ShowQuery
+from flowengine.server.models import EventsQuery, ShowQuery, WaitsQuery
 from flowengine.server.redaction import without_content
 from flowengine.server.rights import Right
 
@@ -145,6 +147,34 @@ def show_diff(call: Call, given: dict[str, str]) -> View:
     )
 
 
+def show_conversation(call: Call, given: dict[str, str]) -> View:
+    """Show what agents and users said, with tool calls and usage, the newest entries at first."""
+    id = call.path["execution"]
+    head = call.engine.summary(id)
+    found = conversations(call.engine, id)
+    address = given.get("at", "")
+    if address not in found:
+        address = next(iter(found), "")
+    one = found.get(address, Conversation())
+    last = max(len(one.entries) - TURNS, 0)
+    first = min(_number(given, "from", last), last)
+    query = checked_query(WaitsQuery, {"execution": id})
+    return View(
+        "conversation.html",
+        {
+            **_frame(call, head, is_live=True),
+            "addresses": list(found),
+            "address": address,
+            "conversation": one,
+            "entries": one.entries[first : first + TURNS],
+            "before": max(first - TURNS, 0) if first else None,
+            "after": first + TURNS if first < last else None,
+            "waits": approvals.list_approvals(call._replace(query=query))["items"],
+            "may_decide": call.may(Right.DECIDE, head["flow"]),
+        },
+    )
+
+
 def files_in(value: Any) -> list[dict[str, Any]]:
     """Return the kept files that a value names, each once."""
     found: dict[str, dict[str, Any]] = {}
@@ -170,6 +200,7 @@ def _frame(call: Call, info: Any, *, is_live: bool = False) -> dict[str, Any]:
     return {
         "info": info,
         "base": f"/executions/{quote(info['execution'])}",
+        "has_agents": has_agents(call.engine.flow_of(info["execution"])),
         "is_live": is_live and info["status"] not in ENDED,
         "sees_content": call.may(Right.CONTENT, info["flow"]),
     }

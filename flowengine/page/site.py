@@ -63,6 +63,12 @@ PAGES = (
     Page("GET", "/executions/{execution}/step", Right.SEE, execution_views.show_step),
     Page("GET", "/executions/{execution}/timeline", Right.SEE, execution_views.show_timeline),
     Page("GET", "/executions/{execution}/history", Right.CONTENT, execution_views.show_history),
+    Page(
+        "GET",
+        "/executions/{execution}/conversation",
+        Right.CONTENT,
+        execution_views.show_conversation,
+    ),
     Page("GET", "/executions/{execution}/events", Right.CONTENT, execution_views.show_events),
     Page("GET", "/executions/{execution}/compare", Right.CONTENT, execution_views.show_diff),
     Page("GET", "/flows", Right.SEE, flow_views.list_flows),

@@ -21,6 +21,7 @@ ALLOWED = {
     ("GET", "/executions/{execution}/step"): frozenset(ROLES),
     ("GET", "/executions/{execution}/timeline"): frozenset(ROLES),
     ("GET", "/executions/{execution}/history"): frozenset({"admin"}),
+    ("GET", "/executions/{execution}/conversation"): frozenset({"admin"}),
     ("GET", "/executions/{execution}/events"): frozenset({"admin"}),
     ("GET", "/executions/{execution}/compare"): frozenset({"admin"}),
     ("GET", "/flows"): frozenset(ROLES),
