@@ -11,14 +11,16 @@ from flowengine.typed_text import by_type, edited_field
 _TYPES = {"integer": "number", "number": "number", "boolean": "checkbox"}
 
 _LIMITS = {
-    "minimum": "at least",
-    "exclusiveMinimum": "more than",
-    "maximum": "at most",
-    "exclusiveMaximum": "less than",
-    "multipleOf": "a multiple of",
-    "minLength": "characters: at least",
-    "maxLength": "characters: at most",
-    "pattern": "matches",
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "pattern": "matches {}",
 }
 
 
@@ -126,7 +128,7 @@ def entered_inputs(schemas: Mapping[str, Any], given: Mapping[str, str]) -> dict
 
 def _limits(schema: Mapping[str, Any]) -> str:
     """Return the limits of a value in words."""
-    return ", ".join(f"{words} {schema[key]}" for key, words in _LIMITS.items() if key in schema)
+    return ", ".join(words.format(schema[key]) for key, words in _LIMITS.items() if key in schema)
 
 
 def _field(name: str, label: str, schema: Any, value: Any, *, required: bool) -> Field:
