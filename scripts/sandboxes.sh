@@ -38,7 +38,7 @@ if [ ${#missing[@]} != 0 ]; then
   fi
 fi
 
-for servers in tests/mcp_servers tests/model_servers; do
+for servers in tests/mcp_servers tests/model_servers tests/page_checks; do
   if command -v npm >/dev/null && ! [ "$servers/node_modules/.package-lock.json" -nt "$servers/package-lock.json" ]; then
     say "installing the packages of $servers"
     npm ci --prefix "$servers" --ignore-scripts --no-audit --no-fund --loglevel=error \

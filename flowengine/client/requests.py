@@ -41,12 +41,12 @@ def user() -> Request[str]:
 
 
 def flows() -> Request[list[dict[str, Any]]]:
-    """Return the flows that the server offers, each with the schemas of its inputs."""
+    """Return the deployed flows, each with the schemas of its inputs."""
     return Request("GET", "/v1/flows", _items)
 
 
 def flow(flow: str) -> Request[dict[str, Any]]:
-    """Return a flow that the server offers, by its id."""
+    """Return a deployed flow: `ID`, `ID@VERSION` or a hash."""
     return Request("GET", f"/v1/flows/{_part(flow)}", _as_it_is)
 
 

@@ -8,24 +8,21 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from markupsafe import Markup
-
-from flowengine.drawing.data import statuses_of
-from flowengine.drawing.picture import draw
-from flowengine.drawing.svg import Drawing, svg
 from flowengine.engines.results import ENDED
 from flowengine.errors import NotFound
+from flowengine.page.conversations import PAGE as TURNS
+from flowengine.page.conversations import Conversation, conversations, has_agents
+from flowengine.page.flow_views import address_again
 from flowengine.page.folds import Folds
+from flowengine.page.pictures import graph
 from flowengine.page.timeline import timeline
 from flowengine.page.view import View, checked_query
-from flowengine.server import executions
+from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
-from flowengine.server.models import EventsQuery, ShowQuery
+from flowengine.server.models import EventsQuery, ShowQuery, WaitsQuery
 from flowengine.server.redaction import without_content
 from flowengine.server.rights import Right
 
-_FITS = (1100, 640)
-"""Size in pixels of the largest graph that is open when the page is."""
 _MOST_FAILURES = 20
 """Failed steps above the list of all steps."""
 _EVENTS = 50
@@ -52,10 +49,11 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
             "reasons": [one for one in reasons if one.get("wait") not in waits],
             "failures": failures[:_MOST_FAILURES],
             "more_failures": len(failures) - _MOST_FAILURES,
-            **_graph(call, steps),
+            **graph(call.engine.flow_of(info["execution"]), steps),
             "level": Folds(steps).level(given.get("at", ""), _number(given, "from")),
             "causes": list(_causes(info.get("error"))),
             "files": files_in([info.get("inputs"), info.get("outputs")]),
+            "again": address_again(call, info["execution"], info["flow"]),
             "may_decide": call.may(Right.DECIDE, info["flow"]),
         },
     )
@@ -109,7 +107,7 @@ def show_history(call: Call, given: dict[str, str]) -> View:
             "entry": entries[number],
             "number": number,
             "last": len(entries) - 1,
-            **_graph(call, info["steps"]),
+            **graph(call.engine.flow_of(id), info["steps"]),
             "level": Folds(info["steps"]).level(given.get("at", ""), _number(given, "from")),
             "causes": list(_causes(info.get("error"))),
         },
@@ -149,6 +147,34 @@ def show_diff(call: Call, given: dict[str, str]) -> View:
     )
 
 
+def show_conversation(call: Call, given: dict[str, str]) -> View:
+    """Show what agents and users said, with tool calls and usage, the newest entries at first."""
+    id = call.path["execution"]
+    head = call.engine.summary(id)
+    found = conversations(call.engine, id)
+    address = given.get("at", "")
+    if address not in found:
+        address = next(iter(found), "")
+    one = found.get(address, Conversation())
+    last = max(len(one.entries) - TURNS, 0)
+    first = min(_number(given, "from", last), last)
+    query = checked_query(WaitsQuery, {"execution": id})
+    return View(
+        "conversation.html",
+        {
+            **_frame(call, head, is_live=True),
+            "addresses": list(found),
+            "address": address,
+            "conversation": one,
+            "entries": one.entries[first : first + TURNS],
+            "before": max(first - TURNS, 0) if first else None,
+            "after": first + TURNS if first < last else None,
+            "waits": approvals.list_approvals(call._replace(query=query))["items"],
+            "may_decide": call.may(Right.DECIDE, head["flow"]),
+        },
+    )
+
+
 def files_in(value: Any) -> list[dict[str, Any]]:
     """Return the kept files that a value names, each once."""
     found: dict[str, dict[str, Any]] = {}
@@ -174,17 +200,9 @@ def _frame(call: Call, info: Any, *, is_live: bool = False) -> dict[str, Any]:
     return {
         "info": info,
         "base": f"/executions/{quote(info['execution'])}",
+        "has_agents": has_agents(call.engine.flow_of(info["execution"])),
         "is_live": is_live and info["status"] not in ENDED,
         "sees_content": call.may(Right.CONTENT, info["flow"]),
-    }
-
-
-def _graph(call: Call, steps: Any) -> dict[str, Any]:
-    picture = draw(call.engine.flow_of(call.path["execution"]).compiled, statuses_of(steps))
-    drawing: Drawing = svg(picture, "graph_")
-    return {
-        "graph": Markup(drawing.text),  # `svg` escapes every text and every id
-        "graph_fits": drawing.width <= _FITS[0] and drawing.height <= _FITS[1],
     }
 
 

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, NotAllowed
-from flowengine.page import execution_views, views
+from flowengine.page import execution_views, flow_views, views
 from flowengine.page.readable import FILTERS, between, is_past
 from flowengine.page.view import View
 from flowengine.sdk.threads import on_thread
@@ -63,8 +63,17 @@ PAGES = (
     Page("GET", "/executions/{execution}/step", Right.SEE, execution_views.show_step),
     Page("GET", "/executions/{execution}/timeline", Right.SEE, execution_views.show_timeline),
     Page("GET", "/executions/{execution}/history", Right.CONTENT, execution_views.show_history),
+    Page(
+        "GET",
+        "/executions/{execution}/conversation",
+        Right.CONTENT,
+        execution_views.show_conversation,
+    ),
     Page("GET", "/executions/{execution}/events", Right.CONTENT, execution_views.show_events),
     Page("GET", "/executions/{execution}/compare", Right.CONTENT, execution_views.show_diff),
+    Page("GET", "/flows", Right.SEE, flow_views.list_flows),
+    Page("GET", "/flows/{flow}", Right.SEE, flow_views.show_flow),
+    Page("POST", "/flows/{flow}", Right.START, flow_views.start),
     Page("GET", "/approvals", Right.SEE, views.list_approvals),
     Page("GET", "/approvals/{approval}", Right.SEE, views.show_approval),
     Page("POST", "/approvals/{approval}", Right.DECIDE, views.decide),

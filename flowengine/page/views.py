@@ -13,8 +13,8 @@ from flowengine.engines.reading import STATUSES
 from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
 from flowengine.kernel.notation.times import parse_time
-from flowengine.page.decision_forms import entered, fields_of
-from flowengine.page.view import View, checked_query
+from flowengine.page.forms import entered, fields_of
+from flowengine.page.view import View, checked_query, hint_of
 from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
 from flowengine.server.models import (
@@ -231,11 +231,6 @@ def _approval(call: Call, given: dict[str, str], error: FlowEngineError | None) 
         },
         200 if error is None else status_of(error),
     )
-
-
-def hint_of(error: FlowEngineError) -> str | None:
-    """Return the hint of an error, unless it names an option of the command line."""
-    return error.hint if "--" not in (error.hint or "") else None
 
 
 def _why_not(call: Call, wait: Any, *, addressed: bool) -> str:

@@ -19,9 +19,10 @@ from tests.server.transport import Transport
 URL = f"https://{HOST}"
 DRIVING = {
     *("run", "take", "hear", "drain", "due", "next_due", "waited", "quarantined", "subscribe"),
-    *("updates", "consult", "consulting", "continue_with", "register", "prune", "load", "leave"),
+    *("updates", "consult", "consulting", "continue_with", "prune", "load", "leave"),
     *("acting_as", "environments", "store", "settings", "observations", "feed", "flow_of"),
-    *("kept_flow", "may_answer"),
+    *("kept_flow", "may_answer", "summary"),
+    *("deploy", "undeploy", "deployed", "deployed_flow", "starts", "start_due"),
 }
 """What needs the store itself, or steps of this process."""
 

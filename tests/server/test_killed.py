@@ -42,7 +42,7 @@ class Server:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [PROGRAM, "--store", "store", "serve", "flow.yaml", "--port", self._port],
+            [PROGRAM, "--store", "store", "serve", "--port", self._port],
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -21,8 +21,12 @@ ALLOWED = {
     ("GET", "/executions/{execution}/step"): frozenset(ROLES),
     ("GET", "/executions/{execution}/timeline"): frozenset(ROLES),
     ("GET", "/executions/{execution}/history"): frozenset({"admin"}),
+    ("GET", "/executions/{execution}/conversation"): frozenset({"admin"}),
     ("GET", "/executions/{execution}/events"): frozenset({"admin"}),
     ("GET", "/executions/{execution}/compare"): frozenset({"admin"}),
+    ("GET", "/flows"): frozenset(ROLES),
+    ("GET", "/flows/{flow}"): frozenset(ROLES),
+    ("POST", "/flows/{flow}"): frozenset({"starter", "operator", "admin"}),
     ("GET", "/approvals"): frozenset(ROLES),
     ("GET", "/approvals/{approval}"): frozenset(ROLES),
     ("POST", "/approvals/{approval}"): frozenset({"approver", "admin"}),
@@ -190,7 +194,7 @@ def test_each_page_for_each_role(api: Api, page: Page) -> None:
     assert {(one.method, one.path) for one in PAGES} == ALLOWED.keys()
     method, path = page.method, page.path
     execution, wait = waiting(api)
-    address = path.format(execution=execution, approval=wait)
+    address = path.format(execution=execution, approval=wait, flow="expense")
     for role, user in ROLES.items():
         browser = Browser(api, api.token(user))
         form = None

@@ -12,9 +12,13 @@ from flowengine.server.protocol import ProtocolLimits
 from flowengine_envs.browser import installation
 from tests.server.api import LOCAL
 from tests.server.served import Served
-from tests.server.test_page import FORM, HOSTILE
+from tests.server.test_page import FORM, HOSTILE, NESTED
+from tests.server.test_page_executions import ordered
 
-WIDTHS = (390, 768, 1400)
+WIDTHS = (768, 1400)
+AXE = Path(__file__).parents[1] / "page_checks/node_modules/axe-core/axe.min.js"
+ALL_OPEN = "document.querySelectorAll('details').forEach((one) => { one.open = true })"
+FAULTS = "axe.run().then((found) => found.violations.map((one) => [one.id, one.nodes[0].html]))"
 
 
 def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,3 +73,53 @@ async def signed_in(browser: Browser, served: Served, *, scripts: bool) -> tuple
     await page.click("main button")
     await page.wait_for_url("**/approvals")
     return page, faults
+
+
+def test_each_view_is_accessible_and_fits_a_phone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not AXE.exists():
+        pytest.skip("no axe-core: npm ci --prefix tests/page_checks")
+    monkeypatch.chdir(tmp_path)
+    served = Served(tmp_path, ProtocolLimits())
+    engine = served.api.engine
+    (tmp_path / "hire.yaml").write_text(FORM.replace("user:ben", "user:owner"))
+    hired = engine.run("hire.yaml", {"name": HOSTILE}, labels={"team": HOSTILE})
+    (tmp_path / "nested.yaml").write_text(NESTED)
+    folded = engine.run("nested.yaml").execution
+    id = ordered(served.api, tmp_path, monkeypatch)
+    views = (
+        *("/executions", "/flows/expense", f"/approvals/{hired.waits[0]['id']}"),
+        *(f"/executions/{id}{view}" for view in ("/timeline", "/step?at=ship")),
+        f"/executions/{folded}",
+        f"/executions/{id}/compare?with={id}",
+    )
+
+    async def look() -> list[object]:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(
+                executable_path=installation.browser(None), args=["--no-sandbox"]
+            )
+            page, _ = await signed_in(browser, served, scripts=True)
+            await page.set_viewport_size({"width": 390, "height": 800})
+            found: list[object] = []
+            for number, view in enumerate(views):
+                await page.emulate_media(color_scheme="dark" if number % 2 else "light")
+                await page.goto(served.url + view)
+                await page.evaluate(ALL_OPEN)
+                await page.evaluate(AXE.read_text())
+                found += [(view, *fault) for fault in await page.evaluate(FAULTS)]
+                wide = await page.evaluate("document.documentElement.scrollWidth")
+                found += [(view, wide)] if wide > 390 else []
+            await page.goto(f"{served.url}/executions/{id}/history?event=0")
+            await page.fill("#event", "1")
+            await page.wait_for_selector("#moment .status.waiting")
+            assert page.url.endswith("?event=1")
+            assert await page.inner_text('label[for="event"]') == "After event 1 of 5"
+            await browser.close()
+            return found
+
+    try:
+        assert asyncio.run(look()) == []
+    finally:
+        served.close()

@@ -1,4 +1,4 @@
-"""The form of an approval: its fields for a template, and the decision that it submits."""
+"""The forms of approvals and starts: their fields for a template, and what they submit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,25 @@ from flowengine.typed_text import by_type, edited_field
 
 _TYPES = {"integer": "number", "number": "number", "boolean": "checkbox"}
 
+_LIMITS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "pattern": "matches {}",
+}
+
 
 class Field(NamedTuple):
     """One field of a form."""
 
     name: str
-    """Name in the form: `form.NAME`, `edit.PATH`."""
+    """Name in the form: `form.NAME`, `edit.PATH`, `input.NAME`."""
     label: str
     help: str
     kind: str
@@ -72,6 +85,52 @@ def entered(wait: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]
     return {**body, **({"form": form} if form else {}), **({"edit": edits} if edits else {})}
 
 
+def inputs_of(schemas: Mapping[str, Any], known: Mapping[str, Any]) -> list[Field]:
+    """Return the fields for the inputs of a flow, without those that are paths on the server.
+
+    Args:
+        schemas: Input → JSON Schema.
+        known: Input → value to show, instead of its default.
+    """
+    found = []
+    for name, schema in schemas.items():
+        if isinstance(schema, dict) and schema.get("format") == "path":
+            continue
+        value = known.get(name, schema.get("default"))
+        field = _field(f"input.{name}", name, schema, value, required="default" not in schema)
+        if field.kind == "checkbox" and value is None and not field.required:
+            field = field._replace(kind="select", options=["true", "false"])
+        found.append(field)
+    return found
+
+
+def entered_inputs(schemas: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the inputs of a submitted form. Empty fields are left out, and get their defaults.
+
+    Args:
+        schemas: Input → JSON Schema.
+        given: Name in the form → text.
+
+    Raises:
+        InputError: A text is not of the type of its input.
+    """
+    inputs = {}
+    for field in inputs_of(schemas, {}):
+        name = field.name.removeprefix("input.")
+        text = given.get(field.name, "").replace("\r\n", "\n")
+        if field.kind == "checkbox":
+            text = "true" if text else "false"
+        is_cleared = field.name in given and field.value and field.kind in ("text", "area")
+        if text or (is_cleared and schemas[name].get("type") == "string"):
+            inputs[name] = by_type(schemas[name], text, f"'{name}'", name)
+    return inputs
+
+
+def _limits(schema: Mapping[str, Any]) -> str:
+    """Return the limits of a value in words."""
+    return ", ".join(words.format(schema[key]) for key, words in _LIMITS.items() if key in schema)
+
+
 def _field(name: str, label: str, schema: Any, value: Any, *, required: bool) -> Field:
     schema = schema if isinstance(schema, dict) else {}
     options = schema.get("enum") or []
@@ -91,7 +150,7 @@ def _field(name: str, label: str, schema: Any, value: Any, *, required: bool) ->
     return Field(
         name,
         schema.get("title") or label,
-        schema.get("description") or "",
+        ". ".join(filter(None, (schema.get("description"), _limits(schema)))),
         kind,
         text,
         [str(option) for option in options] if kind == "select" else [],

@@ -1,0 +1,106 @@
+"""Agents on the page: what they and their users said, their tool calls, and their usage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.agents.models.registry import register, unregister
+from flowengine.agents.models.scripted import ScriptedModel
+from tests.agents.flows import NAME, TOOLS, call, flow
+from tests.server.api import Api
+from tests.server.test_page import HOSTILE, Browser
+
+TWO = """
+first:
+  instructions: You add.
+  tools: [add, boom]
+  handoffs: [second]
+second: {instructions: You answer., tools: [add]}
+"""
+CHAT = """
+steps: [{id: talk, agent: {name: first, chat: true}, with: {prompt: "${{ inputs.q }}"}}]
+"""
+USAGE = {"input_tokens": 100, "output_tokens": 20, "cost_usd": 0.25}
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[str]:
+    script: list[Any] = [
+        {
+            "text": "I add them",
+            "reasoning": "one and two",
+            "calls": [call("add", "c1", a=1, b=2), call("boom", "c2", why=HOSTILE)],
+            "usage": USAGE,
+        },
+        {"calls": [call("transfer_to_second", "c3")], "usage": USAGE},
+        {"text": f"It is 3 {HOSTILE}", "usage": USAGE},
+    ]
+    (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "agents.yaml").write_text(flow(TWO))
+    register(NAME, ScriptedModel(script))
+    yield "agents.yaml"
+    unregister(NAME)
+
+
+def test_agents_are_shown_as_a_conversation(api: Api, agents: str) -> None:
+    path = f"/executions/{api.engine.run(agents, {'q': HOSTILE}).execution}"
+    owner = Browser(api)
+    text = owner("GET", f"{path}/conversation").text
+    said = [
+        text.index(part)
+        for part in (
+            "3 turns, 300 tokens in, 60 out, 0.7500 USD", "<strong>User</strong>", "&lt;script&gt;",
+            "<strong>first</strong>", "one and two", "I add them", "<code>add</code>",
+            "<code>boom</code>", "ZeroDivisionError", "first hands off to second", "It is 3",
+        )
+    ]  # fmt: skip
+    assert said == sorted(said)
+    assert "<script>alert" not in text
+    assert "100 tokens in, 20 out, 0.2500 USD" in text
+    [add, boom] = re.findall(r"<summary><code>(?:add|boom)</code>.*?</details>", text, re.DOTALL)
+    assert "&#34;b&#34;: 2" in add
+    assert '<pre tabindex="0">3</pre>' in add
+    assert 'class="status failed"' in boom
+    [step] = re.findall(r'href="([^"]+)">Its step', add)
+    assert owner("GET", step).status_code == 200
+    assert f'{path}/conversation" aria-current' in text
+
+
+def test_an_execution_without_agents_has_no_conversation(api: Api) -> None:
+    execution, _ = api.started()
+    owner = Browser(api)
+    assert "/conversation" not in owner("GET", f"/executions/{execution}").text
+    text = owner("GET", f"/executions/{execution}/conversation").text
+    assert "No agent has said anything yet" in text
+
+
+def test_a_long_conversation_is_shown_in_pages_and_an_open_chat_can_be_answered(
+    api: Api, tmp_path: Path
+) -> None:
+    """Each of the user's messages is one entry, and each reply."""
+    register(NAME, ScriptedModel([{"text": f"answer {n}."} for n in range(31)]))
+    (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "chat.yaml").write_text(flow("first: {instructions: You talk.}", CHAT))
+    try:
+        result = api.engine.run("chat.yaml", {"q": "message 0."})
+        for number in range(1, 31):
+            wait = result.waits[0]["id"]
+            decided = api.engine.decide(wait, "answer", form={"answer": f"message {number}."})
+            assert decided.result is not None
+            result = decided.result
+    finally:
+        unregister(NAME)
+    path, owner = f"/executions/{result.execution}/conversation", Browser(api)
+    text = owner("GET", path).text
+    assert f'href="/approvals/{result.waits[0]["id"]}">Answer</a>' in text
+    assert "answer 30." in text
+    assert "message 0." not in text
+    [earlier] = re.findall(r'rel="prev" href="([^"]+)"', text)
+    text = owner("GET", path + earlier.replace("&amp;", "&")).text
+    assert "message 0." in text
+    assert "answer 30." not in text
