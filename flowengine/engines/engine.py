@@ -188,7 +188,7 @@ class Engine(Operator):
     # Flows
 
     def load(self, flow: Flow | str | PathLike[str]) -> LoadedFlow:
-        """Read, check and compile a flow. An unchanged file is loaded from the store's cache.
+        """Read, check and compile a flow. An unchanged flow is loaded from the user's cache.
 
         A flow with errors raises a `FlowFileError` that contains all of them.
 
@@ -198,7 +198,7 @@ class Engine(Operator):
         Returns:
             The flow.
         """
-        return as_loaded(self._host.store, flow)
+        return as_loaded(flow)
 
     # Driving
 
@@ -428,7 +428,7 @@ class Engine(Operator):
         """
         from flowengine.engines.messages.signals import register
 
-        return register(self._host, as_loaded(self._host.store, flow))
+        return register(self._host, as_loaded(flow))
 
     # Internals
 
