@@ -8,7 +8,8 @@ state directory, where no project can write:
     PROJECT/.flowengine/id             a random id
     STATE/stores/ID/paths              the places where a store with this id is the user's own
     STATE/stores/ID/environments/      open environments and workspaces: see `execution_environment`
-    STATE/last_cleanup                 time of the last search for unused stores
+    STATE/flows/                       compiled flows: see `engines.flow_cache`
+    STATE/last_cleanup                 time of the last search for unused stores and flows
     STATE/key                          signs records that are trusted later. See `proofs`
 
 STATE is `$XDG_STATE_HOME/flowengine`, or `~/.local/state/flowengine`. A store that the user names
@@ -41,6 +42,8 @@ in_use: dict[tuple[int, int], str] = {}
 may open one of them, or the files beside it, because closing such a file releases the locks of
 SQLite."""
 
+FLOWS = "flows"
+"""The directory of compiled flows in the user's state directory."""
 _ID = "id"
 _PATHS = "paths"
 STORED = (_ID, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "artifacts")
@@ -266,7 +269,7 @@ def _note_use(private: str) -> None:
 
 
 def _forget_unused() -> None:
-    """Remove the state of stores that are in none of their places and were not used for long.
+    """Remove the state of stores that are in none of their places, and old compiled flows.
 
     State of environments that may still be open is kept, so that they can be ended. It runs at most
     once a day because it examines all stores, of which a machine that runs tests has thousands.
@@ -274,6 +277,7 @@ def _forget_unused() -> None:
     state, now = state_folder(), time.time()
     if not _begin_cleanup(os.path.join(state, "last_cleanup"), now):
         return
+    _remove_old(os.path.join(state, FLOWS), now)
     stores = os.path.join(state, "stores")
     for id in os.listdir(stores):
         private = os.path.join(stores, id)
@@ -286,6 +290,14 @@ def _forget_unused() -> None:
                 from flowengine.folder_removal import remove_tree
 
                 remove_tree(private)  # workspaces in it may be nested to any depth
+
+
+def _remove_old(flows: str, now: float) -> None:
+    """Remove compiled flows that were written long ago. Those still in use are compiled again."""
+    with suppress(OSError), os.scandir(flows) as entries:
+        for entry in entries:
+            if entry.stat(follow_symlinks=False).st_mtime < now - _UNUSED:
+                os.unlink(entry.path)
 
 
 def _begin_cleanup(note: str, now: float) -> bool:

@@ -60,7 +60,7 @@ def start(
     """Record a new execution, and return its id. See `Engine.start`.
 
     Args:
-        flow: Id of a flow that the server offers, or the hash of one that its store keeps.
+        flow: A deployed flow: `ID`, `ID@VERSION` or a hash.
         inputs: Name → value.
         id: Its id. The same id with the same flow and inputs has no effect.
         labels: Labels to filter lists by.
@@ -201,7 +201,7 @@ def upgrade(
     """Move an open execution to another version of its flow. See `Engine.upgrade`.
 
     Args:
-        flow: The version: id of a flow that the server offers, or a hash.
+        flow: The version, which is deployed: `ID`, `ID@VERSION` or a hash.
         execution: Its id, or an unambiguous prefix of it.
         mapping: Names that differ in the new version.
         check: Only report what would happen.

@@ -197,7 +197,7 @@ class Engine(Operator):
     # Flows
 
     def load(self, flow: Flow | str | PathLike[str]) -> LoadedFlow:
-        """Read, check and compile a flow. An unchanged file is loaded from the store's cache.
+        """Read, check and compile a flow. An unchanged flow is loaded from the user's cache.
 
         A flow with errors raises a `FlowFileError` that contains all of them.
 
@@ -207,7 +207,7 @@ class Engine(Operator):
         Returns:
             The flow.
         """
-        return as_loaded(self._host.store, flow)
+        return as_loaded(flow)
 
     # Driving
 
@@ -445,7 +445,7 @@ class Engine(Operator):
         """
         from flowengine.engines.starting.deploying import deploy
 
-        return deploy(self._host, as_loaded(self._host.store, flow))
+        return deploy(self._host, as_loaded(flow))
 
     def undeploy(self, name: str) -> list[str]:
         """Remove a deployed flow, which nothing starts any more. Its executions are unaffected.

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.errors import StoreError
-from flowengine.flow.compiler import compiler
+from flowengine.engines import flow_cache
 from flowengine.flow.source_digest import source_digest
-from flowengine.journal.encoding import pack, unpack
-from flowengine.journal.shapes import Sound, unpack_flow
+from flowengine.journal.shapes import Sound
 from flowengine.path_checks import check_path
 
 if TYPE_CHECKING:
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from flowengine.flow.building import Flow
     from flowengine.flow.compile import Compiled
     from flowengine.flow.source.diagnostics import Diagnostic
-    from flowengine.journal.ports.flows import FlowPort
     from flowengine.kernel.graph.specs import CompiledFlow, StepSpec
 
 _AT_LAST = " (if no sandbox starts)"
@@ -181,7 +177,7 @@ class LoadedFlow(NamedTuple):
 
 
 def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:
-    """Read, check and compile a flow.
+    """Read, check and compile a flow. An unchanged flow is loaded from the user's cache.
 
     Args:
         flow: The path of its file, or a flow built in Python.
@@ -192,7 +188,7 @@ def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:
     Raises:
         FlowFileError: The flow has errors. Contains all of them.
     """
-    return _compile(flow)[0]
+    return _load_file(fspath(flow)) if isinstance(flow, str | PathLike) else _load_built(flow)
 
 
 def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
@@ -216,52 +212,53 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
         return error.diagnostics
 
 
-def load_cached(store: FlowPort, path: str) -> LoadedFlow:
-    """Return the flow of a file from the store, if none of its sources has changed.
+def as_loaded(flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
+    """Return a flow as the engine runs it."""
+    return flow if isinstance(flow, LoadedFlow) else load(flow)
 
-    Args:
-        store: Caches compiled flows.
-        path: The flow file.
 
-    Returns:
-        The flow, compiled and cached if it was missing.
-    """
-    check_path("the path", os.path.abspath(path))
-    key = f"{os.path.abspath(path)}\n{compiler()}"
-    found = store.find_source(key)
+def _load_file(path: str) -> LoadedFlow:
+    place = os.path.abspath(path)
+    check_path("the path", place)
+    found = flow_cache.find(place)
     if found is not None:
-        form, sources, warnings = found
-        if all(source_digest(source) == digest for source, digest in sources):
-            with suppress(StoreError):  # a damaged one is compiled again, and replaced
-                compiled = unpack_flow(store.get_flow(form), form)
-                with Sound(f"flow {form}"):
-                    return LoadedFlow(compiled, form, unpack(warnings))
-    flow, sources = _compile(path)
-    store.put_flow(flow.form, pack(flow.compiled))
-    sources = [(os.path.abspath(source), digest) for source, digest in sources]
-    store.remember_source(key, flow.form, sources, pack(flow.warnings))
+        return LoadedFlow(*found)
+    from flowengine.flow.compile import compile_file
+
+    compiled = compile_file(path)
+    flow = _loaded(compiled)
+    flow_cache.keep(place, flow_cache.CachedFlow(*flow), compiled.sources)
     return flow
 
 
-def as_loaded(store: FlowPort, flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
-    """Return a flow as the engine runs it. Unchanged files are loaded from the store's cache."""
-    if isinstance(flow, LoadedFlow):
-        return flow
-    return load_cached(store, fspath(flow)) if isinstance(flow, str | PathLike) else load(flow)
+def _load_built(flow: Flow) -> LoadedFlow:
+    """Load a flow built in Python. An unchanged one is loaded once per process."""
+    if flow.loaded is None:
+        flow.loaded = _find_built(flow)
+    loaded: LoadedFlow = flow.loaded
+    return loaded
 
 
-def _compile(flow: Flow | str | PathLike[str]) -> tuple[LoadedFlow, list[tuple[str, str]]]:
-    compiled = _compiled(flow)
+def _find_built(flow: Flow) -> LoadedFlow:
+    from flowengine.flow.building.fingerprint import fingerprint
+
+    printed = fingerprint(flow)
+    if printed is None:
+        return _loaded(flow.compile())
+    found = flow_cache.find(printed.place, printed.meaning)
+    if found is not None:
+        return LoadedFlow(*found)
+    compiled = flow.compile()
+    loaded = _loaded(compiled)
+    own = [(file, source_digest(file) or "") for file in printed.files]
+    sources = [*own, *compiled.sources]
+    flow_cache.keep(printed.place, flow_cache.CachedFlow(*loaded), sources, printed.meaning)
+    return loaded
+
+
+def _loaded(compiled: Compiled) -> LoadedFlow:
     warnings = [diagnostic.as_dict() for diagnostic in compiled.diagnostics]
-    return LoadedFlow(compiled.flow, compiled.form, warnings), compiled.sources
-
-
-def _compiled(flow: Flow | str | PathLike[str]) -> Compiled:
-    if not isinstance(flow, str | PathLike):
-        return flow.compile()
-    from flowengine.flow.compile import compile_file
-
-    return compile_file(flow)
+    return LoadedFlow(compiled.flow, compiled.form, warnings)
 
 
 def _functions(spec: Any) -> Iterator[str]:

@@ -7,10 +7,6 @@ import os
 
 def source_digest(path: str) -> str | None:
     """Return the SHA-256 of a file, or of the names in a directory; None if it cannot be read."""
-    try:  # `hashlib` loads OpenSSL, which takes longer than reading all files of a flow
-        from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        from hashlib import sha256
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -21,5 +17,14 @@ def source_digest(path: str) -> str | None:
             return None
     except OSError:
         return None
+    return digest_of(data)
+
+
+def digest_of(data: bytes) -> str:
+    """Return the SHA-256 of bytes, in hexadecimal digits."""
+    try:  # `hashlib` loads OpenSSL, which takes longer than reading all files of a flow
+        from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        from hashlib import sha256
     digest: str = sha256(data).hexdigest()
     return digest

@@ -265,7 +265,8 @@ def _work(tx: Transition) -> None:
                 do(tx, *entry[1:])
             elif (named := tables[table].get(entry[1])) is not None:
                 do(tx, named, *entry[2:])
-        if not _quiet(tx):
+        quiet = tx.changed or tx.watchers or tx.moved or tx.calm or tx.freed_places
+        if not (quiet and _quiet(tx)):
             return
 
 

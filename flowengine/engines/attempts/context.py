@@ -92,6 +92,8 @@ class AttemptContext:
     @property
     def resources(self) -> Mapping[str, Any]:
         """Resources provided by its environments and by the caller, by name."""
+        if not self.environments:
+            return {**self.execution.resources}
         managed = {name: opened.resource for name, opened in self.environments.items()}
         return {**self.execution.resources, **managed}
 
@@ -202,9 +204,11 @@ class AttemptContext:
         return 0.0 if self._patience is None else self._patience()
 
     async def judge(self, started: Started) -> None:
-        """Report processes and sockets that the attempt has left open, or raise an error."""
-        if not started:
-            return
+        """Report processes and sockets that the attempt has left open, or raise an error.
+
+        Args:
+            started: Not empty.
+        """
         import asyncio
 
         loop = asyncio.get_running_loop()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
@@ -33,6 +33,8 @@ from flowengine.secrets import Secrets, has_secret
 from flowengine.validation import Validator, shared
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.environments.environments import Environments
     from flowengine.kernel.commands import Run
@@ -128,11 +130,11 @@ class Task:
         seen = self._screened(execution) if self._masks else execution
         for_model = self._adapter is not None
         context = AttemptContext(seen, run, self.secrets, self._timed, printed, patience, for_model)
-        with self._running(context):
-            kind = None if self._kind_name == OPENING else self._ready()
+        with _Converted(self._failed, context):
+            kind = None if self._kind_name == OPENING else (self._kind or self._ready())
             if kind is not None and execution.missing and await self._takes_all(kind, context):
                 raise self._failed(missing(execution), "no")
-            if kind is not None and await self._takes_given(kind, context):
+            if kind and execution.environments and await self._takes_all(kind, context):
                 declared = run.environments if self._environments else {}
                 context.run = run._replace(environments={**declared, **execution.environments})
             elif kind is not None and not self._environments:
@@ -145,36 +147,15 @@ class Task:
     ) -> Mapping[str, Need]:
         """Return the amounts that an attempt may use, before it begins, as in `Runner`."""
         context = AttemptContext(execution, run, self.secrets, self._timed, printed)
-        with self._running(context):
+        with _Converted(self._failed, context):
             kind = self._ready()
             return await kind.needs(context, self._constants, self._checked(run.args, run.input))
-
-    @contextmanager
-    def _running(self, context: AttemptContext) -> Iterator[None]:
-        """Convert exceptions into `AttemptFailed`, unless the attempt is withdrawn."""
-        printed = context.output
-        try:
-            yield
-        except AttemptFailed:
-            raise
-        except BaseException as error:
-            if _is_withdrawal(error):
-                context.withdraw()
-                raise
-            raise self._failed(error, printed=printed) from error
-        finally:
-            if printed is not None:
-                printed.close()
 
     def _screened(self, execution: ExecutionContext) -> ExecutionContext:
         """Return an execution whose files are checked for the secrets of the flow."""
         from flowengine.engines.attempts.screened_files import ScreenedFiles
 
         return execution._replace(artifacts=ScreenedFiles(execution.artifacts, self.secrets))
-
-    async def _takes_given(self, kind: StepKind, context: AttemptContext) -> bool:
-        """Return whether the step uses environments that its execution was given."""
-        return bool(context.execution.environments) and await self._takes_all(kind, context)
 
     async def _takes_all(self, kind: StepKind, context: AttemptContext) -> bool:
         """Return whether the step uses all available resources."""
@@ -212,13 +193,15 @@ class Task:
                 value = await kind.execute(context, self._constants, input)
         except Exception as error:
             with suppress(LeftRunning):  # the failure of the attempt takes precedence
-                await context.judge(started)
+                if started:
+                    await context.judge(started)
             if self._source is not None and isinstance(error, StepError):
                 from flowengine.sdk.untrusted import mark_error
 
                 mark_error(error, self._source)
             raise
-        await context.judge(started)
+        if started:
+            await context.judge(started)
         return self._result(value, context, input)
 
     def _checked(self, args: Plain, given: Plain) -> Any:
@@ -226,8 +209,10 @@ class Task:
         input = copy(given)
         if self._has_secrets:
             input = self.secrets.reveal(input)
-        self._check(args, input)
-        self._check_configuration(input)
+        if self._args is not None:
+            self._check(args, input)
+        if self._configuration is not None:
+            self._check_configuration(input)
         return input
 
     def _ready(self) -> StepKind:
@@ -261,21 +246,21 @@ class Task:
 
     def _check_configuration(self, input: Mapping[str, Plain]) -> None:
         """Check the computed values for the keys of a kind. Null counts as left out."""
-        if self._configuration is not None:
-            known = self._configured_keys
-            if self._ready().takes_arguments:
-                input = input.get("configuration", {})
-            is_fixed = known.isdisjoint(input)
-            if is_fixed and self._fixed_fits:
-                return
-            given = {
-                key: value
-                for part in (self._constants, input)
-                for key, value in part.items()
-                if key in known and value is not None
-            }
-            self._configuration.check(given, self._kind_name)
-            self._fixed_fits = self._fixed_fits or is_fixed
+        assert self._configuration is not None
+        known = self._configured_keys
+        if self._ready().takes_arguments:
+            input = input.get("configuration", {})
+        is_fixed = known.isdisjoint(input)
+        if is_fixed and self._fixed_fits:
+            return
+        given = {
+            key: value
+            for part in (self._constants, input)
+            for key, value in part.items()
+            if key in known and value is not None
+        }
+        self._configuration.check(given, self._kind_name)
+        self._fixed_fits = self._fixed_fits or is_fixed
 
     def _result(self, value: Any, context: AttemptContext, input: Plain) -> Kept:
         if self._adapter is not None:
@@ -315,6 +300,42 @@ class Task:
             raise self._failed(error) from error
 
         return call
+
+
+class _Converted:
+    """A block whose exceptions become `AttemptFailed`, unless the attempt is withdrawn.
+
+    Each attempt enters one, so it is not a generator, which would cost twice as many calls.
+
+    Args:
+        failed: Returns the failure for an exception.
+        context: The attempt, whose output ends with the block.
+    """
+
+    __slots__ = ("_context", "_failed")
+
+    def __init__(self, failed: Callable[..., AttemptFailed], context: AttemptContext) -> None:
+        self._failed = failed
+        self._context = context
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        printed = self._context.output
+        try:
+            if error is None or isinstance(error, AttemptFailed):
+                return
+            if not _is_withdrawal(error):
+                raise self._failed(error, printed=printed) from error
+            self._context.withdraw()
+        finally:
+            if printed is not None:
+                printed.close()
 
 
 def _is_withdrawal(error: BaseException) -> bool:

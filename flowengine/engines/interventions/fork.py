@@ -77,7 +77,7 @@ def fork(
     Returns:
         The new execution, with its lease. Its first commit creates it.
     """
-    changed = None if flow is None else as_loaded(host.store, flow)
+    changed = None if flow is None else as_loaded(flow)
     values, old = values or {}, host.store.find_execution(old)
     record = host.store.execution(old)
     _check_not_undone(host, record, at)

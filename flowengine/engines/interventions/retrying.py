@@ -60,7 +60,7 @@ def _form(host: Host, execution: str, flow: Flow | LoadedFlow | str | PathLike[s
     from flowengine.engines.flows import as_loaded
     from flowengine.engines.interventions.upgrading import of_flow
 
-    form = as_loaded(host.store, flow)
+    form = as_loaded(flow)
     of_flow(host, form, [host.store.find_execution(execution)])
     return host.flows.of(form.compiled, form.form)
 

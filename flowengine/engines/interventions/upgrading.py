@@ -66,7 +66,7 @@ class Upgrading:
         check: bool,
     ) -> None:
         ids = list(dict.fromkeys(map(host.store.find_execution, executions)))
-        form = as_loaded(host.store, flow)
+        form = as_loaded(flow)
         self._host = host
         self._who = who
         self._check = check

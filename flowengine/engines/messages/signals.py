@@ -44,7 +44,7 @@ def signal(
     found = None if execution is None else host.store.find_execution(execution)
     begun = None
     if flow is not None:
-        loaded = as_loaded(host.store, flow)
+        loaded = as_loaded(flow)
         deploy(host, loaded)
         begun = loaded.id
     return send_signal(host, name, data, found, key, id, who, begun)

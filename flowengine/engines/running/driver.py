@@ -98,7 +98,7 @@ class Driver(Carrier):
             The executions that were processed.
         """
         ready, self.ready = self.ready, []
-        going = [execution for execution in ready if self._moves(execution)]
+        going = list(filter(self._moves, ready))
         if self.ahead:
             until = monotonic() + QUICK_SECONDS
             while self.ahead:

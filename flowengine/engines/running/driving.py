@@ -77,7 +77,7 @@ class Driving:
             from flowengine.engines.flows import as_loaded
             from flowengine.engines.starting.same_start import check_same_start
 
-            flow = as_loaded(self._host.store, starting.flow)
+            flow = as_loaded(starting.flow)
             check_same_start(self._host, starting.id, flow, starting.inputs)
             return self.loaded(starting.id, starting.resources)
         if starting.files:

@@ -65,7 +65,7 @@ def begin(host: Host, starting: Starting) -> Execution:
     Returns:
         The execution, with `started` in its queue.
     """
-    flow = as_loaded(host.store, starting.flow)
+    flow = as_loaded(starting.flow)
     linked = host.flows.of(flow.compiled, flow.form)
     started = _started(host, linked, starting)
     data = started["execution"]
@@ -92,7 +92,7 @@ def record(host: Host, starting: Starting) -> str:
     """
     from flowengine.engines.starting.same_start import check_same_start
 
-    flow = as_loaded(host.store, starting.flow)
+    flow = as_loaded(starting.flow)
     if starting.id is not None and exists(host, starting.id):
         check_same_start(host, starting.id, flow, starting.inputs)
     linked = host.flows.of(flow.compiled, flow.form)

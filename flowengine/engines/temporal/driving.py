@@ -45,7 +45,7 @@ class RemoteDriving(Driving):
 
     def new(self, starting: Starting) -> Execution:
         """Start an execution, and return its initial state. No worker is needed."""
-        flow = as_loaded(self._host.store, starting.flow)
+        flow = as_loaded(starting.flow)
         id = record(self._host, starting._replace(flow=flow))
         return self._host.execution(id, self._host.flows.of(flow.compiled, flow.form), 0)
 

@@ -53,6 +53,8 @@ class FlowGraph(Declarations, FlowHandle):
         """Errors in the file that it was read from."""
         self._open = [self.steps]
         self._compiled: Compiled | None = None
+        self.loaded: Any = None
+        """The form in which the engine runs it, until it is changed."""
         self.declare_fields("inputs", inputs)
         self.declare_fields("state", state)
 
@@ -252,7 +254,7 @@ class FlowGraph(Declarations, FlowHandle):
 
     def changed(self) -> None:
         """Discard cached results after a change to the flow."""
-        self._compiled = None
+        self._compiled = self.loaded = None
         if self.root is not self:
             self.root.changed()
 

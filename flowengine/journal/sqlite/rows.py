@@ -30,12 +30,8 @@ def event_row(number: int, seq: int, event: tuple[int, bytes]) -> tuple[int, int
         event: (`at`, packed event).
     """
     at, payload = event
-    return number << 32 | seq, at, _event_sum(seq, at, payload), payload
-
-
-def _event_sum(seq: int, at: int, payload: bytes) -> int:
-    """Return a checksum over an event, its position and its time."""
-    return checksum(payload, (seq ^ at * 31) & 0xFFFFFFFF)
+    # The checksum covers the event, its position and its time.
+    return number << 32 | seq, at, checksum(payload, (seq ^ at * 31) & 0xFFFFFFFF), payload
 
 
 def list_sum(part: ListPart) -> int:
@@ -104,7 +100,7 @@ def read_events(rows: Iterable[Sequence[Any]], first: int, where: str) -> list[E
             raise StoreError(f"entry {expected} of {where} is missing", hint=DAMAGE_HINT)
         # Damage can change the type of a column too.
         sound = type(payload) is bytes and type(at) is int
-        if not sound or _event_sum(seq, at, payload) != total:
+        if not sound or event_row(0, seq, (at, payload))[2] != total:
             raise StoreError(f"entry {seq} of {where} is damaged", hint=DAMAGE_HINT)
         entries.append(Entry(seq, at, payload))
     return entries

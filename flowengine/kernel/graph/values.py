@@ -6,6 +6,7 @@ Texts that name secrets are removed from plain data for storage, and inserted ag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from flowengine.kernel.graph.compiled import Plain, SecretText, Value
@@ -28,7 +29,7 @@ def maker(evaluate: Evaluate, value: Value) -> Make | None:
     if tag == "const":
         return lambda names: content
     if tag == "expr":
-        return lambda names: evaluate(content, names)
+        return partial(evaluate, content)
     if tag == "list":
         return _list(_all(evaluate, content))
     return _map(list(content), _all(evaluate, content.values())) if tag == "map" else None

@@ -59,10 +59,11 @@ def activation_ended(
         error = as_error(failure, tx.step_address(act))
         activation_failed(tx, act, error, entries.act_ended(act["id"], status, outcome, output))
         return
-    remember_step(tx, act, status, outcome, output)
-    forgets = tx.graph.nodes[act["step"]].forgets
-    if forgets:
-        provenance.forget_steps(tx.state, act["past"], forgets)
+    node = tx.graph.nodes[act["step"]]
+    if node.named:
+        record(tx, act, node, status, outcome, output, None)
+    if node.forgets:
+        provenance.forget_steps(tx.state, act["past"], node.forgets)
     if tx.observe is not None:
         tx.note(act, status, outcome=outcome, output=output, to=targets)
     if "done" in act or "cut" in act or "finals" in act:
