@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from flowengine.engines.infos import DeployedInfo
     from flowengine.engines.seam import Clock, Ids, ToolAuthority
     from flowengine.engines.starting.beginning import Starting
+    from flowengine.engines.temporal.store import TemporalStore
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
     from flowengine.journal.store import Durability, JournalStore
@@ -95,13 +96,7 @@ class Engine(Operator):
             raise UsageError(f"workdir: there is no directory {os.fspath(workdir)}")
         check_path("the directory", os.path.abspath(workdir or "."))
         settings = load_settings(project_folder())
-        address = remote_store(store) if isinstance(store, str | PathLike) else None
-        remote = None
-        if address is not None:
-            from flowengine.engines.temporal.opening import open_remote
-
-            store = remote = open_remote(address)
-        opened = open_store(store, durability or settings.durability or "power")
+        opened, remote = _opened(store, durability or settings.durability or "power")
         host = Host(
             opened,
             clock=clock or SystemClock(),
@@ -170,6 +165,33 @@ class Engine(Operator):
 
             refuse("access to the environments of its workers")
         return self._host.environments.manager
+
+    def migrate(self, execution: str, *, to: str | PathLike[str]) -> str:
+        """Move an open execution that waits to another store, with all that is known of it.
+
+        A move that was interrupted is finished by repeating it.
+
+        Args:
+            execution: Its id, or an unambiguous prefix of it.
+            to: The other store: a directory, or `temporal://HOST:PORT/NAMESPACE`.
+
+        Returns:
+            Its full id.
+
+        Raises:
+            NotFound: It does not exist.
+            Conflict: It has ended or is running, or the other store has one with its id.
+            UsageError: It cannot be moved, or not to that store.
+        """
+        from flowengine.engines.interventions.moving import move
+
+        source = self._host.store
+        durability = source.durability
+        target, _ = _opened(to, "power" if durability == "none" else durability)
+        try:
+            return move(source, target, execution)
+        finally:
+            target.close()
 
     def close(self) -> None:
         """Release all leases and close the store. A second call has no effect."""
@@ -499,3 +521,16 @@ class Engine(Operator):
         return Starting(
             flow, inputs or {}, id, labels or {}, user, environments, dict(resources or {})
         )
+
+
+def _opened(
+    store: str | PathLike[str] | JournalStore | None, durability: Durability
+) -> tuple[JournalStore, TemporalStore | None]:
+    """Return a store, and the same one if it is in Temporal."""
+    address = remote_store(store) if isinstance(store, str | PathLike) else None
+    if address is None:
+        return open_store(store, durability), None
+    from flowengine.engines.temporal.opening import open_remote
+
+    remote = open_remote(address)
+    return remote, remote

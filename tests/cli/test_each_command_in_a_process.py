@@ -21,6 +21,7 @@ ENDS = {
     "retry": ("done", 7),
     "fork": ("done --from-step greet", 0),
     "upgrade": ("hello.yaml", 0),
+    "migrate": ("--to other EXECUTION", 0),
     "worker": ("--at-once none", 2),
     "deploy": ("hello.yaml", 0),
     "flows list": ("", 0),

@@ -20,6 +20,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "retry": "retry",
         "fork": "fork",
         "upgrade": "upgrade",
+        "migrate": "migrate",
         "worker": "worker",
     },
     "Deploy": {

@@ -45,6 +45,8 @@ NEW = "new"
 """Memo: the entry of the new execution, see `NewExecution`."""
 HEAD = "head"
 """Memo: status, time of its last change, and when the next timer is due."""
+HELD = "held"
+"""Memo: whether the execution is not driven yet, because it is being moved here."""
 OPEN_WAITS = "waits"
 """Memo: records of the open waits. None if they are too large, and the workflow must be queried."""
 MOST_OPEN_BYTES = 50_000

@@ -27,7 +27,7 @@ from flowengine.engines.temporal.attributes import (
     label_digest,
 )
 from flowengine.engines.temporal.connection import PATIENCE, Connection
-from flowengine.engines.temporal.requests import WORKFLOW, new_execution
+from flowengine.engines.temporal.requests import MOVED, WORKFLOW, new_execution
 from flowengine.engines.temporal.support import unsupported
 from flowengine.errors import UsageError
 from flowengine.journal.filters import fits_execution, fits_wait, page_end, read_page_end
@@ -107,7 +107,7 @@ class Listing:
         if not beginning or set(beginning) - _ID_CHARACTERS:
             return []
         condition = f"WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{beginning}'"
-        return sorted({row.id async for row in self._rows(condition, _SOME)})
+        return sorted({row.id async for row in self._rows(condition, _SOME) if not is_moved(row)})
 
     # -- waits
 
@@ -195,13 +195,18 @@ class Listing:
             yield row
 
 
+def is_moved(row: WorkflowExecution) -> bool:
+    """Return whether the execution of a workflow was moved to another store."""
+    return row.typed_search_attributes.get(STATUS) == MOVED
+
+
 async def record_of(row: WorkflowExecution) -> ExecutionRecord | None:
     """Return the entry of a workflow in lists, from its memo. `outputs` and `error` are None.
 
-    None: the workflow was not started by this project.
+    None: the workflow was not started by this project, or moved to another store.
     """
     memo = await row.memo()
-    if NEW not in memo:
+    if NEW not in memo or is_moved(row):
         return None
     new = new_execution(memo[NEW])
     status, changed, due = memo.get(HEAD, ["running", new.created_at, None])

@@ -90,6 +90,16 @@ class Outgoing:
             for lock in sorted(self._locks):
                 self._add({"do": "end", "lock": lock, "at": at})
             self._locks.clear()
+        self._begin()
+
+    def leave_keys(self) -> None:
+        """Withdraw the execution's keys, which `add` adds again."""
+        for signal, key in sorted(self._keys):
+            self._add({"do": "leave", "key": [signal, key]})
+        self._keys = set()
+        self._begin()
+
+    def _begin(self) -> None:
         if self._requests and self._task is None:
             self._task = asyncio.create_task(self._pass_on())
 

@@ -43,11 +43,16 @@ class Past:
             if key not in self._kept:
                 while len(self._kept) >= MOST_KEPT:
                     del self._kept[next(iter(self._kept))]
-                self._kept[key] = await _replayed(client, execution, run)
+                self._kept[key] = await replayed(client, execution, run)
             return self._kept[key]
 
 
-async def _replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
+async def replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
+    """Return an execution as its workflow left it after the last finished workflow task.
+
+    Raises:
+        StoreError: As for `Past.of`.
+    """
     history = await client.get_workflow_handle(execution, run_id=run).fetch_history()
     replayer = Replayer(
         workflows=[FlowExecution],

@@ -49,6 +49,8 @@ REFUSED = "Refused"
 """Type of the error with which a workflow refuses an update. Its detail is the answer."""
 RESTING = ("waiting", "stalled")
 """Statuses of open executions that do nothing now."""
+MOVED = "moved"
+"""Status of a workflow whose execution was moved to another store."""
 MOST_BYTES = 1_000_000
 """Maximum bytes of one value without an object store. Temporal refuses a payload of 2 MiB."""
 MOST_BYTES_BY_REFERENCE = 64_000_000

@@ -46,6 +46,16 @@ def lock_workflow(lock: str) -> str:
     return f"flowengine-lock-{_digest(lock)}"
 
 
+def forwarded_id(name: str, id: str) -> str:
+    """Return the id with which a message is forwarded to an execution.
+
+    Args:
+        name: The signal and the key, with a blank in between.
+        id: Id of the message.
+    """
+    return f"key {name} {id}"
+
+
 def _digest(*parts: str) -> str:
     return sha256("\n".join(parts).encode()).hexdigest()[:32]
 
@@ -233,7 +243,7 @@ class SharedWorkflow:
         if before is not None:
             return before
         shared = self._shared
-        message = {"event": event, "at": request["at"], "id": f"key {request['name']} {id}"}
+        message = {"event": event, "at": request["at"], "id": forwarded_id(request["name"], id)}
         while shared.members:
             execution = shared.members[0][1]
             if await _signal(execution, message):

@@ -36,6 +36,7 @@ from flowengine.engines.temporal.attributes import (
     CREATED,
     FLOW,
     HEAD,
+    HELD,
     LABELS,
     NEW,
     SHORT_WAIT,
@@ -44,9 +45,9 @@ from flowengine.engines.temporal.attributes import (
     register,
 )
 from flowengine.engines.temporal.connection import PATIENCE, Connection, no_execution
-from flowengine.engines.temporal.listing import Listing, record_of
+from flowengine.engines.temporal.listing import Listing, is_moved, record_of
 from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
-from flowengine.engines.temporal.past import Past, first_input
+from flowengine.engines.temporal.past import Past, first_input, replayed
 from flowengine.engines.temporal.payloads import ByReference
 from flowengine.engines.temporal.requests import (
     ANSWERS,
@@ -62,7 +63,7 @@ from flowengine.engines.temporal.requests import (
     plain,
     raise_error,
 )
-from flowengine.engines.temporal.shared import STARTS, key_workflow, lock_workflow
+from flowengine.engines.temporal.shared import STARTS, forwarded_id, key_workflow, lock_workflow
 from flowengine.engines.temporal.support import (
     SCHEDULES,
     check_started,
@@ -72,6 +73,7 @@ from flowengine.engines.temporal.support import (
 from flowengine.engines.temporal.workflow import WorkflowDriver, answered
 from flowengine.errors import Conflict, NotFound, StoreError, UsageError
 from flowengine.journal.encoding import pack, unpack
+from flowengine.journal.ports.moving import ExecutionCopy
 from flowengine.journal.records import (
     ENDED,
     Append,
@@ -87,6 +89,7 @@ from flowengine.journal.records import (
     FlowGrant,
     Loaded,
     Message,
+    NewExecution,
     Outgoing,
     Owner,
     Pruned,
@@ -642,6 +645,91 @@ class TemporalStore:
     def retire(self, owner: str) -> None:
         """Do nothing, as `renew`."""
 
+    # -- moving
+
+    def copy_execution(self, id: str) -> ExecutionCopy:
+        found = self._call(self._described(id))
+        if found.status != WorkflowExecutionStatus.RUNNING:
+            record = self.execution(id)
+            raise ended(id, record.status, record)
+        driver = self._call(self._replayed(id, found.run_id))
+        flow = driver.start["flow"]
+        if driver.outgoing.kept()[1]:
+            raise UsageError(f"execution {id} has shared locks, which cannot be moved")
+        if driver.over or not driver.quiet or driver.execution.state["status"] not in RESTING:
+            raise Conflict(f"execution {id} is running", hint="move it when it waits")
+        data = _with_keyed_messages(driver.store.copy(id))
+        first, journal = driver.store.first(id), data["journal"]
+        if first:
+            earlier = [[*event] for event in self.events(id, 0, first)]
+            journal |= {"first": 0, "entries": earlier + journal["entries"]}
+        flows = {driver.start["new"][2]: flow, **driver.start.get("flows", {})}
+        files = [] if self.objects is None else self.objects.digests_of(id)
+        packed = {hash: pack(one) for hash, one in flows.items()}
+        return ExecutionCopy(data, packed, files, driver.mark)
+
+    async def _replayed(self, id: str, run: str) -> WorkflowDriver:
+        return await replayed(await self._connection.client(), id, run)
+
+    def hold_copy(self, copy: ExecutionCopy) -> None:
+        journal = copy.data["journal"]
+        record = ExecutionRecord(*journal["record"])
+        flows = {hash: unpack(flow) for hash, flow in copy.flows.items()}
+        check_supported(flows[record.hash], files=self.objects is not None)
+        if journal["entries"]:
+            check_started(unpack(journal["entries"][0][2]))
+        if copy.files:
+            _ = self._files  # raises the error if there is none
+        start = {
+            "flow": flows.pop(record.hash),
+            "flows": flows,
+            "id": record.id,
+            "most": self.most_bytes,
+            "new": plain(NewExecution(*record[1:9])),
+            "past": {"copy": _with_own_messages(copy.data)},
+            "held": True,
+        }
+        head = [record.status, record.changed_at, record.due]
+        reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
+        self._call(self._end_held(record.id))
+        if not self._call(self._begun(start, {HEAD: head, HELD: True}, reuse)):
+            raise Conflict(f"execution {record.id} exists in {self.location}")
+
+    async def _is_waiting_to_be_driven(self, id: str) -> bool:
+        try:
+            found = await self._described(id)
+        except NotFound:
+            return False
+        is_open = found.status == WorkflowExecutionStatus.RUNNING
+        return is_open and bool((await found.memo()).get(HELD))
+
+    async def _end_held(self, id: str) -> None:
+        """End the workflow of an earlier copy that is not driven."""
+        if await self._is_waiting_to_be_driven(id):
+            handle = await self._connection.handle(id)
+            await handle.terminate("replaced by a later copy", rpc_timeout=PATIENCE)
+
+    def give_up(self, id: str, mark: Sequence[int]) -> bool:
+        return self._call(self._given_up(id, [*mark]))
+
+    async def _given_up(self, id: str, mark: list[int]) -> bool:
+        handle = await self._connection.handle(id)
+        try:
+            left: bool = await handle.execute_update("leave", mark, rpc_timeout=PATIENCE)
+        except WorkflowUpdateRPCTimeoutOrCancelledError:
+            raise self._connection.no_worker() from None
+        return left
+
+    def drive_copy(self, id: str) -> bool:
+        return self._call(self._driven(id))
+
+    async def _driven(self, id: str) -> bool:
+        is_held = await self._is_waiting_to_be_driven(id)
+        if is_held:
+            handle = await self._connection.handle(id)
+            await handle.signal("drive", rpc_timeout=PATIENCE)
+        return is_held
+
     # -- maintenance
 
     def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
@@ -658,7 +746,10 @@ class TemporalStore:
         """Return the newest run of a workflow, as the server knows it at this moment."""
         handle = await self._connection.handle(execution)
         try:
-            return await handle.describe(rpc_timeout=PATIENCE)
+            found = await handle.describe(rpc_timeout=PATIENCE)
+            if is_moved(found):
+                raise no_execution(execution)
+            return found
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise no_execution(execution) from None
@@ -779,6 +870,33 @@ class TemporalStore:
             if id == wait:
                 return execution
         raise NotFound(f"there is no wait {wait}", hint="list them: flowengine approvals list")
+
+
+def _with_own_messages(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy in which messages with a key are as the workflows of keys forward them."""
+    delivered, *others = data["messages"]
+    execution = data["journal"]["record"][0]
+    own = [
+        [["id", execution], forwarded_id(" ".join(address[1:]), id), message]
+        if address[0] == "key"
+        else [address, id, message]
+        for address, id, message in delivered
+    ]
+    return {**data, "messages": [own, *others]}
+
+
+def _with_keyed_messages(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Undo `_with_own_messages`, as far as ids of messages contain no blanks."""
+    delivered, *others = data["messages"]
+    keyed = []
+    for address, id, message in delivered:
+        before, _, own = id.rpartition(" ")
+        kind, _, name = before.partition(" ")
+        is_keyed = address[0] == "id" and kind == "key" and " " in name
+        keyed.append(
+            [["key", *name.split(" ", 1)], own, message] if is_keyed else [address, id, message]
+        )
+    return {**data, "messages": [keyed, *others]}
 
 
 def _time(milliseconds: int) -> datetime:

@@ -24,6 +24,7 @@ from flowengine.engines.running.recovery import fire, take_message
 from flowengine.engines.running.warnings import uncounted
 from flowengine.engines.temporal.attributes import (
     HEAD,
+    HELD,
     MOST_OPEN_BYTES,
     OPEN_WAITS,
     STATUS,
@@ -39,6 +40,7 @@ from flowengine.engines.temporal.requests import (
     ATTEMPT,
     DESCRIBE,
     MOST_BYTES,
+    MOVED,
     READS,
     REFUSED,
     RESTING,
@@ -55,7 +57,7 @@ from flowengine.errors import Conflict, FlowEngineError
 from flowengine.journal.beginning import begin
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.memory.store import MemoryStore
-from flowengine.journal.records import Append, Beginning
+from flowengine.journal.records import Append, Beginning, Head
 from flowengine.kernel.commands import Consult, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.sdk import ExecutionContext
@@ -134,6 +136,8 @@ class WorkflowDriver(Carrier):
         read = partial(self.store.events, id)
         self.execution = Execution(id, flows.by_hash(new.hash), context, 0, flows, read)
         self.broken: str | None = None
+        self.moved = False
+        """Whether another store drives it from now on."""
         self.outgoing = Outgoing(id, new.created_at, self.store, self._rest)
         self.placing = Placing(self.execution, lambda: _SETTINGS["heartbeat"], self._released)
         self._held: deque[Run] = deque()
@@ -210,14 +214,47 @@ class WorkflowDriver(Carrier):
 
     @property
     def over(self) -> bool:
-        """Whether the execution is over."""
-        return self.broken is not None or self.execution.ended
+        """Whether the execution is over, or continues in another store."""
+        return self.broken is not None or self.execution.ended or self.moved
 
     @property
     def at_work(self) -> bool:
         """Whether attempts or environments are still being ended. False if it is broken."""
         busy = self.execution.work or self.outgoing.busy or self.placing.busy
         return bool(busy) and self.broken is None
+
+    @property
+    def mark(self) -> list[int]:
+        """Numbers that change whenever anything happens."""
+        return [self.execution.seq, self.store.changes()]
+
+    def arrive(self) -> None:
+        """Publish an execution from another store, and make it known by its keys."""
+        record = self.store.execution(self.execution.id)
+        head = Head(record.status, record.changed_at, record.due)
+        append = Append(record.id, 0, self.execution.seq, head=head)
+        self.outgoing.add(append)
+        self._show(append)
+        workflow.upsert_memo({HELD: False})
+
+    async def leave(self, mark: list[int]) -> bool:
+        """Leave the execution to another store, unless anything has happened since a mark."""
+        if not self._is_still(mark):
+            return False
+        self.outgoing.leave_keys()
+        await workflow.wait_condition(lambda: not self.outgoing.busy)
+        # What arrives before this timer fires is seen here, and what arrives later is refused.
+        await workflow.sleep(0.001)
+        if not self._is_still(mark):
+            self.outgoing.add(Append(self.execution.id, 0, self.execution.seq))
+            return False
+        self.moved = True
+        workflow.upsert_search_attributes([STATUS.value_set(MOVED), WAITS.value_set([])])
+        return True
+
+    def _is_still(self, mark: list[int]) -> bool:
+        """Return whether it is open, and nothing has happened since a mark."""
+        return not self.over and self.quiet and self.mark == mark
 
     def take_inbox(self) -> None:
         """Take the messages to the execution, and carry out the resulting commands."""
@@ -483,6 +520,7 @@ class FlowExecution:
     def __init__(self, start: dict[str, Any], flow: dict[str, Any]) -> None:
         self._driver = WorkflowDriver({**start, "flow": flow})
         self._begun = False
+        self._held = start.get("held", False)
         if (reader := READERS.get(workflow.info().run_id)) is not None:
             reader.append(self._driver)
 
@@ -497,6 +535,9 @@ class FlowExecution:
             ApplicationError: It has failed, or cannot continue.
         """
         driver = self._driver
+        if self._held:
+            await workflow.wait_condition(lambda: not self._held)
+            driver.arrive()
         driver.take_inbox()
         self._begun = True
         await workflow.wait_condition(lambda: self._is_over() or self._is_to_continue())
@@ -508,6 +549,8 @@ class FlowExecution:
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.broken is not None:
             raise ApplicationError(driver.broken, type="EngineError", non_retryable=True)
+        if driver.moved:
+            raise ApplicationError("moved to another store", type=MOVED, non_retryable=True)
         state = driver.execution.state
         error = state["error"]
         if error is not None and state["status"] == "failed":
@@ -533,6 +576,16 @@ class FlowExecution:
             driver.store.send(driver.execution.id, request["event"], request["at"], request["id"])
         if self._begun:
             driver.take_inbox()
+
+    @workflow.signal
+    def drive(self) -> None:
+        """Begin to drive an execution that was moved here. See `journal.ports.moving`."""
+        self._held = False
+
+    @workflow.update
+    async def leave(self, mark: list[int]) -> bool:
+        """Leave the execution to another store, unless anything has happened since a mark."""
+        return self._begun and await self._driver.leave(mark)
 
     @workflow.update
     async def write(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -431,6 +431,49 @@ REFER_TO_ALL = """INSERT OR IGNORE INTO artifacts (sha256, execution)
 IS_REFERRED = "SELECT 1 FROM artifacts WHERE sha256 = ? LIMIT 1"
 """Check whether any execution refers to an artifact."""
 
+# -- moving
+
+MARK = """
+SELECT (SELECT count(*) FROM events WHERE id >= :number << 32 AND id < (:number + 1) << 32),
+  (SELECT count(*) FROM messages WHERE execution = :number),
+  (SELECT count(*) FROM waits WHERE execution = :number)"""
+"""Count what changes whenever anything happens to an execution."""
+
+KEYS = "SELECT signal, key, wait FROM keys WHERE execution = ?"
+"""Select the keys of an execution."""
+
+FORMS = "SELECT hash FROM forms WHERE execution = ?"
+"""Select the flows that its journal needs in addition to its own."""
+
+FILES = "SELECT sha256 FROM artifacts WHERE execution = ?"
+"""Select the files that it refers to."""
+
+WAITS_OF = "SELECT id FROM waits WHERE execution = ? ORDER BY number"
+"""Select its waits, oldest first."""
+
+ALL_OF_VOTES = "SELECT voter, at, approves, event FROM votes WHERE wait = ? ORDER BY number"
+"""Select the answers to a wait with their times."""
+
+MESSAGES_OF = """
+SELECT number, address, message_id, at, event, taken FROM messages WHERE execution = ?
+ORDER BY number"""
+"""Select its messages, taken or not."""
+
+PUT_MESSAGE = """
+INSERT INTO messages (execution, address, message_id, at, event, taken) VALUES (?, ?, ?, ?, ?, ?)"""
+"""Insert a message that another store has received."""
+
+PUT_UNDELIVERED = "INSERT INTO outbox (sender, target, at, event, why) VALUES (?, ?, ?, ?, ?)"
+"""Insert a message that another store could not deliver."""
+
+DECIDED_BY = "UPDATE waits SET decision = ? WHERE number = ?"
+"""Set the number of the deciding answer of a wait, open or closed."""
+
+HELD_BY = """
+SELECT executions.number FROM executions JOIN leases ON leases.execution = executions.number
+WHERE executions.id = ? AND leases.owner = ?"""
+"""Select an execution that an owner holds."""
+
 # -- maintenance
 
 PRUNABLE = """

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from flowengine.journal.artifacts import Artifacts
+    from flowengine.journal.ports.moving import ExecutionCopy
     from flowengine.journal.records import Artifact
     from flowengine.journal.store import Durability
 
@@ -554,6 +555,33 @@ class SqliteStore:
 
                 raise not_referred(sha256, execution)
         return found
+
+    # -- moving
+
+    def copy_execution(self, id: str) -> ExecutionCopy:
+        from flowengine.journal.sqlite import moving
+
+        found = moving.copy(self._database, self.load(id), self.events(id))
+        hashes = {found.data["journal"]["record"][3], *found.data["journal"]["forms"]}
+        return found._replace(flows={hash: self.get_flow(hash) for hash in hashes})
+
+    def hold_copy(self, copy: ExecutionCopy) -> None:
+        from flowengine.journal.sqlite import moving
+
+        for hash, compiled in copy.flows.items():
+            self.put_flow(hash, compiled)
+        moving.hold(self._database, copy)
+
+    def give_up(self, id: str, mark: Sequence[int]) -> bool:
+        from flowengine.journal.sqlite import moving
+
+        self._numbers.pop(id, None)
+        return moving.give_up(self._database, id, mark)
+
+    def drive_copy(self, id: str) -> bool:
+        from flowengine.journal.sqlite import moving
+
+        return moving.drive(self._database, id)
 
     # -- maintenance
 

@@ -1,0 +1,66 @@
+"""Moving executions from one store to another, with all that is known of them.
+
+While an execution is copied, its old store keeps driving it, and its new store holds it back. It
+changes hands when the old store gives it up, which it refuses if anything happened since the copy.
+So at any moment at most one of the two stores drives it, whichever process dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+
+class ExecutionCopy(NamedTuple):
+    """An execution as plain data."""
+
+    data: Mapping[str, Any]
+    """As returned by `MemoryStore.copy`, with all events."""
+    flows: Mapping[str, bytes]
+    """Hash → the compiled flows that it runs or has run."""
+    files: Sequence[str]
+    """Digests of the files that it refers to."""
+    mark: Sequence[int]
+    """Changes whenever anything happens to the execution."""
+
+
+class MovingPort(Protocol):
+    """A store that executions can be moved from and to."""
+
+    def copy_execution(self, id: str) -> ExecutionCopy:
+        """Return an open execution that waits.
+
+        Args:
+            id: Full id.
+
+        Raises:
+            NotFound: It does not exist.
+            Conflict: It has ended, or is running.
+            UsageError: It cannot be moved.
+        """
+
+    def hold_copy(self, copy: ExecutionCopy) -> None:
+        """Store a copy that is not driven yet, in place of an earlier one that is not driven.
+
+        Raises:
+            Conflict: The store has an execution with this id that is driven.
+            UsageError: The store does not support something that the execution needs.
+        """
+
+    def give_up(self, id: str, mark: Sequence[int]) -> bool:
+        """Remove an execution that is as it was when it was copied, and return whether it was.
+
+        Args:
+            id: Full id.
+            mark: `ExecutionCopy.mark`.
+        """
+
+    def drive_copy(self, id: str) -> bool:
+        """Let a held copy be driven.
+
+        Args:
+            id: Full id.
+
+        Returns:
+            Whether there was one.
+        """

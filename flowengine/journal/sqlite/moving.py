@@ -1,0 +1,212 @@
+"""Executions that are moved from and to the SQLite store. See `flowengine.journal.ports.moving`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowengine.errors import Conflict, UsageError
+from flowengine.journal.encoding import deflated, pack, unpack
+from flowengine.journal.ports.moving import ExecutionCopy
+from flowengine.journal.records import (
+    ENDED,
+    Append,
+    ClosedWait,
+    ExecutionRecord,
+    Head,
+    ListPart,
+    Loaded,
+    NewExecution,
+    Owner,
+    Wait,
+)
+from flowengine.journal.refusals import ended
+from flowengine.journal.sqlite import queries
+from flowengine.journal.sqlite.appends import FIRST_EPOCH, WHOLE_LIFE, find_number, write
+from flowengine.journal.sqlite.database import Database
+from flowengine.journal.sqlite.journal_texts import JournalTexts
+from flowengine.journal.sqlite.rows import read_wait
+
+_HOLDER = Owner("moving", 0, 0, "another store, from which it is moved here", "")
+"""The holder of executions that are not driven yet. It never dies."""
+_ALWAYS = 2**62
+
+
+def copy(database: Database, loaded: Loaded, events: Sequence[Any]) -> ExecutionCopy:
+    """Return an execution.
+
+    Args:
+        database: Contains it.
+        loaded: What is needed to continue it.
+        events: All its events.
+
+    Raises:
+        Conflict: It has ended, or is running.
+        UsageError: It has shared locks.
+    """
+    record = loaded.record
+    if record.status in ENDED:
+        raise ended(record.id, record.status, record)
+    with database.reading() as connection:
+        number = find_number(connection, record.id)
+        mark = _mark(connection, number)
+        if mark[0] != len(events) or (events and record.status == "running"):
+            raise Conflict(f"execution {record.id} is running", hint="move it when it waits")
+        if connection.execute(queries.CLAIMED_BY, (number,)).fetchone() is not None:
+            raise UsageError(f"execution {record.id} has shared locks, which cannot be moved")
+        data = {
+            "journal": {
+                "record": [*record],
+                "first": 0,
+                "entries": [[*event] for event in events],
+                "snapshot": None if loaded.snapshot is None else [*loaded.snapshot],
+                "lists": [[*part] for part in loaded.lists],
+                "keys": _keys(connection, number),
+                "forms": [hash for (hash,) in connection.execute(queries.FORMS, (number,))],
+            },
+            "waits": _waits(connection, number),
+            "opened": mark[2],
+            "messages": _messages(connection, number, record.id),
+        }
+        files = [digest for (digest,) in connection.execute(queries.FILES, (number,))]
+    return ExecutionCopy(data, {}, files, mark)
+
+
+def _mark(connection: sqlite3.Connection, number: int) -> list[int]:
+    """Return the numbers of events, messages and waits. Votes are messages, too."""
+    row: Sequence[int] = connection.execute(queries.MARK, {"number": number}).fetchone()
+    return [*row]
+
+
+def _keys(connection: sqlite3.Connection, number: int) -> list[list[Any]]:
+    rows = connection.execute(queries.KEYS, (number,))
+    return [[signal, key, None if wait == WHOLE_LIFE else wait] for signal, key, wait in rows]
+
+
+def _waits(connection: sqlite3.Connection, number: int) -> list[list[Any]]:
+    found = []
+    for place, (id,) in enumerate(connection.execute(queries.WAITS_OF, (number,)).fetchall(), 1):
+        row = connection.execute(queries.WAIT, (id,)).fetchone()
+        whole = JournalTexts(connection, number, f"wait {id}").whole
+        wait = read_wait(row, [], whole)
+        votes = [
+            [voter, at, bool(approves), whole(event), None, None]
+            for voter, at, approves, event in connection.execute(queries.ALL_OF_VOTES, (row[10],))
+        ]
+        found.append([place, [*wait._replace(record={})], pack(wait.record), votes])
+    return found
+
+
+def _messages(connection: sqlite3.Connection, number: int, execution: str) -> list[Any]:
+    """Return messages as `Messages.copy` does."""
+    delivered, untaken, last = [], [], 0
+    for last, address, id, at, event, taken in connection.execute(queries.MESSAGES_OF, (number,)):
+        kind, _, rest = address.partition(" ")
+        if kind == "claim":
+            continue
+        parts = [kind, *(rest.split(" ", 1) if kind == "key" else [rest])]
+        whole = JournalTexts(connection, number, f"message {id}").whole
+        delivered.append([parts, id, [last, execution, at, whole(event) if event else b""]])
+        if taken is None:
+            untaken.append(last)
+    sent = [[*row] for row in connection.execute(queries.UNDELIVERED, (execution,))]
+    return [delivered, untaken, last, sent, max([one[0] for one in sent], default=0)]
+
+
+def hold(database: Database, copy: ExecutionCopy) -> None:
+    """Store a copy that is not driven yet.
+
+    Raises:
+        Conflict: There is an execution with this id that is driven.
+    """
+    journal = copy.data["journal"]
+    record = ExecutionRecord(*journal["record"])
+    with database.writing() as connection:
+        connection.execute(queries.RENEW, (*_HOLDER, _ALWAYS))
+        if (number := _held(connection, record.id)) is not None:
+            _remove(connection, number)
+        append = _append(record, journal, copy.data["waits"])
+        number, refusal = write(connection, append)
+        if refusal is not None:
+            raise refusal
+        for wait in copy.data["waits"]:
+            _put_votes(connection, wait)
+        _put_messages(connection, number, copy.data["messages"])
+
+
+def _append(record: ExecutionRecord, journal: Mapping[str, Any], waits: Sequence[Any]) -> Append:
+    """Return a copy as a single append of a new execution."""
+    found = [(Wait(*wait), unpack(packed)) for _, wait, packed, _ in waits]
+    snapshot = journal["snapshot"]
+    return Append(
+        record.id,
+        FIRST_EPOCH,
+        0,
+        [(at, payload) for _, at, payload in journal["entries"]],
+        NewExecution(*record[1:9], owner=_HOLDER.id),
+        Head(record.status, record.changed_at, record.due),
+        [shown for _, shown in found],
+        [
+            ClosedWait(wait.number, wait.how, wait.closed_at or 0, wait.result or b"")
+            for wait, _ in found
+            if wait.how is not None
+        ],
+        [(signal, key) for signal, key, wait in journal["keys"] if wait is None],
+        snapshot=None if snapshot is None else (snapshot[0], snapshot[1]),
+        forms=journal["forms"],
+        lists=[ListPart(*part) for part in journal["lists"]],
+    )
+
+
+def _put_votes(connection: sqlite3.Connection, copied: Sequence[Any]) -> None:
+    _, wait, _, votes = copied
+    number, _, _ = connection.execute(queries.OPENED_BEFORE, (wait[0],)).fetchone()
+    decision = Wait(*wait).decision
+    for by, at, approves, event, *_ in votes:
+        row = (number, by, at, approves, deflated(event))
+        given = connection.execute(queries.VOTE, row).lastrowid
+        if event == decision:
+            connection.execute(queries.DECIDED_BY, (given, number))
+            connection.execute(queries.CLOSE_WAIT_FOR, (wait[0],))
+
+
+def _put_messages(connection: sqlite3.Connection, number: int, messages: Sequence[Any]) -> None:
+    delivered, untaken, _, sent, _ = messages
+    waiting = {*untaken}
+    for address, id, (old, _, at, event) in delivered:
+        taken = None if old in waiting else 0
+        row = (number, " ".join(address), id, at, event, taken)
+        connection.execute(queries.PUT_MESSAGE, row)
+    for _, sender, to, at, event, why in sent:
+        connection.execute(queries.PUT_UNDELIVERED, (sender, to, at, event, why))
+
+
+def give_up(database: Database, id: str, mark: Sequence[int]) -> bool:
+    """Remove an execution that is as it was when it was copied, and return whether it was."""
+    with database.writing() as connection:
+        number = find_number(connection, id)
+        is_same = _mark(connection, number) == [*mark]
+        if is_same:
+            _remove(connection, number)
+    return is_same
+
+
+def drive(database: Database, id: str) -> bool:
+    """Let a copy be driven, and return whether there is one."""
+    with database.writing() as connection:
+        number = _held(connection, id)
+        if number is not None:
+            connection.execute(queries.RELEASE, (number, FIRST_EPOCH))
+    return number is not None
+
+
+def _held(connection: sqlite3.Connection, id: str) -> int | None:
+    """Return the number of a copy that is not driven yet, or None."""
+    row = connection.execute(queries.HELD_BY, (id, _HOLDER.id)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _remove(connection: sqlite3.Connection, number: int) -> None:
+    for statement in queries.PRUNE:
+        connection.execute(statement, {"number": number})
