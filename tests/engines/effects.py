@@ -15,7 +15,7 @@ from pathlib import Path
 from flowengine.sdk import StepContext, StepError, quick
 
 HERE = Path(__file__).parent
-SLOWLY = 0.004 if (HERE / "slowly").exists() else 0
+SLOWLY = float((HERE / "slowly").read_text() or 0.004) if (HERE / "slowly").exists() else 0.0
 """Seconds before and after each effect, in which the process may be killed."""
 PLACE: ContextVar[str] = ContextVar("place", default="nobody's")
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from temporalio import activity
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
+from temporalio.service import RPCError
 
 from flowengine.engines.attempts.outcome import ASKING, AttemptFailed, failed, measured, succeeded
 from flowengine.engines.attempts.printed import PRINTING
@@ -73,6 +76,33 @@ class Attempts:
         self._not_released: dict[str, list[NotReleased]] = {}
         """Execution → its environments that could not be closed, until a result reports them."""
         host.on_not_released = self._keep_not_released
+        self._at_work: set[asyncio.Task[Any]] = set()
+        self._cut: set[asyncio.Task[Any]] = set()
+
+    async def cut_when_alone(self, heartbeat: float) -> NoReturn:
+        """Cut off all attempts whenever the server cannot be reached.
+
+        The server counts them as interrupted then, and other workers begin them again. They must
+        not run beside those. The server has the heartbeats of an attempt at most a third of the
+        time later than the last answer, so the limit is two thirds.
+
+        Args:
+            heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
+        """
+        beat, answered = heartbeat / BEATS, time.monotonic()
+        while True:
+            asked = time.monotonic()
+            try:
+                await self._client.workflow_service.get_system_info(
+                    GetSystemInfoRequest(), timeout=timedelta(seconds=beat)
+                )
+                answered = asked
+            except RPCError:
+                if time.monotonic() - answered > heartbeat - beat:
+                    self._cut |= self._at_work
+                    for task in self._at_work:
+                        task.cancel()
+            await asyncio.sleep(beat - min(time.monotonic() - asked, beat))
 
     @activity.defn(name=ATTEMPT)
     async def attempt(self, given: bytes) -> dict[str, Any]:
@@ -85,7 +115,9 @@ class Attempts:
         Returns:
             The event.
         """
-        beating = asyncio.create_task(_beat())
+        beating, task = asyncio.create_task(_beat()), asyncio.current_task()
+        assert task is not None
+        self._at_work.add(task)
         hash, workdir, data = unpack(given)
         run = run_of(data)
         try:
@@ -96,11 +128,13 @@ class Attempts:
             return {**event, "warnings": warnings} if warnings else event
         except asyncio.CancelledError:
             details = activity.cancellation_details()
-            if details is not None and details.worker_shutdown:
+            if task in self._cut or (details is not None and details.worker_shutdown):
                 return {"type": "cut"}
             raise
         finally:
             beating.cancel()
+            self._at_work.discard(task)
+            self._cut.discard(task)
 
     async def _outcome(self, flow: LinkedFlow, workdir: str, run: Run) -> dict[str, Any]:
         if not os.path.isdir(workdir):  # noqa: ASYNC240 - it takes no time

@@ -6,21 +6,29 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from datetime import timedelta
+from time import monotonic
 from typing import Any, TypeVar
 
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from flowengine.engines.temporal.address import Address
 from flowengine.engines.temporal.objects import Objects
 from flowengine.engines.temporal.payloads import converter
+from flowengine.engines.temporal.requests import NO_TIME_YET
 from flowengine.errors import NotFound, StoreError
 from flowengine.store_folder import REMOTE
 
 T = TypeVar("T")
 PATIENCE = timedelta(seconds=30)
 """How long to wait for a response, as a busy worker may take a while."""
+
+_ONE_QUERY = timedelta(seconds=10)
+"""After this time, a query is repeated, because the worker that took it may be dead."""
+_NO_ANSWER = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+_AGAIN_SECONDS = 0.2
+"""Delay before a query is repeated."""
 
 
 class Connection:
@@ -72,6 +80,27 @@ class Connection:
         """Return the handle of an execution's workflow."""
         return (await self.client()).get_workflow_handle(execution)
 
+    async def read(self, workflow: str, *arguments: Any, patience: timedelta = PATIENCE) -> Any:
+        """Return the answer of an open workflow to a query.
+
+        Raises:
+            RPCError: No worker answers in time, or there is no such workflow.
+            StoreError: The workflow refuses the query.
+        """
+        handle, until = await self.handle(workflow), monotonic() + patience.total_seconds()
+        while True:
+            try:
+                one = min(patience, _ONE_QUERY)
+                return await handle.query("read", args=arguments, rpc_timeout=one)
+            except RPCError as error:
+                if error.status not in _NO_ANSWER or monotonic() >= until:
+                    raise
+            except WorkflowQueryFailedError as error:
+                if error.message != NO_TIME_YET or monotonic() > until:
+                    message = f"execution {workflow} does not answer: {error.message}"
+                    raise StoreError(message) from error
+            await asyncio.sleep(_AGAIN_SECONDS)
+
     def no_worker(self) -> StoreError:
         """Return the error that no worker responds."""
         return StoreError(
@@ -91,9 +120,7 @@ class Connection:
             loop.close()
 
     def _explained(self, error: RPCError) -> StoreError:
-        if error.status == RPCStatusCode.FAILED_PRECONDITION or (
-            error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
-        ):
+        if error.status in (RPCStatusCode.FAILED_PRECONDITION, *_NO_ANSWER):
             return self.no_worker()
         return StoreError(f"{self.location}: {error.message}", hint="is the server running?")
 

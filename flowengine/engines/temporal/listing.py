@@ -177,9 +177,8 @@ class Listing:
         memo = await row.memo()
         records = memo.get(OPEN_WAITS, []) if NEW in memo else []
         if records is None:
-            handle = await self._connection.handle(row.id)
             request = {"method": "open_waits", "arguments": []}
-            records = (await handle.query("read", request, rpc_timeout=PATIENCE))["answer"]
+            records = (await self._connection.read(row.id, request))["answer"]
         for record in records:
             number, flow = record["id"], new_execution(memo[NEW]).flow
             id = wait_id(row.id, number)

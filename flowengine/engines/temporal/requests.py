@@ -47,6 +47,8 @@ QUEUE = "flowengine"
 """The task queue of executions and attempts."""
 REFUSED = "Refused"
 """Type of the error with which a workflow refuses an update. Its detail is the answer."""
+NO_TIME_YET = "the time of its newest events is not known yet"
+"""With this message, a workflow refuses a query until a worker has taken its newest events."""
 RESTING = ("waiting", "stalled")
 """Statuses of open executions that do nothing now."""
 MOVED = "moved"

@@ -18,7 +18,6 @@ from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
-    WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
@@ -591,9 +590,8 @@ class TemporalStore:
         return self._call(self._shared_async(id, what, about))
 
     async def _shared_async(self, id: str, what: str, about: str) -> Any:
-        handle = await self._connection.handle(id)
         try:
-            return await handle.query("read", args=[what, about], rpc_timeout=PATIENCE)
+            return await self._connection.read(id, what, about)
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return None
@@ -787,17 +785,13 @@ class TemporalStore:
         """Return the answer of a workflow that is open, or of the history of one that is not."""
         request = {"method": method, "arguments": arguments}
         found = await self._described(execution)
-        handle = await self._connection.handle(execution)
         if found.status != WorkflowExecutionStatus.RUNNING:
             client = await self._connection.client()
             driver = await self._past.of(client, execution, found.run_id)
             return _answer_of(answered(driver, request))
         if method in _OF_NEW and HEAD not in await found.memo():
             return _OF_NEW[method]
-        try:
-            return _answer_of(await handle.query("read", request, rpc_timeout=patience))
-        except WorkflowQueryFailedError as error:
-            raise StoreError(f"execution {execution} does not answer: {error.cause}") from error
+        return _answer_of(await self._connection.read(execution, request, patience=patience))
 
     def _write(self, execution: str, method: str, *arguments: Any) -> Any:
         """Send an update to a workflow. None: it has ended."""

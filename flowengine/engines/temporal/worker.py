@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from temporalio.worker import Worker
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.worker import Worker, WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from flowengine.engines.host import Host
@@ -19,7 +21,7 @@ from flowengine.engines.temporal.attempts import BEATS, Attempts
 from flowengine.engines.temporal.attributes import register
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.places import Place, own_place
-from flowengine.engines.temporal.requests import QUEUE
+from flowengine.engines.temporal.requests import NO_TIME_YET, QUEUE
 from flowengine.engines.temporal.shared import SharedWorkflow
 from flowengine.engines.temporal.sharing import Sharing
 from flowengine.engines.temporal.store import TemporalStore
@@ -43,6 +45,8 @@ _PASSED = (
     "tzdata",
 )
 """Modules that workflows share with the process. CEL cannot be imported twice in one process."""
+_NO_EVENTS = ("query_workflow", "remove_from_cache")
+"""Jobs of a workflow task that stand for no event of its history."""
 _GUARD = """\
 import sys
 from flowengine.sdk.process_tree import end_orphans
@@ -101,6 +105,7 @@ async def work(
         host = _host(store, place)
         attempts = Attempts(client, host, store, strict=strict, queue=place.queue, tell=on_attempt)
         worker, own = _workers(client, attempts, Sharing(host, store), place, times)
+        watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
         try:
             with _guard():
                 async with worker, own:
@@ -108,6 +113,7 @@ async def work(
                     await stopping.wait()
                     await asyncio.gather(worker.shutdown(), own.shutdown())
         finally:
+            watching.cancel()
             await asyncio.to_thread(host.close)
 
 
@@ -172,7 +178,36 @@ def _host(store: TemporalStore, place: Place) -> Host:
     )
 
 
+class _Runner(SandboxedWorkflowRunner):
+    """Runs no workflow at a time that a replay of its history would not give it.
+
+    A worker that has not cached a workflow replays its history to answer a query. If another worker
+    has died with the task for the newest events, Temporal's library applies these too, at the time
+    of the task before. The next task gives them another time, and so does each replay: a timer that
+    was not due at first is due then, and the commands differ.
+    """
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Return a workflow that fails such a task. It is then replayed for the next task."""
+        instance = super().create_instance(det)
+        activate = instance.activate
+        last = 0, 0
+
+        def activated(act: WorkflowActivation) -> WorkflowActivationCompletion:
+            nonlocal last
+            (time, length), last = last, (act.timestamp.ToNanoseconds(), act.history_length)
+            has_events = any(job.WhichOneof("variant") not in _NO_EVENTS for job in act.jobs)
+            if has_events and not act.is_replaying and last[0] == time and last[1] > length:
+                completion = WorkflowActivationCompletion(run_id=act.run_id)
+                completion.failed.failure.message = NO_TIME_YET
+                return completion
+            return activate(act)
+
+        instance.activate = activated  # type: ignore[method-assign]
+        return instance
+
+
 def runner_of_workflows() -> SandboxedWorkflowRunner:
     """Return a sandboxed runner of workflows, without access to clocks, files and randomness."""
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED)
-    return SandboxedWorkflowRunner(restrictions=restrictions)
+    return _Runner(restrictions=restrictions)

@@ -149,6 +149,7 @@ class WorkflowDriver(Carrier):
         self._shown_waits: list[str] = []
         self._shown_status = "running"
         self._has_past = "past" in start
+        self._is_new = HEAD not in workflow.memo()
         if self._has_past:
             self._continue(start["past"])
         else:
@@ -300,6 +301,9 @@ class WorkflowDriver(Carrier):
             memo[OPEN_WAITS] = records if len(pack(records)) <= MOST_OPEN_BYTES else None
         if append.head is not None:
             memo[HEAD] = [append.head.status, append.head.at, append.head.due]
+        elif self._is_new:  # from now on, it can be asked
+            memo[HEAD] = [self.execution.state["status"], append.at, None]
+        self._is_new = False
         status = self.execution.state["status"]
         if status != self._shown_status and not (status in RESTING and self._is_preparing):
             self._shown_status = status
@@ -542,10 +546,8 @@ class FlowExecution:
         self._begun = True
         await workflow.wait_condition(lambda: self._is_over() or self._is_to_continue())
         if not self._is_over():
-            workflow.continue_as_new(
-                args=[driver.continued(), ByReference(flow)],
-                memo=workflow.memo(),  # otherwise that of the start
-            )
+            given = [driver.continued(), ByReference(flow)]
+            workflow.continue_as_new(args=given, memo=workflow.memo())  # else that of the start
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.broken is not None:
             raise ApplicationError(driver.broken, type="EngineError", non_retryable=True)

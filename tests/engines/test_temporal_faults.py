@@ -1,0 +1,304 @@
+"""What happens to executions in Temporal when workers, the server or the network fail."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine
+from flowengine.engines.temporal.address import read_address
+from flowengine.engines.temporal.connection import connect
+from tests.engines import flows, world
+from tests.engines.temporal_server import Proxy, RunningWorker, free_port, start_server
+
+SHORT = ("--heartbeat", "1s")
+KILLS = 3
+MANY = """
+steps:
+  - id: each
+    map: {over: 12, concurrency: 4}
+    group:
+      - {id: once_a, python: "effects:act_on_thread", with: {value: "${{ item }}"}}
+      - id: b
+        python: effects:act_on_thread
+        effect: idempotent
+        with: {value: "${{ steps.once_a.output }}"}
+    output: "${{ steps.b.output }}"
+outputs: {all: "${{ steps.each.output }}"}
+"""
+"""At each moment, four of its attempts are at work."""
+
+
+def cuts(engine: Engine, id: str) -> list[Any]:
+    """Return the events of attempts that a lost worker has cut off."""
+    return [event for event in engine.events(id) if event["type"] == "cut"]
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_killed_workers_lose_nothing_and_repeat_no_step_that_runs_once(
+    block: int, server: str, tmp_path: Path
+) -> None:
+    texts = {**flows.ALL, **{f"many{number}": MANY for number in range(4)}}
+    calm = {}
+    with Engine(tmp_path / "store") as engine:
+        for name, text in {**flows.ALL, "many": MANY}.items():
+            world.finish(engine, world.make(tmp_path / "calm" / name, text), name)
+            calm[name] = world.outcome(engine, name)
+    for name, text in texts.items():
+        world.make(tmp_path / name, text)
+        (tmp_path / name / "slowly").write_text("0.05" if text == MANY else "")
+    draw, address = random.Random(block), f"{server}/faults"
+    ids = {name: f"{name}-killed{block}" for name in texts}
+
+    def progress() -> int:
+        return sum(len(world.effects(tmp_path / name)) for name in texts)
+
+    workers = [RunningWorker(address, *SHORT) for _ in range(2)]
+    try:
+        with Engine(address) as engine, ThreadPoolExecutor(len(texts)) as threads:
+
+            def finish(name: str) -> world.Outcome:
+                world.finish(engine, tmp_path / name / "flow.yaml", ids[name])
+                return world.outcome(engine, ids[name])
+
+            ends: dict[str, Future[world.Outcome]]
+            ends = {name: threads.submit(finish, name) for name in texts}
+            for _ in range(KILLS):
+                reached = progress() + draw.randrange(5, 30)
+                while progress() < reached and not all(end.done() for end in ends.values()):
+                    time.sleep(0.01)
+                workers.pop(draw.randrange(2)).kill()
+                workers.append(RunningWorker(address, *SHORT))
+            for name, end in ends.items():
+                assert end.result() == calm[name.rstrip("0123456789")], name
+                world.check_effects(tmp_path / name)
+            assert any(cuts(engine, id) for id in ids.values())
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+PAUSE = """
+signals: {go: {}}
+steps:
+  - {id: pause, wait: 300ms}
+  - {id: hear, wait: {signal: go}}
+"""
+
+
+def test_a_query_beside_a_lost_worker_does_not_change_times(server: str, tmp_path: Path) -> None:
+    """The other worker answers before it has taken the end of the pause."""
+    address, file = f"{server}/faults", world.make(tmp_path, PAUSE)
+    with RunningWorker(address) as one, RunningWorker(address) as other, Engine(address) as engine:
+        engine.start(file, id="asked")
+        world.until(lambda: "TIMER_STARTED" in history(address, "asked"))
+        [who] = {line for line in identities(address, "asked") if line}
+        (one if who.startswith(f"{one.process.pid}@") else other).kill()
+        while len(engine.show("asked")["steps"]) < 2:
+            engine.events("asked")
+        assert history(address, "asked").count("TIMER_STARTED") == 1
+
+
+def history(address: str, id: str) -> list[str]:
+    """Return the types of the events of a workflow."""
+    from temporalio.api.enums.v1 import EventType
+
+    names = [EventType.Name(event.event_type) for event in asyncio.run(recorded(address, id))]
+    return [name.removeprefix("EVENT_TYPE_") for name in names]
+
+
+def identities(address: str, id: str) -> list[str]:
+    """Return which workers have completed its workflow tasks."""
+    events = asyncio.run(recorded(address, id))
+    return [event.workflow_task_completed_event_attributes.identity for event in events]
+
+
+async def recorded(address: str, id: str) -> list[Any]:
+    client = await connect(read_address(address))
+    return [*(await client.get_workflow_handle(id).fetch_history()).events]
+
+
+OPEN = """
+signals: {go_on: {}}
+steps:
+  - id: all
+    parallel:
+      - {id: once_stay, python: "effects:stay"}
+      - {id: again, python: "effects:stay", effect: idempotent}
+      - {id: pause, wait: 50ms}
+      - {id: sign, wait: {signal: go_on}}
+  - {id: once_end, python: "effects:act"}
+"""
+COUNTS = [4, pytest.param(50, marks=pytest.mark.endurance)]
+"""Numbers of open executions."""
+
+
+class Open:
+    """Open executions, each with two attempts at work, and a wait.
+
+    Args:
+        address: The store.
+        folder: Contains the flow and its effects.
+        count: The number of executions.
+    """
+
+    def __init__(self, address: str, folder: Path, count: int) -> None:
+        self.address = address
+        self.folder = folder
+        self.ids = [f"{folder.name}-{number}" for number in range(count)]
+        self.engine = Engine(address)
+        self._file = world.make(folder, OPEN)
+
+    def begin(self, worker: RunningWorker) -> None:
+        """Start them, and wait until a worker is at work on all of their attempts."""
+        for id in self.ids:
+            self.engine.start(self._file, id=id)
+        world.until(lambda: len(taken(worker)) == 2 * len(self.ids))
+
+    def go(self) -> None:
+        """Let the attempts end."""
+        (self.folder / "go").touch()
+
+    def finish(self) -> None:
+        """Answer all waits, and check that nothing was lost or done twice."""
+        with self.engine, ThreadPoolExecutor(10) as threads:
+            ended = list(threads.map(self._end, self.ids))
+        assert ended == ["succeeded"] * len(self.ids)
+        keys = [key for _, key, _ in world.effects(self.folder)]
+        assert len(keys) == len(set(keys)) == 3 * len(self.ids)
+
+    def _end(self, id: str) -> str:
+        result = self.engine.resume(id)
+        while not result.ended:
+            for wait in result.waits:
+                world.answer(self.engine, wait, self._in(id))
+            result = self.engine.resume(id)
+        return result.status
+
+    def _in(self, id: str) -> Path:
+        """Return a folder without effects: in these tests, no attempt was cut off after its own."""
+        return self.folder / id
+
+    def cuts(self) -> int:
+        """Return how many attempts were cut off."""
+        return sum(len(cuts(self.engine, id)) for id in self.ids)
+
+
+def taken(worker: RunningWorker) -> list[str]:
+    """Return the lines about attempts that a worker has begun."""
+    return [line for line in worker.log if " why=attempt " in line]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_stopped_worker_ends_its_attempts_and_another_continues(
+    count: int, server: str, tmp_path: Path
+) -> None:
+    opened = Open(f"{server}/faults", tmp_path, count)
+    with RunningWorker(opened.address) as worker:
+        opened.begin(worker)
+        worker.process.terminate()
+        world.until(lambda: any("draining" in line for line in worker.log))
+        with RunningWorker(opened.address) as other:
+            opened.go()
+            opened.finish()
+            assert worker.stop() == 0
+            assert {line.partition("step=")[2] for line in taken(other)} == {"once_end\n"}
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_attempts_of_a_killed_worker_are_known_to_be_lost_soon(
+    count: int, server: str, tmp_path: Path
+) -> None:
+    opened = Open(f"{server}/faults", tmp_path, count)
+    heartbeat = ("--heartbeat", "3s")
+    with RunningWorker(opened.address, *heartbeat) as worker:
+        opened.begin(worker)
+        worker.kill()
+    killed = time.time()
+    with RunningWorker(opened.address, *heartbeat):
+        world.until(lambda: opened.cuts() >= 2 * count)
+        last = max(event["at"] for id in opened.ids for event in cuts(opened.engine, id))
+        # A worker takes two seconds to start, and a busy machine needs some more.
+        assert datetime.fromisoformat(last).timestamp() - killed < 3 + 2 + 5
+        opened.go()
+        opened.finish()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_executions_are_cancelled_with_their_attempts(
+    count: int, server: str, tmp_path: Path
+) -> None:
+    opened = Open(f"{server}/faults", tmp_path, count)
+    with RunningWorker(opened.address, *SHORT) as worker, opened.engine as engine:
+        opened.begin(worker)
+        with ThreadPoolExecutor(10) as threads:
+            list(threads.map(engine.cancel, opened.ids))
+        assert {engine.result(id).status for id in opened.ids} == {"cancelled"}
+        opened.go()
+        assert worker.stop() == 0
+    assert world.effects(tmp_path) == []
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_worker_without_network_stops_its_attempts_before_others_begin_them_again(
+    count: int, server: str, tmp_path: Path
+) -> None:
+    opened = Open(f"{server}/faults", tmp_path, count)
+    beat = ("--heartbeat", "3s")
+    with (
+        Proxy(int(server.rpartition(":")[2])) as proxy,
+        RunningWorker(f"temporal://127.0.0.1:{proxy.port}/faults", *beat) as lonely,
+    ):
+        opened.begin(lonely)
+        proxy.cut()
+        with RunningWorker(opened.address, *beat) as worker:
+            world.until(lambda: len(taken(worker)) >= count)  # the idempotent ones
+            opened.go()
+            opened.finish()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_executions_outlive_the_server(count: int, tmp_path: Path) -> None:
+    port, file = free_port(), tmp_path / "server"
+    server = start_server(port, "restarted", file=file)
+    opened = Open(f"temporal://127.0.0.1:{port}/restarted", tmp_path, count)
+    try:
+        with RunningWorker(opened.address) as worker:
+            opened.begin(worker)
+            server.kill()
+            server.wait()
+            server = start_server(port, "restarted", file=file)
+            opened.go()
+            opened.finish()
+            assert worker.stop() == 0
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_times_are_those_of_the_server(count: int, server: str, tmp_path: Path) -> None:
+    """The clock of the worker is wrong by an hour, in both directions."""
+    opened = Open(f"{server}/faults", tmp_path, count)
+    begun = datetime.now(UTC)
+    for late in (-3600, 3600):
+        with RunningWorker(opened.address, late=late) as worker:
+            if late < 0:
+                opened.begin(worker)
+                opened.go()
+                world.until(lambda: len(world.effects(tmp_path)) == 2 * count)
+                assert worker.stop() == 0
+            else:
+                opened.finish()
+    with Engine(opened.address) as engine:
+        times = [event["at"] for id in opened.ids for event in engine.events(id)]
+    assert begun <= datetime.fromisoformat(min(times))
+    assert datetime.fromisoformat(max(times)) <= datetime.now(UTC)
