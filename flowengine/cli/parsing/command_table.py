@@ -26,6 +26,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "deploy": "deploy",
         "flows list": "flows_list",
         "flows undeploy": "flows_undeploy",
+        "flows pause": "flows_pause",
+        "flows resume": "flows_resume",
+        "flows trigger": "flows_trigger",
+        "flows backfill": "flows_backfill",
     },
     "Serve": {
         "serve": "serve",
