@@ -144,3 +144,31 @@ def test_past_times_are_run_once(flowengine: CommandLine) -> None:
     assert len(flowengine("--json", "list").json()) == 4
     many = flowengine("flows", "backfill", "report", *span, "--most", "3", code=3).err
     assert "the range contains more than 3 times" in many
+
+
+def test_versions_are_shown_and_compared(flowengine: CommandLine) -> None:
+    first = REPORT.replace("id: report", 'id: report\nversion: "1"')
+    flowengine("deploy", flowengine.write("report.yaml", first))
+    added = "{id: check, when: \"${{ inputs.day != '' }}\", output: ok}, "
+    second = (
+        first.replace('"1"', '"2"')
+        .replace("0 9 * *", "0 8 * *")
+        .replace("[{id: n", f"[{added}{{id: n")
+    )
+    file = flowengine.write("report.yaml", second)
+    flowengine("deploy", file)
+    shown = flowengine("flows", "show", "report@1").out
+    assert shown.splitlines()[1].startswith("inputs    {day: ")
+    assert [line.split()[1] for line in shown.splitlines()[-3:]] == ["2", "2", "1"]
+    listed = flowengine("--json", "flows", "show", "report").json()
+    assert ([one["version"] for one in listed["versions"]], listed["modules"]) == (["2", "1"], [])
+    changed = flowengine("flows", "diff", "report@1", "report@2", code=1).out
+    lines = [line for line in changed.splitlines() if line[0] in "+-"]
+    assert lines[:2] == ["--- report@1", "+++ report@2"]
+    assert {line[0]: line[4:] for line in lines if "schedule:" in line} == {
+        "-": " schedule: 0 9 * * 1-5",
+        "+": " schedule: 0 8 * * 1-5",
+    }
+    assert {"+  - id: check", "+    when: ${{ inputs.day != '' }}"} <= {*lines}
+    assert not [line for line in lines if line.startswith("-") and "note" in line], changed
+    assert flowengine("flows", "diff", "report", file).out == ""

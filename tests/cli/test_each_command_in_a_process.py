@@ -24,6 +24,8 @@ ENDS = {
     "worker": ("--at-once none", 2),
     "deploy": ("hello.yaml", 0),
     "flows list": ("", 0),
+    "flows show": ("none", 9),
+    "flows diff": ("hello.yaml hello.yaml", 0),
     "flows undeploy": ("none", 9),
     "flows pause": ("none", 9),
     "flows resume": ("none", 9),
