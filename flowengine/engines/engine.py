@@ -32,8 +32,10 @@ from flowengine.settings import current_user, load_settings
 from flowengine.store_folder import project_folder, remote_store
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from flowengine.engines.flows import LoadedFlow
-    from flowengine.engines.infos import DeployedInfo
+    from flowengine.engines.infos import DeployedInfo, StartInfo
     from flowengine.engines.seam import Clock, Ids, ToolAuthority
     from flowengine.engines.starting.beginning import Starting
     from flowengine.engines.temporal.store import TemporalStore
@@ -481,6 +483,7 @@ class Engine(Operator):
         Raises:
             NotFound: It is not deployed.
             Conflict: The version is the current one, and others are deployed.
+            UsageError: The name is a hash.
         """
         from flowengine.engines.starting.deploying import undeploy
 
@@ -498,6 +501,102 @@ class Engine(Operator):
         from flowengine.engines.starting.schedules import start_due
 
         return start_due(self._host) if self.store.schedules(self._host.clock.now()) else []
+
+    def pause_schedules(self, flow: str) -> list[StartInfo]:
+        """Pause the schedules of a deployed flow. Everything else starts executions as before.
+
+        A paused flow stays paused when it is deployed again.
+
+        Args:
+            flow: Its id.
+
+        Returns:
+            What starts it, as `starts`.
+
+        Raises:
+            NotFound: It is not deployed, or has no schedule.
+        """
+        from flowengine.engines.starting.schedules import pause
+
+        pause(self._host, flow)
+        return self.starts(flow)
+
+    def resume_schedules(self, flow: str) -> list[StartInfo]:
+        """Resume the schedules of a deployed flow, from their next times on.
+
+        Times during the pause do not count as missed: `backfill` starts their executions.
+
+        Args:
+            flow: Its id.
+
+        Returns:
+            What starts it, as `starts`.
+
+        Raises:
+            NotFound: It is not deployed, or has no schedule.
+        """
+        from flowengine.engines.starting.schedules import resume
+
+        resume(self._host, flow)
+        return self.starts(flow)
+
+    def trigger(self, flow: str, *, schedule: str | None = None) -> str:
+        """Record an execution of a deployed flow out of turn, with the inputs of its schedule.
+
+        Args:
+            flow: Its id.
+            schedule: The expression of the schedule, if it has several.
+
+        Returns:
+            The id of the execution, to be driven with `resume`.
+
+        Raises:
+            NotFound: The flow is not deployed, or has no such schedule.
+            UsageError: It has several schedules.
+            InputError: The inputs are refused.
+        """
+        from flowengine.engines.starting.schedules import trigger
+
+        return trigger(self._host, flow, schedule, self.user)
+
+    async def backfill_async(
+        self,
+        flow: str,
+        since: datetime,
+        until: datetime,
+        *,
+        schedule: str | None = None,
+        at_once: int = 1,
+        most: int = 1000,
+        tell: Callable[[ScheduledStart], None] = lambda started: None,
+    ) -> list[ScheduledStart]:
+        """Start and drive the executions of past times of a deployed flow's schedules.
+
+        The executions are those that the schedule would have started. Existing ones are not started
+        again, so that an interrupted backfill can be repeated.
+
+        Args:
+            flow: Its id.
+            since: The first moment of the range, with a time zone.
+            until: The last one. Times later than now are left out.
+            schedule: The expression of a schedule. Default: all schedules of the flow.
+            at_once: How many executions run at once. Executions that wait do not count.
+            most: How many times the range may contain.
+            tell: Called when an execution has ended or waits, or could not be started.
+
+        Returns:
+            The executions, ordered by time.
+
+        Raises:
+            NotFound: The flow is not deployed, or has no such schedule.
+            InputError: The range contains more times.
+        """
+        from flowengine.engines.running.backfilling import backfill
+        from flowengine.engines.starting.schedules import times_between
+
+        first, last = (int(moment.timestamp() * 1000) for moment in (since, until))
+        times = times_between(self._host, flow, schedule, first, last, most)
+        return await backfill(self._host, self._driving, flow, times, at_once, tell)
 
     # Internals
 

@@ -259,7 +259,7 @@ class Reader:
         Returns:
             The keys of `DeployedInfo`, ordered by flow, the current version of each first.
         """
-        from flowengine.engines.starting.deploying import listed
+        from flowengine.engines.starting.deployed_flows import listed
 
         return listed(self._host, flow)
 
@@ -273,7 +273,7 @@ class Reader:
             NotFound: It is not deployed.
             UsageError: The digits fit several flows.
         """
-        from flowengine.engines.starting.deploying import find
+        from flowengine.engines.starting.deployed_flows import find
 
         return find(self._host, name)
 

@@ -46,6 +46,16 @@ def structural_hash(compiled: CompiledFlow) -> str:
         SHA-256, in hexadecimal digits.
     """
     expressions = [_digest(_without_place(one)) for one in compiled.get("expressions", [])]
+    return _digest(meaning(compiled, expressions))
+
+
+def meaning(compiled: CompiledFlow, expressions: list[str]) -> dict[str, Any]:
+    """Return a compiled flow without places, with its expressions in place of their numbers.
+
+    Args:
+        compiled: The flow in plain form.
+        expressions: The text that stands for each expression.
+    """
     whole: dict[str, Any] = {**compiled, "expressions": []}
     for section, content in whole.items():
         if section == "steps":
@@ -56,7 +66,7 @@ def structural_hash(compiled: CompiledFlow) -> str:
             whole[section] = [_flow(spec, expressions) for spec in content]
         elif section not in CONSTANT:
             whole[section] = _entry(section, content, expressions)
-    return _digest(whole)
+    return whole
 
 
 def form_hash(compiled: CompiledFlow, hash: str) -> str:

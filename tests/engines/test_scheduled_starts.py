@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,6 +15,7 @@ from flowengine.engines.engine import Engine
 from flowengine.engines.results import ScheduledStart
 from flowengine.errors import FlowFileError
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
+from flowengine.worker.loop import Worker
 from tests.engines import world
 from tests.engines.world import Clock
 
@@ -224,3 +226,82 @@ def test_a_schedule_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     )
     with Engine(None) as engine, pytest.raises(FlowFileError, match="listed twice"):
         engine.load(world.make(tmp_path, text))
+
+
+def test_times_during_a_pause_are_not_missed(engine: Engine, clock: Clock, tmp_path: Path) -> None:
+    file = world.make(tmp_path, DAILY)
+    engine.deploy(file)
+    [paused] = engine.pause_schedules("flow")
+    assert "next" not in paused
+    engine.deploy(file)
+    clock.time += 3 * DAY
+    assert (engine.start_due(), engine.next_due()) == ([], None)
+    assert [start.get("next") for start in engine.resume_schedules("flow")] == [
+        "2027-11-04T09:00:00Z"
+    ]
+    assert engine.start_due() == []
+    clock.time += 9 * HOUR
+    assert days(engine.start_due()) == ["04T09"]
+
+
+HELD = """
+inputs: {day: {type: string}}
+start: [{schedule: 0 9 * * *, with: {day: "${{ execution.scheduled_at }}"}}]
+steps: [{id: hold, python: "gate:hold", with: {day: "${{ inputs.day }}"}}]
+outputs: {now: "${{ steps.hold.output }}"}
+"""
+GATE = """
+import asyncio
+HELD, FULL = [], asyncio.Event()
+
+async def hold(day: str) -> int:
+    HELD.append(day)
+    if len(HELD) == 3:
+        FULL.set()
+    await FULL.wait()
+    await asyncio.sleep(0.05)
+    now = len(HELD)
+    HELD.remove(day)
+    return now
+"""
+
+
+def test_a_backfill_runs_at_most_so_many_at_once(
+    engine: Engine, clock: Clock, tmp_path: Path
+) -> None:
+    file = world.make(tmp_path, HELD)
+    (tmp_path / "gate.py").write_text(GATE)
+    engine.deploy(file)
+    clock.time += 7 * DAY
+    since, until = (datetime(2027, 11, day, tzinfo=UTC) for day in (1, 20))
+    ended: list[ScheduledStart] = []
+    found = asyncio.run(engine.backfill_async("flow", since, until, at_once=3, tell=ended.append))
+    assert days(found) == [f"0{day}T09" for day in range(1, 8)]
+    assert sorted(days(ended)) == days(found), "none of the future"
+    outputs = [engine.result(one.execution or "").outputs or {} for one in found]
+    assert {one["now"] for one in outputs} <= {1, 2, 3}
+    assert max(one["now"] for one in outputs) == 3
+    again = asyncio.run(engine.backfill_async("flow", since, until))
+    assert [one.execution for one in again] == [one.execution for one in found]
+    assert len(engine.executions().items) == 7
+
+
+def test_a_backfill_waits_while_a_worker_runs_its_execution(
+    engine: Engine, clock: Clock, tmp_path: Path
+) -> None:
+    engine.deploy(world.make(tmp_path, DAILY))
+    clock.time += 2 * DAY
+    since, until = (datetime(2027, 11, day, tzinfo=UTC) for day in (1, 3))
+
+    async def play() -> None:
+        async with Engine(tmp_path / "store", linger=0, clock=clock) as other:
+            stopping = asyncio.Event()
+            working = asyncio.create_task(Worker(other).work(stopping, drain=60))
+            async with asyncio.timeout(60):
+                found = await engine.backfill_async("flow", since, until)
+            stopping.set()
+            await working
+        statuses = [engine.result(one.execution or "").status for one in found]
+        assert statuses == ["succeeded", "succeeded"]
+
+    asyncio.run(play())

@@ -58,6 +58,21 @@ def show(session: Session, flows: Sequence[DeployedInfo]) -> int:
     return 0
 
 
+def show_schedules(session: Session, starts: Sequence[StartInfo]) -> int:
+    """Print the schedules of a flow, with their next times.
+
+    Returns:
+        The exit code.
+    """
+    if session.arguments.json:
+        out_json(starts)
+    else:
+        for start in starts:
+            if "schedule" in start:
+                out(_started_by(start))
+    return 0
+
+
 def _started_by(start: StartInfo) -> str:
     """Describe what starts a flow, with the next time of a schedule."""
     if "signal" in start:

@@ -26,7 +26,13 @@ GROUPS: dict[str, dict[str, str]] = {
     "Deploy": {
         "deploy": "deploy",
         "flows list": "flows_list",
+        "flows show": "flows_show",
+        "flows diff": "flows_diff",
         "flows undeploy": "flows_undeploy",
+        "flows pause": "flows_pause",
+        "flows resume": "flows_resume",
+        "flows trigger": "flows_trigger",
+        "flows backfill": "flows_backfill",
     },
     "Serve": {
         "serve": "serve",

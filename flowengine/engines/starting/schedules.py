@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.results import ScheduledStart
 from flowengine.engines.starting.beginning import create, execution_data
+from flowengine.engines.starting.deployed_flows import find
 from flowengine.engines.starting.inputs import check_inputs
-from flowengine.errors import FlowEngineError, InputError, StoreError
+from flowengine.errors import FlowEngineError, InputError, NotFound, StoreError, UsageError
 from flowengine.flow.schedules import NoSchedule, Schedule, delay_of, execution_of, name_of
 from flowengine.kernel.notation.times import format_time
 
@@ -30,7 +31,7 @@ STARTED_BY = "schedule"
 def first_times(host: Host, flow: LoadedFlow) -> list[tuple[str, int, int | None]]:
     """Return the name of each schedule of a flow, its next time, and when that is due."""
     now, found = host.clock.now(), []
-    is_paused = any(one.due is None for one in host.store.schedules() if one.flow == flow.id)
+    is_paused = any(one.due is None for one in _kept(host, flow.id))
     for start in _of(flow.compiled):
         name = _name(start)
         time = _schedule(start).after(now)
@@ -95,36 +96,132 @@ def _start(host: Host, scheduled: Scheduled) -> ScheduledStart | None:
         return None
     result = None
     if now - due <= LATE or start["missed"] == "once":
-        result = _begun(host, scheduled, start, time)
+        result = start_at(host, flow, scheduled.hash, start, time)
     following = schedule.after(time)
     moved = host.store.move_schedule(scheduled, following, _due(flow, start, following))
     return result if moved else None
 
 
-def _begun(host: Host, scheduled: Scheduled, start: Any, time: int) -> ScheduledStart:
+def pause(host: Host, flow: str) -> None:
+    """Pause the schedules of a flow. See `Engine.pause_schedules`."""
+    _entries(host, flow, None)
+    while open_ := [one for one in _kept(host, flow) if one.due is not None]:
+        for scheduled in open_:
+            host.store.move_schedule(scheduled, scheduled.time, None)
+
+
+def resume(host: Host, flow: str) -> None:
+    """Resume the paused schedules of a flow. See `Engine.resume_schedules`."""
+    entries = {_name(start): start for _, start in _entries(host, flow, None)}
+    now = host.clock.now()
+    for scheduled in _kept(host, flow):
+        start = entries.get(scheduled.schedule)
+        if scheduled.due is None and start is not None:
+            time = _schedule(start).after(now)
+            host.store.move_schedule(scheduled, time, _due(flow, start, time))
+
+
+def trigger(host: Host, flow: str, schedule: str | None, user: str) -> str:
+    """Record an execution out of turn. See `Engine.trigger`."""
+    entries = _entries(host, flow, schedule)
+    if len(entries) > 1:
+        names = ", ".join(f"'{_name(start)}'" for _, start in entries)
+        raise UsageError(f"flow '{flow}' has several schedules: {names}", hint="name one of them")
+    [(hash, start)] = entries
+    return _begin(host, hash, start, host.clock.now(), None, user)
+
+
+def times_between(
+    host: Host, flow: str, schedule: str | None, since: int, until: int, most: int
+) -> list[tuple[str, Any, int]]:
+    """Return the times of a flow's schedules in a range, earliest first.
+
+    Args:
+        host: Provides the store.
+        flow: Its id.
+        schedule: Only those of this schedule.
+        since: The first moment of the range (ms).
+        until: Its last moment. Later times than now are left out.
+        most: How many times it may contain.
+
+    Returns:
+        The hash of the flow, the entry of `start` and the time of each.
+
+    Raises:
+        InputError: There are more.
+    """
+    found: list[tuple[str, Any, int]] = []
+    until = min(until, host.clock.now())
+    for hash, start in _entries(host, flow, schedule):
+        times, time = _schedule(start), since - 1
+        while (time := times.after(time)) <= until:
+            found.append((hash, start, time))
+            if len(found) > most:
+                raise InputError(
+                    f"the range contains more than {most} times", hint="choose a shorter range"
+                )
+    return sorted(found, key=lambda one: one[2])
+
+
+def start_at(host: Host, flow: str, hash: str, start: Any, time: int) -> ScheduledStart:
     """Record the execution of a time, unless it exists.
 
     Returns:
         The execution, or the reason why its inputs are refused. The next time may have others.
     """
+    name = _name(start)
+    try:
+        id = _begin(host, hash, start, time, execution_of(flow, name, time), STARTED_BY)
+    except InputError as error:
+        return ScheduledStart(flow, name, time, None, error)
+    return ScheduledStart(flow, name, time, id)
+
+
+def _begin(host: Host, hash: str, start: Any, time: int, id: str | None, user: str) -> str:
+    """Record an execution with the inputs of an entry of `start`, and return its id.
+
+    Raises:
+        InputError: The inputs are refused.
+    """
     from flowengine.kernel.expressions.defaults import inputs_of_start
     from flowengine.kernel.graph.compiled import EvaluationError
 
-    flow, hash, name, *_ = scheduled
     linked, now = host.flows.by_hash(hash), host.clock.now()
-    id = execution_of(flow, name, time)
-    data = execution_data(host, linked.compiled, now, id, {}, STARTED_BY)
+    data = execution_data(host, linked.compiled, now, id, {}, user)
     data["scheduled_at"] = format_time(time)
     try:
         given = inputs_of_start(linked.graph, start, data, now, {})
-        checked = check_inputs(linked.graph, given, data, now, host.workdir)
     except EvaluationError as error:
-        refused = InputError(f"'start' on schedule '{name}': {error.message}", field="with")
-        return ScheduledStart(flow, name, time, None, refused)
-    except InputError as error:
-        return ScheduledStart(flow, name, time, None, error)
-    create(host, linked, {"type": "started", "at": now, "inputs": checked, "execution": data})
-    return ScheduledStart(flow, name, time, id)
+        message = f"'start' on schedule '{_name(start)}': {error.message}"
+        raise InputError(message, field="with") from None
+    checked = check_inputs(linked.graph, given, data, now, host.workdir)
+    started = {"type": "started", "at": now, "inputs": checked, "execution": data}
+    return create(host, linked, started)
+
+
+def _entries(host: Host, flow: str, schedule: str | None) -> list[tuple[str, Any]]:
+    """Return the hash of a deployed flow with each of its schedules.
+
+    Args:
+        host: Provides the store.
+        flow: Its id.
+        schedule: Only the schedules with this expression, with or without the time zone.
+
+    Raises:
+        NotFound: The flow is not deployed, or has no such schedule.
+    """
+    loaded = find(host, flow)
+    every = _of(loaded.compiled)
+    found = [one for one in every if schedule in (None, one["schedule"], _name(one))]
+    if not found:
+        which = "" if schedule is None else f" '{schedule}'"
+        names = ", ".join(f"'{_name(one)}'" for one in every) or "none"
+        raise NotFound(f"flow '{flow}' has no schedule{which}", hint=f"its schedules: {names}")
+    return [(loaded.form, one) for one in found]
+
+
+def _kept(host: Host, flow: str) -> list[Scheduled]:
+    return [one for one in host.store.schedules() if one.flow == flow]
 
 
 def _of(compiled: Any) -> list[Any]:
