@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out, out_json, paint
+from flowengine.cli.views.outcome import as_object
 from flowengine.errors import NotFound
 from flowengine.journal.records import ENDED
 
@@ -72,6 +73,8 @@ def run(arguments: Namespace) -> int:
     labels = dict(arguments.label) | read.model_labels(arguments.model)
     named = read.model_named(arguments.model)
     with named, Session(arguments, make=arguments.file) as session:
+        if session.is_served:
+            return _start_there(session, arguments, labels)
         flow = load(session, arguments.file)
         inputs = read.inputs(flow.inputs, arguments.input)
         if arguments.id is not None:
@@ -87,15 +90,34 @@ def run(arguments: Namespace) -> int:
         )
 
 
+def _start_there(session: Session, arguments: Namespace, labels: Mapping[str, str]) -> int:
+    """Have a server record an execution of a flow that it offers, and print its id."""
+    client: Any = session.engine
+    try:
+        schemas = client.flow(arguments.file)["inputs"]
+    except NotFound:  # the hash of a flow that its store keeps
+        schemas = {}
+    inputs = read.inputs(schemas, arguments.input)
+    execution = client.start(arguments.file, inputs, id=arguments.id, labels=labels)
+    if arguments.json:
+        out_json(as_object(session, client.result(execution)))
+    else:
+        out(execution)
+    return 0
+
+
 def load(session: Session, path: str) -> LoadedFlow:
     """Load a flow file and print the warnings of the check.
 
     Args:
         session: Its store caches the compiled flow.
+        path: Of the file. With a server: id of a flow that it offers, or a hash, for the server.
 
     Returns:
         The flow.
     """
+    if session.is_served:
+        return cast("LoadedFlow", path)
     flow = session.engine.load(path)
     if not session.arguments.quiet:
         for warning in flow.warnings:
