@@ -15,6 +15,7 @@ from flowengine.server.redaction import reason_without_content, without_content
 from flowengine.server.rights import Right
 
 if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
 
 
@@ -164,7 +165,7 @@ def resume(call: Call) -> Any:
 def send_signal(call: Call) -> Any:
     """Send a signal to an execution."""
     id = call.path["execution"]
-    _check_data(call, call.engine.flow_of(id).compiled)
+    _check_data(call.engine.flow_of(id).compiled, call.path["name"], call.body.data)
     sent = call.engine.signal(
         call.path["name"], call.body.data, execution=id, id=call.body.id or call.seed, resume=False
     )
@@ -180,20 +181,34 @@ def send_keyed_signal(call: Call) -> Any:
     except NotFound:
         for start in store.starts(name):
             call.need(Right.START, start.flow)
-            _check_data(call, call.engine.kept_flow(start.hash).compiled)
     else:
         call.need(Right.OPERATE, record.flow)
-        _check_data(call, call.engine.kept_flow(record.hash).compiled)
+    check_keyed_data(call.engine, name, body.key, body.data)
     sent = call.engine.signal(name, body.data, key=body.key, id=body.id or call.seed, resume=False)
     return _sent(sent)
 
 
-def _check_data(call: Call, compiled: Any) -> None:
+def check_keyed_data(engine: Engine, name: str, key: str, data: Any) -> None:
+    """Refuse paths in the data of a signal, in all flows that it may go to.
+
+    Raises:
+        InputError: It has one.
+    """
+    store = engine.store
+    try:
+        hashes = [store.execution(store.find_key(name, key)).hash]
+    except NotFound:
+        hashes = [start.hash for start in store.starts(name)]
+    for hash in hashes:
+        _check_data(engine.kept_flow(hash).compiled, name, data)
+
+
+def _check_data(compiled: Any, name: str, data: Any) -> None:
     """Refuse paths in the data of a signal."""
     for flow in (compiled, *compiled.get("flows", ())):
-        declared = flow.get("signals", {}).get(call.path["name"], {}).get("data")
+        declared = flow.get("signals", {}).get(name, {}).get("data")
         if isinstance(declared, dict):
-            refuse_paths({"data": declared}, {"data": call.body.data}, "signal's")
+            refuse_paths({"data": declared}, {"data": data}, "signal's")
 
 
 def _sent(sent: Any) -> dict[str, Any]:
