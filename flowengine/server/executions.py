@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.kernel.notation.times import parse_time
+from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.server.calls import Call, flow_of_execution, refuse_paths, visible_page
 from flowengine.server.redaction import reason_without_content, without_content
 from flowengine.server.rights import Right
@@ -50,8 +50,14 @@ def start_execution(call: Call) -> Any:
 
 def show_execution(call: Call) -> Any:
     """Show an execution: status, steps, waits, and with the right `content` all data."""
-    query = call.query
-    info = call.engine.show(call.path["execution"], step=query.step, plumbing=query.plumbing)
+    query, id = call.query, call.path["execution"]
+    info: Mapping[str, Any]
+    if query.brief:
+        result = call.engine.result(id)._asdict()
+        due = result.pop("due")
+        info = result if due is None else {**result, "due": format_time(due)}
+    else:
+        info = call.engine.show(id, step=query.step, plumbing=query.plumbing)
     return info if call.may(Right.CONTENT, call.flow) else without_content(info)
 
 
@@ -93,6 +99,8 @@ def fork(call: Call) -> Any:
     changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
     flow = changed or call.engine.flow_of(old)
     refuse_paths(_schemas(flow.compiled, "state"), body.set, "state")
+    if body.id is None and call.seed is not None and _exists(call, call.seed):
+        return {"execution": call.seed}  # by this request, before the server was killed
     result = call.engine.fork(
         old,
         from_step=body.from_step,
@@ -103,6 +111,14 @@ def fork(call: Call) -> Any:
         resume=False,
     )
     return {"execution": result.execution}
+
+
+def _exists(call: Call, execution: str) -> bool:
+    try:
+        call.engine.store.execution(execution)
+    except NotFound:
+        return False
+    return True
 
 
 def upgrade(call: Call) -> Any:
