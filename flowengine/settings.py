@@ -4,7 +4,8 @@
 directory of a project. If both set a value, the stricter one wins: the greater durability, `strict`
 if either sets it, and no acting for other users if either forbids it. The user's file defines the
 members of groups. The project's file can only restrict them: members are the users named by both,
-or by either where a group is excluded. Only the user's file says who may use a server (`access`).
+or by either where a group is excluded. Only the user's file says who may use a server (`access`)
+and which services may send to it (`hooks`).
 
     durability: process
     strict: true
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from flowengine.access_rules import AccessEntry
+    from flowengine.hook_rules import HookEntry
 
 DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
 """From the weakest guarantee to the strongest: none, a killed process, a power cut."""
 
 _NAME = "settings.yaml"
-_KEYS = ("durability", "groups", "strict", "act_for_others", "access")
+_KEYS = ("durability", "groups", "strict", "act_for_others", "access", "hooks")
 
 
 class Settings(NamedTuple):
@@ -52,6 +54,8 @@ class Settings(NamedTuple):
     """Whether a user may act in another user's name: `--as`, `by=`."""
     access: tuple[AccessEntry, ...] = ()
     """Roles of the users of a server."""
+    hooks: tuple[HookEntry, ...] = ()
+    """What other services may send to a server."""
 
     def is_one_of(self, user: str, named: list[str]) -> bool:
         """Return whether a user is named in a list of `user:NAME` and `group:NAME`."""
@@ -136,7 +140,7 @@ def _merge(user: Settings, project: Settings) -> Settings:
     level = max(levels, key=DURABILITIES.index, default=None)
     strict = user.strict or project.strict
     act_for_others = user.act_for_others and project.act_for_others
-    return Settings(level, groups, barred, strict, act_for_others, user.access)
+    return Settings(level, groups, barred, strict, act_for_others, user.access, user.hooks)
 
 
 def _read(path: str) -> Settings:
@@ -161,6 +165,7 @@ def _read(path: str) -> Settings:
         _switch(path, data, "strict", default=False),
         _switch(path, data, "act_for_others", default=True),
         _access(path, data.get("access")),
+        _hooks(path, data.get("hooks")),
     )
 
 
@@ -208,6 +213,23 @@ def _access(path: str, value: Any) -> tuple[AccessEntry, ...]:
     from flowengine.access_rules import read_access
 
     return read_access(path, value)
+
+
+def _hooks(path: str, value: Any) -> tuple[HookEntry, ...]:
+    """Read what other services may send to a server, which a project may not say.
+
+    Raises:
+        UsageError: It is not valid, or in a project's file.
+    """
+    if value is None:
+        return ()
+    if path != settings_file():
+        raise UsageError(
+            f"{path}: a project cannot declare hooks", hint=f"write it into {settings_file()}"
+        )
+    from flowengine.hook_rules import read_hooks
+
+    return read_hooks(path, value)
 
 
 def _switch(path: str, data: dict[Any, Any], name: str, *, default: bool) -> bool:

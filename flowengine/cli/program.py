@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 
-from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, SYNONYMS, load
+from flowengine.cli.parsing.command_table import (
+    COMMANDS,
+    FAMILIES,
+    SERVED,
+    STORELESS,
+    SYNONYMS,
+    load,
+)
 from flowengine.cli.parsing.parser import (
     Formatter,
     Parser,
@@ -107,10 +115,31 @@ def _run(words: list[str]) -> int:
 
         show_logs(arguments.log_level)
     _check_folder()
+    _choose_server(name, arguments)
     if name in TALKING:
         return command.run(arguments)
     with results_apart(restore=not Process.ends_at_once):
         return command.run(arguments)
+
+
+def _choose_server(name: str, arguments: Namespace) -> None:
+    """Set the server that a command uses. None: it uses a store.
+
+    Raises:
+        UsageError: The command does not work against a server.
+    """
+    named = arguments.server
+    if named and arguments.store:
+        raise UsageError("give --server or --store, not both")
+    if not named and not arguments.store:
+        arguments.server = os.environ.get("FLOWENGINE_SERVER")
+    if not arguments.server or name in SERVED:
+        return
+    if not named and name in STORELESS:
+        arguments.server = None
+        return
+    hint = "leave out --server" if named else "give --store, or unset FLOWENGINE_SERVER"
+    raise UsageError(f"'flowengine {name}' does not work against a server", hint=hint)
 
 
 def _check_folder() -> None:
@@ -170,7 +199,7 @@ def _command_at(words: list[str], start: int = 0) -> int | None:
     for at, word in enumerate(words):
         if skip:
             skip = False
-        elif word in {"--store", "--durability", "--log-level"}:
+        elif word in {"--store", "--server", "--durability", "--log-level"}:
             skip = True
         elif at >= start and not word.startswith("-"):
             return at

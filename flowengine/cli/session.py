@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from flowengine.cli.process import Process
 from flowengine.engines.engine import Engine
@@ -30,6 +30,7 @@ class Session:
     Attributes:
         engine: The engine.
         arguments: The arguments of the command line.
+        is_served: Whether a server is behind the engine. It then has the methods of the client.
         named: Executions that have been introduced to the user.
     """
 
@@ -38,6 +39,12 @@ class Session:
     ) -> None:
         self.arguments = arguments
         self.named: set[str] = set()
+        self.is_served = bool(arguments.server)
+        if self.is_served:
+            from flowengine.cli.served_engine import ServedEngine
+
+            self.engine = cast("Engine", ServedEngine(arguments.server))
+            return
         store, by_name = find_store(arguments.store or "")
         creates = named and by_name
         if remote_store(store) is None and not os.path.exists(store) and not creates:
@@ -85,6 +92,8 @@ class Session:
         import shlex
 
         store = ["--store", self.arguments.store] if self.arguments.store else []
+        if self.is_served and self.arguments.server != os.environ.get("FLOWENGINE_SERVER"):
+            store = ["--server", self.arguments.server]
         return shlex.join(["flowengine", *store, *words])
 
     def make_pasted(self, view: Any) -> None:
@@ -99,17 +108,19 @@ class Session:
     @property
     def place(self) -> str:
         """The directory of the store, or its address, for messages."""
+        if self.is_served:
+            return str(self.arguments.server)
         location = self.engine.store.location
         return remote_store(location) or os.path.dirname(location)
 
     @property
     def is_remote(self) -> bool:
         """Whether workers drive the executions, perhaps on other machines."""
-        return remote_store(self.engine.store.location) is not None
+        return self.is_served or remote_store(self.engine.store.location) is not None
 
     def short(self, execution: str) -> str:
         """Return the shortest unambiguous prefix of an execution's id."""
-        return self.engine.store.short_execution(execution)
+        return execution if self.is_served else self.engine.store.short_execution(execution)
 
     def origin(self, forked_from: str | None) -> str:
         """Return the origin of a fork, as `ID at STEP`. Empty: it is not a fork."""
@@ -118,7 +129,7 @@ class Session:
 
     def short_wait(self, wait: str) -> str:
         """Return the shortest unambiguous prefix of a wait's id."""
-        return self.engine.store.short_wait(wait)
+        return wait if self.is_served else self.engine.store.short_wait(wait)
 
     def flow_of(self, execution: str) -> LoadedFlow:
         """Return the flow that an execution runs, as the store keeps it.

@@ -88,7 +88,7 @@ def environments(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, 
     with with_session as session:
         return {
             str(one["resource_key"]): f"{one['kind']} {one['state']}"
-            for one in session.engine.environments.written()
+            for one in session.engine.open_environments()
         }
 
 
@@ -106,7 +106,7 @@ def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]
 def _session(arguments: Namespace) -> Session | None:
     from flowengine.cli.session import Session
 
-    for name in ("store", "durability"):
+    for name in ("store", "server", "durability"):
         if not hasattr(arguments, name):
             setattr(arguments, name, None)
     try:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
 
 _Result = TypeVar("_Result")
+_BRIEF = {"brief": True}
 
 
 class Request(NamedTuple, Generic[_Result]):
@@ -100,7 +101,7 @@ def show(
 
 def find(beginning: str) -> Request[str]:
     """Return the id of the only execution whose id has this prefix."""
-    return Request("GET", _at(beginning), _execution)
+    return Request("GET", _at(beginning), _execution, None, _BRIEF)
 
 
 def result(execution: str) -> Request[ExecutionResult]:
@@ -117,7 +118,7 @@ def result(execution: str) -> Request[ExecutionResult]:
             None if "due" not in info else parse_time(info["due"]),
         )
 
-    return Request("GET", _at(execution), read)
+    return Request("GET", _at(execution), read, None, _BRIEF)
 
 
 def why(execution: str, *, waits: bool = True) -> Request[list[Reason]]:

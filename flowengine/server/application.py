@@ -24,6 +24,7 @@ from flowengine.json_values import read_json
 from flowengine.sdk.threads import on_thread
 from flowengine.server.calls import FLOWS, Call
 from flowengine.server.guard import Guard, Hosts
+from flowengine.server.hooks import Delivery
 from flowengine.server.identity import Identity, session_cookie
 from flowengine.server.openapi import document
 from flowengine.server.problems import Refused, as_json, problem_response
@@ -111,9 +112,12 @@ class Application:
         principal: Principal | None = None
         why: str | None = None
         try:
-            if route.need != "public":
-                principal = await self._principal(request)
-            response = await self._answer(route, request, principal)
+            if route.need == "signed":
+                response = await self._take(route, request)
+            else:
+                if route.need != "public":
+                    principal = await self._principal(request)
+                response = await self._answer(route, request, principal)
         except FlowEngineError as error:
             response, why = problem_response(error), error.message
         except Exception:
@@ -155,6 +159,26 @@ class Application:
                 why=why,
             )
         )
+
+    async def _take(self, route: Route, request: Request) -> Response:
+        """Return the answer to a delivery of another service.
+
+        Raises:
+            Refused: Its signature is not valid, or its address has failed too often.
+        """
+        address = _address(request)
+        self.identity.check_address(address)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        body = await request.body()
+        delivery = Delivery(self._engine, request.path_params["name"], headers, body)
+        try:
+            async with self._places:
+                found = await on_thread(lambda: route.answer(delivery))
+        except Refused as error:
+            if error.status == 401:
+                self.identity.note_failure(address)
+            raise
+        return _json(route.status, as_json(found))
 
     async def _principal(self, request: Request) -> Principal:
         authorization = request.headers.get("authorization")

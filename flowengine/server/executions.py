@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.kernel.notation.times import parse_time
+from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.server.calls import (
     Call,
     deployed_flow,
@@ -21,6 +21,7 @@ from flowengine.server.redaction import reason_without_content, without_content
 from flowengine.server.rights import Right
 
 if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
     from flowengine.engines.flows import LoadedFlow
 
 
@@ -55,8 +56,14 @@ def start_execution(call: Call) -> Any:
 
 def show_execution(call: Call) -> Any:
     """Show an execution: status, steps, waits, and with the right `content` all data."""
-    query = call.query
-    info = call.engine.show(call.path["execution"], step=query.step, plumbing=query.plumbing)
+    query, id = call.query, call.path["execution"]
+    info: Mapping[str, Any]
+    if query.brief:
+        result = call.engine.result(id)._asdict()
+        due = result.pop("due")
+        info = result if due is None else {**result, "due": format_time(due)}
+    else:
+        info = call.engine.show(id, step=query.step, plumbing=query.plumbing)
     return info if call.may(Right.CONTENT, call.flow) else without_content(info)
 
 
@@ -98,6 +105,8 @@ def fork(call: Call) -> Any:
     changed = None if body.flow is None else _flow(call, body.flow, Right.OPERATE)
     flow = changed or call.engine.flow_of(old)
     refuse_paths(_schemas(flow.compiled, "state"), body.set, "state")
+    if body.id is None and call.seed is not None and _exists(call, call.seed):
+        return {"execution": call.seed}  # by this request, before the server was killed
     result = call.engine.fork(
         old,
         from_step=body.from_step,
@@ -108,6 +117,14 @@ def fork(call: Call) -> Any:
         resume=False,
     )
     return {"execution": result.execution}
+
+
+def _exists(call: Call, execution: str) -> bool:
+    try:
+        call.engine.store.execution(execution)
+    except NotFound:
+        return False
+    return True
 
 
 def upgrade(call: Call) -> Any:
@@ -162,7 +179,7 @@ def resume(call: Call) -> Any:
 def send_signal(call: Call) -> Any:
     """Send a signal to an execution."""
     id = call.path["execution"]
-    _check_data(call, call.engine.flow_of(id).compiled)
+    _check_data(call.engine.flow_of(id).compiled, call.path["name"], call.body.data)
     sent = call.engine.signal(
         call.path["name"], call.body.data, execution=id, id=call.body.id or call.seed, resume=False
     )
@@ -178,20 +195,34 @@ def send_keyed_signal(call: Call) -> Any:
     except NotFound:
         for start in store.starts(name):
             call.need(Right.START, start.flow)
-            _check_data(call, call.engine.kept_flow(start.hash).compiled)
     else:
         call.need(Right.OPERATE, record.flow)
-        _check_data(call, call.engine.kept_flow(record.hash).compiled)
+    check_keyed_data(call.engine, name, body.key, body.data)
     sent = call.engine.signal(name, body.data, key=body.key, id=body.id or call.seed, resume=False)
     return _sent(sent)
 
 
-def _check_data(call: Call, compiled: Any) -> None:
+def check_keyed_data(engine: Engine, name: str, key: str, data: Any) -> None:
+    """Refuse paths in the data of a signal, in all flows that it may go to.
+
+    Raises:
+        InputError: It has one.
+    """
+    store = engine.store
+    try:
+        hashes = [store.execution(store.find_key(name, key)).hash]
+    except NotFound:
+        hashes = [start.hash for start in store.starts(name)]
+    for hash in hashes:
+        _check_data(engine.kept_flow(hash).compiled, name, data)
+
+
+def _check_data(compiled: Any, name: str, data: Any) -> None:
     """Refuse paths in the data of a signal."""
     for flow in (compiled, *compiled.get("flows", ())):
-        declared = flow.get("signals", {}).get(call.path["name"], {}).get("data")
+        declared = flow.get("signals", {}).get(name, {}).get("data")
         if isinstance(declared, dict):
-            refuse_paths({"data": declared}, {"data": call.body.data}, "signal's")
+            refuse_paths({"data": declared}, {"data": data}, "signal's")
 
 
 def _sent(sent: Any) -> dict[str, Any]:

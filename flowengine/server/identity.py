@@ -63,10 +63,7 @@ class Identity:
         Raises:
             Refused: The credential is missing or not valid, or the address has failed too often.
         """
-        recent = self._recent(address)
-        if len(recent) >= FAILURES:
-            wait = max(1, int(recent[0] + WINDOW - time.monotonic()) + 1)
-            raise Refused(429, "too many invalid credentials", headers={"retry-after": str(wait)})
+        self.check_address(address)
         scheme, _, text = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not text:
             raise Refused(
@@ -77,9 +74,20 @@ class Identity:
             )
         principal = self._principal(text.strip())
         if principal is None:
-            self._note_failure(address)
+            self.note_failure(address)
             raise Refused(401, "the token is unknown, expired or revoked", headers=_CHALLENGE)
         return principal
+
+    def check_address(self, address: str) -> None:
+        """Check that an address has not failed too often.
+
+        Raises:
+            Refused: It has.
+        """
+        recent = self._recent(address)
+        if len(recent) >= FAILURES:
+            wait = max(1, int(recent[0] + WINDOW - time.monotonic()) + 1)
+            raise Refused(429, "too many invalid credentials", headers={"retry-after": str(wait)})
 
     def _principal(self, text: str) -> Principal | None:
         if hmac.compare_digest(text.encode(), self._local.encode()):
@@ -98,7 +106,8 @@ class Identity:
         since = time.monotonic() - WINDOW
         return [at for at in self._failed.get(address, ()) if at > since]
 
-    def _note_failure(self, address: str) -> None:
+    def note_failure(self, address: str) -> None:
+        """Note that a credential or a signature from an address was not valid."""
         self._failed[address] = [*self._recent(address), time.monotonic()]
         self._failed.move_to_end(address)
         while len(self._failed) > _MOST_ADDRESSES:

@@ -73,6 +73,7 @@ class ShowQuery(Query):
 
     step: str | None = Field(None, description="address of the only step to show")
     plumbing: bool = Field(False, description="include connecting steps of generated flows")
+    brief: bool = Field(False, description="only the status, outputs, error and open waits")
 
 
 class OwnedQuery(Query):

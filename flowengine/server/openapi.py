@@ -95,8 +95,10 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
             str(route.status): {"description": "the answer", "content": content},
             **{status: {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS},
         },
-        "security": [] if route.need == "public" else [{"token": []}],
+        "security": [] if route.need in ("public", "signed") else [{"token": []}],
     }
+    if route.need == "signed":
+        operation["requestBody"] = {"content": {"application/json": {"schema": {}}}}
     if route.body is not None:
         operation["parameters"].append(_KEY)
         operation["requestBody"] = {
@@ -109,6 +111,8 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 def _need(route: Route) -> str:
     if isinstance(route.need, Right):
         return f"Needs the right `{route.need.value}`."
+    if route.need == "signed":
+        return "Needs a signature of the body, as the hook's service makes it."
     return "Needs no credential." if route.need == "public" else "Needs any valid credential."
 
 

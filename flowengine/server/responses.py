@@ -30,6 +30,18 @@ class SignalSent(TypedDict):
     """Whether it started the execution."""
 
 
+class HookTaken(TypedDict, total=False):
+    """A delivery that was stored as a signal. `challenge` answers a service that tries the hook."""
+
+    execution: str
+    id: str
+    first: bool
+    """False: the same delivery had come before."""
+    began: bool
+    """Whether it started the execution."""
+    challenge: Any
+
+
 class Executions(TypedDict):
     """A page of executions, newest first."""
 

@@ -18,14 +18,15 @@ from flowengine.server import (
     approvals,
     environments,
     executions,
+    hooks,
     models,
     responses,
 )
 from flowengine.server.calls import FLOWS
 from flowengine.server.rights import Right
 
-Need = Right | Literal["public", "anyone"]
-"""`public`: no credential. `anyone`: any valid credential."""
+Need = Right | Literal["public", "anyone", "signed"]
+"""`public`: no credential. `anyone`: any valid credential. `signed`: a signature of the body."""
 
 
 class Route(NamedTuple):
@@ -108,6 +109,9 @@ ROUTES = (
     Route(
         "POST", "/v1/signals/{name}", Right.START, executions.send_keyed_signal,
         responses.SignalSent, models.KeyedSignalBody, status=202,
+    ),
+    Route(
+        "POST", "/v1/hooks/{name}", "signed", hooks.receive, responses.HookTaken, status=202,
     ),
     Route(
         "GET", "/v1/approvals", Right.SEE, approvals.list_approvals, responses.Waits,

@@ -48,6 +48,7 @@ ALLOWED: dict[tuple[str, str], frozenset[str]] = {
     ("POST", "/v1/executions/{execution}/upgrade"): OPERATES,
     ("POST", "/v1/executions/{execution}/signals/{name}"): OPERATES,
     ("POST", "/v1/signals/{name}"): STARTS,
+    ("POST", "/v1/hooks/{name}"): frozenset(),
     ("GET", "/v1/approvals"): ALL,
     ("POST", "/v1/approvals/decisions"): DECIDES,
     ("GET", "/v1/approvals/{approval}"): ALL,
@@ -83,7 +84,7 @@ def test_every_route_has_a_rule_in_the_table() -> None:
 def test_the_page_of_the_docs_names_the_right_of_every_route() -> None:
     page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
     rows = re.findall(r"^\| (GET|POST) \| `(\S+)` \| (.+) \|$", page, re.MULTILINE)
-    named = {"public": "none", "anyone": "any valid credential"}
+    named = {"public": "none", "anyone": "any valid credential", "signed": "a signature"}
     assert rows == [
         (route.method, route.path, named.get(route.need, f"`{route.need}`")) for route in ROUTES
     ]

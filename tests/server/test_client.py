@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -67,6 +68,26 @@ def test_an_execution_is_started_decided_and_read(api: Api) -> None:
             api.engine.events(id, from_seq=2)
         )
         assert owner.show(id) == api.engine.show(id)
+
+
+def test_a_result_is_that_of_the_engine_without_the_steps(api: Api, tmp_path: Path) -> None:
+    flow = """
+flowengine: 1
+id: naps
+steps:
+  - {id: nap, wait: {for: 2h}}
+"""
+    (tmp_path / "naps.yaml").write_text(flow)
+    api.engine.run(tmp_path / "naps.yaml", id="nap")
+    id, _ = api.started(4711)
+    with Client(URL, LOCAL, transport=Transport(api)) as client:
+        for one in ("nap", id):
+            assert client.result(one) == api.engine.result(one)
+        assert client.result("nap").due is not None
+    vera = api.token("user:vera")
+    brief = api("GET", f"/v1/executions/{id}?brief=true", token=vera, code=200)
+    assert "4711" not in str(brief)
+    assert "steps" not in brief
 
 
 def test_its_errors_are_those_of_the_engine(api: Api, client: Client) -> None:

@@ -63,23 +63,33 @@ def test_of_many_at_once_one_is_executed(api: Api) -> None:
     assert [item["execution"] for item in api.engine.executions().items] == [*started]
 
 
+@pytest.mark.parametrize("what", ["start", "fork"])
 def test_a_server_that_was_killed_before_it_answered_starts_nothing_twice(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
+    old, _ = api.started()
+
+    def send() -> tuple[int, Any]:
+        if what == "start":
+            return start(api, "k1")
+        headers, body = {"idempotency-key": "k1"}, {"from_step": "ask"}
+        response = api.response("POST", f"/v1/executions/{old}/fork", body, headers=headers)
+        return response.status_code, response.json()
+
     def killed(*_: Any) -> None:
         raise MemoryError
 
     with monkeypatch.context() as patch:
         patch.setattr(api.records, "end_answer", killed)
         patch.setattr(api.records, "drop_answer", lambda *_: None)
-        assert start(api, "k1")[0] == 500
-    assert start(api, "k1")[0] == 409  # this server may still be at work on it
-    [begun] = api.engine.executions().items
+        assert send()[0] == 500
+    assert send()[0] == 409  # this server may still be at work on it
+    [begun] = {one["execution"] for one in api.engine.executions().items} - {old}
     api.records.close()
     api.records = api.application.records = Records(api.records.folder)
     api.application.identity._records = api.records
 
-    assert start(api, "k1") == (201, {"execution": begun["execution"]})
+    assert send() == (201, {"execution": begun})
 
 
 @pytest.mark.parametrize("key", ["", "k" * 201, "a b"])

@@ -33,10 +33,14 @@ steps:
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Served]:
+    """A server, which cuts off readers after half a second or the seconds of the parameter."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "filler.py").write_text("def fill(size: int) -> str:\n    return 'x' * size\n")
-    served = Served(tmp_path, LIMITS)
+    limits = LIMITS._replace(reader_seconds=getattr(request, "param", LIMITS.reader_seconds))
+    served = Served(tmp_path, limits)
     yield served
     served.close()
 
@@ -130,8 +134,13 @@ def test_streams_end_when_the_server_stops(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("readers", "stuck", "live"),
-    [(12, 4, False), pytest.param(1000, 100, True, marks=pytest.mark.endurance)],
+    ("readers", "stuck", "live", "served"),
+    [
+        (12, 4, False, 0.5),
+        # On a busy machine, some of a thousand readers have to wait for their turn.
+        pytest.param(1000, 100, True, 10.0, marks=pytest.mark.endurance),
+    ],
+    indirect=["served"],
 )
 def test_readers_that_do_not_read_are_cut_off_and_the_others_miss_nothing(
     served: Served, tmp_path: Path, readers: int, stuck: int, live: bool

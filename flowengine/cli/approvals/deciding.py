@@ -120,7 +120,7 @@ def run(arguments: Namespace, choice: str | None) -> int:
             decisions.append(decision)
             say(session, decision)
         executions: list[dict[str, Any]] = []
-        if arguments.no_resume:
+        if arguments.no_resume or session.is_served:
             leave_recorded(session, [decision.execution for decision in decisions])
         else:
             executions, further = resume_decided(session, decisions)
@@ -139,7 +139,7 @@ def say(session: Session, decision: Decision) -> None:
 
     at = format_time(decision.at - decision.at % 1000)
     short, by = session.short_wait(decision.wait), clean(decision.by)
-    if session.engine.store.wait(decision.wait).record.get("need", 1) != 1:  # one vote of several
+    if session.engine.wait(decision.wait).get("need", 1) != 1:  # one vote of several
         voted = "voted" if decision.first else "had already voted"
         err(f"{short} {by} {voted} '{clean(decision.choice)}' at {at}")
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from flowengine.cli.commands.run import add_driving, load
 from flowengine.cli.driving.drive import drive
@@ -36,8 +37,10 @@ def run(arguments: Namespace) -> int:
     with Session(arguments) as session:
         engine = session.engine
         changed = None if arguments.file is None else load(session, arguments.file)
-        flow = changed or session.flow_of(engine.find(arguments.execution))
-        declared = flow.compiled.get("state", {})
+        declared: dict[str, Any] = {}
+        if not session.is_served:
+            flow = changed or session.flow_of(engine.find(arguments.execution))
+            declared = flow.compiled.get("state", {})
         schemas = {name: state.get("schema", {}) for name, state in declared.items()}
         values = read.assigned(schemas, arguments.set, "state")
         return drive(

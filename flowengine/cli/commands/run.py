@@ -6,12 +6,13 @@ import os
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.cli.driving.drive import drive
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import clean, err, out, out_json, paint
+from flowengine.cli.views.outcome import as_object
 from flowengine.errors import NotFound
 from flowengine.journal.records import ENDED
 
@@ -80,6 +81,8 @@ def run(arguments: Namespace) -> int:
     labels = dict(arguments.label) | read.model_labels(arguments.model)
     named = read.model_named(arguments.model)
     with named, Session(arguments, make=arguments.file) as session:
+        if session.is_served:
+            return _start_there(session, arguments, labels)
         flow = load(session, arguments.file)
         inputs = read.inputs(flow.inputs, arguments.input)
         if arguments.id is not None:
@@ -95,16 +98,31 @@ def run(arguments: Namespace) -> int:
         )
 
 
+def _start_there(session: Session, arguments: Namespace, labels: Mapping[str, str]) -> int:
+    """Have a server record an execution of a deployed flow, and print its id."""
+    client: Any = session.engine
+    inputs = read.inputs(client.flow(arguments.file)["inputs"], arguments.input)
+    execution = client.start(arguments.file, inputs, id=arguments.id, labels=labels)
+    if arguments.json:
+        out_json(as_object(session, client.result(execution)))
+    else:
+        out(execution)
+    return 0
+
+
 def load(session: Session, name: str) -> LoadedFlow:
     """Load a deployed flow, or a flow file, and print the warnings of the check.
 
     Args:
         session: Its store keeps deployed flows, and caches compiled ones.
-        name: `ID`, `ID@VERSION` or the hash of a deployed flow, or the path of a file.
+        name: `ID`, `ID@VERSION` or the hash of a deployed flow, or the path of a file. With a
+            server, a deployed flow, which the server loads.
 
     Returns:
         The flow.
     """
+    if session.is_served:
+        return cast("LoadedFlow", name)
     if _DEPLOYED.fullmatch(name) and not os.path.exists(name):
         return session.engine.deployed_flow(name)
     flow = session.engine.load(name)

@@ -69,7 +69,7 @@ def run(arguments: Namespace) -> int:
 def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
     """Yield the lines that describe an execution."""
     yield from _head(session, found)
-    if found["inputs"]:
+    if found.get("inputs"):
         yield "inputs"
         yield from (f"  {_value(name, value)}" for name, value in found["inputs"].items())
     if found["steps"]:
@@ -80,17 +80,17 @@ def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
         yield "waits"
         for wait in found["waits"]:
             yield from describe(session, wait)
-    if found["undelivered"]:
+    if found.get("undelivered"):
         yield "undelivered"
         yield from (f"  {undelivered(sent)}" for sent in found["undelivered"])
-    if found["warnings"]:
+    if found.get("warnings"):
         yield "warnings"
         yield from (f"  {one_line(one['message'], 500)}" for one in found["warnings"])
-    if found["outputs"]:
+    if outputs := found.get("outputs"):
         yield "outputs"
-        yield from (f"  {_value(name, value)}" for name, value in found["outputs"].items())
-    error: Any = found["error"]
-    if error is not None:
+        yield from (f"  {_value(name, value)}" for name, value in outputs.items())
+    error: Any = found.get("error")
+    if error is not None and "message" in error:
         yield f"error       {clean(error_text(error, error.get('step')))}"
     if found["status"] == "failed":
         yield from again_lines(found)
@@ -114,7 +114,7 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     for budget in found.get("budgets", ()):
         yield f"budget      {_budget(budget)}"
     labels = " ".join(f"{name}={value}" for name, value in found["labels"].items())
-    host = session.flow_of(found["execution"]).on_host
+    host = "" if session.is_served else session.flow_of(found["execution"]).on_host
     for name, value in (
         ("labels", labels),
         ("forked from", session.origin(found["forked_from"])),

@@ -74,6 +74,10 @@ def run(arguments: Namespace) -> int:
         data = read.json_argument(arguments.data, "the data")
     with Session(arguments, make=arguments.file) as session:
         engine = session.engine
+        if arguments.file is not None and session.is_served:
+            raise UsageError(
+                "--file does not work against a server, whose operator registers flows"
+            )
         try:
             sent = engine.signal(
                 arguments.name,
@@ -92,7 +96,7 @@ def run(arguments: Namespace) -> int:
         if not arguments.quiet:
             did = "started" if sent.began else "sent to" if sent.first else "was already sent to"
             err(f"{clean(arguments.name)} {did} {session.short(sent.execution)}")
-        if arguments.no_resume:
+        if arguments.no_resume or session.is_served:
             leave_recorded(session, [sent.execution])
         else:
             try:

@@ -28,7 +28,7 @@ def drive(
         The exit code.
     """
     at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
-    if ask and not session.arguments.json and at_terminal:
+    if ask and not session.arguments.json and not session.is_served and at_terminal:
         from flowengine.cli.driving.dialogue import drive_and_ask
 
         result = drive_and_ask(session, call)

@@ -53,6 +53,8 @@ def leave_recorded(session: Session, executions: Iterable[str]) -> None:
     Args:
         executions: Full ids.
     """
+    if session.is_served:
+        return  # a worker takes them
     open_ = [id for id in dict.fromkeys(executions) if not session.engine.result(id).ended]
     if session.arguments.quiet or not open_:
         return

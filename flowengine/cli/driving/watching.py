@@ -44,6 +44,8 @@ def watch(
     Raises:
         Interrupted: The user has stopped it.
     """
+    if session.is_served:  # a worker drives it
+        return call(), Progress(session)
     output = session.arguments.verbose or progress is not None
     if progress is None:
         progress = _progress(session)

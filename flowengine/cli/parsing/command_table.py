@@ -76,6 +76,18 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Maintenance": {"doctor": "doctor", "prune": "prune", "completion": "completion"},
 }
+SERVED = frozenset(
+    words
+    for group in ("Decide", "Inspect")
+    for words in GROUPS[group]
+    if words != "graph"
+) | {
+    *("run", "resume", "signal", "cancel", "retry", "fork", "upgrade"),
+    *("envs list", "envs show", "envs release"),
+}  # fmt: skip
+"""Commands that work against a server, too."""
+STORELESS = frozenset({*GROUPS["Authoring"], "completion"})
+"""Commands that need neither a store nor a server."""
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
 """Words of a command → its module."""
 SYNONYMS = {

@@ -88,6 +88,13 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         "the current directory or above it). In Temporal: temporal://HOST:PORT/NAMESPACE",
     )
     group.add_argument(
+        "--server",
+        metavar="URL",
+        default=default,
+        help="use the store of this server, with the token in $FLOWENGINE_TOKEN (default: "
+        "$FLOWENGINE_SERVER, unless --store is given)",
+    )
+    group.add_argument(
         "--durability",
         choices=["power", "process", "none"],
         default=default,

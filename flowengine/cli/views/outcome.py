@@ -63,7 +63,9 @@ def as_object(session: Session, result: ExecutionResult) -> dict[str, Any]:
 def _show_end(session: Session, result: ExecutionResult) -> None:
     from flowengine.yaml_text import entry
 
-    if not session.arguments.quiet:
+    if session.is_served and not session.arguments.quiet:
+        err(paint(result.status, STATUS_COLOURS.get(result.status)))
+    elif not session.arguments.quiet:
         record = session.engine.store.execution(result.execution)
         took = duration((record.ended_at or record.created_at) - record.created_at)
         err(f"{paint(result.status, STATUS_COLOURS.get(result.status))} in {took}")

@@ -131,6 +131,8 @@ def answers(session: Session, wait: WaitInfo, short: str) -> Iterator[tuple[str,
 
 def _signals_with_data(session: Session, execution: str) -> set[str]:
     """Return the signals of a flow, and of those inside it, that declare data."""
+    if session.is_served:
+        return set()
     flow = session.flow_of(execution).compiled
     declared = [one.get("signals", {}) for one in (flow, *flow.get("flows", ()))]
     return {name for one in declared for name, spec in one.items() if "data" in spec}
@@ -210,6 +212,8 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
 def no_members(session: Session, wait: WaitInfo) -> list[str]:
     """Return why no user may decide on a wait: each assignee is a group without members."""
     assignees = wait.get("assignees") or []
+    if session.is_served:
+        return []  # its groups are those of the server
     empty = session.engine.settings.without_members(assignees)
     return [clean(why) for why in empty.values()] if len(empty) == len(assignees) else []
 
@@ -273,4 +277,6 @@ def _what_next(session: Session, result: ExecutionResult, short: str, due: list[
         return f"to resume after {when(min(timed))}: {session.command('resume', short)}"
     if result.waits and not any(wait.get("ran") == "no" for wait in result.waits):
         return "nothing runs while it waits"
+    if session.is_served:
+        return "a worker of the server's store continues it"
     return f"to resume: {session.command('resume', short)}"

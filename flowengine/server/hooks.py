@@ -1,0 +1,192 @@
+"""Deliveries of other services, which are signed with a secret, and become signals."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl
+
+from flowengine.errors import InputError
+from flowengine.sdk import SecretMissing
+from flowengine.secrets import resolve
+from flowengine.server.executions import check_keyed_data
+from flowengine.server.problems import Refused
+
+if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
+    from flowengine.hook_rules import HookEntry
+
+_log = logging.getLogger("flowengine.server")
+TOLERANCE = 300
+"""Seconds that the time in a signature may differ from ours."""
+_NO_SECRET = b"no hook has this secret"
+
+
+class Delivery(NamedTuple):
+    """A request to a hook."""
+
+    engine: Engine
+    name: str
+    headers: Mapping[str, str]
+    """By name in lower case."""
+    body: bytes
+    """As it was sent: that is what is signed."""
+
+
+class Signed(NamedTuple):
+    """What a delivery claims, before its signature is checked."""
+
+    content: bytes
+    """What was signed."""
+    signatures: list[bytes]
+    """One of them must be right. More than one while a secret is replaced."""
+    id: str
+    """Id of the delivery. Empty: it has none in its headers."""
+    at: str | None = None
+    """When it was signed, in seconds since 1970. None: the scheme has no time."""
+
+
+def receive(delivery: Delivery) -> Any:
+    """Take a delivery of another service, as a signal to an execution that it may start."""
+    hook = next((one for one in delivery.engine.settings.hooks if one.name == delivery.name), None)
+    id = verified(hook, delivery.headers, delivery.body, time.time())
+    assert hook is not None
+    data = _data(delivery)
+    if hook.scheme == "slack" and data.get("type") == "url_verification":
+        return {"challenge": data.get("challenge")}
+    key = _at(data, hook.key)
+    engine = delivery.engine.acting_as(f"hook:{hook.name}", via="hook")
+    check_keyed_data(engine, hook.signal, key, data)
+    message = id or str(data.get("event_id") or data.get("id") or "") or _digest(delivery.body)
+    sent = engine.signal(hook.signal, data, key=key, id=f"{hook.name} {message}", resume=False)
+    return {"execution": sent.execution, "id": sent.id, "first": sent.first, "began": sent.began}
+
+
+def verified(hook: HookEntry | None, headers: Mapping[str, str], body: bytes, now: float) -> str:
+    """Check the signature of a delivery, and return the delivery's id, if its headers have one.
+
+    Args:
+        hook: The hook. None: there is none of this name, which is refused in the same way.
+        headers: By name in lower case.
+        body: As it was sent.
+        now: The time, in seconds since 1970.
+
+    Raises:
+        Refused: It is not signed with the hook's secret, or too long ago.
+    """
+    scheme = "hmac" if hook is None else hook.scheme
+    secret = _NO_SECRET if hook is None else _key(hook)
+    try:
+        signed = _SCHEMES[scheme](headers, body, "" if hook is None else hook.header)
+        right = hmac.new(secret, signed.content, hashlib.sha256).digest()
+        matches = [hmac.compare_digest(right, one) for one in signed.signatures]
+        in_time = signed.at is None or abs(now - int(signed.at)) <= TOLERANCE
+    except (KeyError, ValueError, binascii.Error):
+        matches, in_time, signed = [], False, Signed(b"", [], "")
+    if hook is None or not any(matches) or not in_time:
+        raise Refused(401, "the delivery has no valid signature of this hook, or an old one")
+    return signed.id
+
+
+def _key(hook: HookEntry) -> bytes:
+    """Return the key of a hook's signatures.
+
+    Raises:
+        Refused: The server cannot read it.
+    """
+    try:
+        text = resolve(f"of hook {hook.name}", hook.secret).strip()
+    except SecretMissing as error:
+        _log.error("%s", error.message)
+        raise Refused(503, "the secret of this hook is not available on the server") from None
+    if hook.scheme == "standard":
+        return base64.b64decode(text.removeprefix("whsec_"))
+    return text.encode()
+
+
+def _standard(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
+    """Standard Webhooks: `webhook-signature: v1,BASE64 v1,BASE64`."""
+    id, at = headers["webhook-id"], headers["webhook-timestamp"]
+    given = [one.partition(",") for one in headers["webhook-signature"].split()]
+    found = [base64.b64decode(text) for version, _, text in given if version == "v1"]
+    return Signed(f"{id}.{at}.".encode() + body, found, id, at)
+
+
+def _github(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
+    """GitHub: `X-Hub-Signature-256: sha256=HEX`."""
+    found = bytes.fromhex(headers["x-hub-signature-256"].removeprefix("sha256="))
+    return Signed(body, [found], headers.get("x-github-delivery", ""))
+
+
+def _stripe(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
+    """Stripe: `Stripe-Signature: t=SECONDS,v1=HEX,v1=HEX`. The id is in the body."""
+    parts = [part.strip().partition("=") for part in headers["stripe-signature"].split(",")]
+    [at] = [value for name, _, value in parts if name == "t"]
+    found = [bytes.fromhex(value) for name, _, value in parts if name == "v1"]
+    return Signed(f"{at}.".encode() + body, found, "", at)
+
+
+def _slack(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
+    """Slack: `X-Slack-Signature: v0=HEX`. The id is in the body."""
+    at = headers["x-slack-request-timestamp"]
+    found = bytes.fromhex(headers["x-slack-signature"].removeprefix("v0="))
+    return Signed(f"v0:{at}:".encode() + body, [found], "", at)
+
+
+def _hmac(headers: Mapping[str, str], body: bytes, header: str) -> Signed:
+    """The HMAC of the body in hex, in a header of the hook's choice."""
+    return Signed(body, [bytes.fromhex(headers[header].removeprefix("sha256="))], "")
+
+
+_SCHEMES: dict[str, Callable[[Mapping[str, str], bytes, str], Signed]] = {
+    "standard": _standard,
+    "github": _github,
+    "stripe": _stripe,
+    "slack": _slack,
+    "hmac": _hmac,
+}
+
+
+def _data(delivery: Delivery) -> dict[str, Any]:
+    """Return the body as data: a JSON object, or the fields of a form.
+
+    Raises:
+        InputError: It is neither.
+    """
+    media_type = delivery.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        text = delivery.body.decode()
+        if media_type == "application/x-www-form-urlencoded":
+            fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=1000))
+            text = fields["payload"] if fields.keys() == {"payload"} else json.dumps(fields)
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = None
+    if not isinstance(data, dict):
+        raise InputError("the delivery is neither a JSON object nor a form")
+    return data
+
+
+def _at(data: Any, path: str) -> str:
+    """Return the text or number at a dotted path.
+
+    Raises:
+        InputError: There is none.
+    """
+    found = data
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    if isinstance(found, bool) or not isinstance(found, str | int):
+        raise InputError(f"the delivery has no text or number at '{path}'", field=path)
+    return str(found)
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
