@@ -61,6 +61,15 @@ def test_resume_due_starts_what_schedules_say(flowengine: CommandLine) -> None:
     assert flowengine("--json", "resume", "--due").json() == []
 
 
+def test_a_time_whose_inputs_are_refused_is_reported(flowengine: CommandLine) -> None:
+    text = REPORT.replace('default: ""}}\nstart', "enum: [never]}}\nstart")
+    flowengine("deploy", flowengine.write("report.yaml", text))
+    make_due(flowengine, 1_700_000_000_000)
+    refused = flowengine("resume", "--due", code=1).err
+    assert "report was not started by its schedule: input 'day'" in refused
+    assert flowengine("resume", "--due").err == "", "the time is passed over"
+
+
 def test_functions_stay_on_the_host(flowengine: CommandLine) -> None:
     flowengine.write("booking.py", "def book(n: int) -> int:\n    return n\n")
     text = "\nflowengine: 1\nid: book\ntools: {book: {python: 'booking:book'}}\n"

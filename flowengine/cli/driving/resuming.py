@@ -75,6 +75,7 @@ def resume_due(session: Session) -> Resumed:
     for start in session.engine.start_due():
         if start.error is not None:
             err(f"{clean(start.flow)} was not started by its schedule: {clean(str(start.error))}")
+            resumed[1].append(EXIT_CODES["failed"])
     backlog.fill(session.engine.due())
     while (due := backlog.next(monotonic())) is not None:
         backlog.done(due.execution)
