@@ -36,71 +36,56 @@ def show_flow(call: Call, given: dict[str, str]) -> View:
 
 def start(call: Call, given: dict[str, str]) -> View:
     """Start an execution, and show it. A refused form keeps its values."""
-    flow = _found(call)
-    call.need(Right.START, flow.id)
+    flow = administration.show_flow(call)
+    call.need(Right.START, flow["flow"])
     try:
         body = StartBody(
             flow=call.path["flow"],
-            inputs=entered_inputs(flow.inputs, given),
+            inputs=entered_inputs(flow["inputs"], given),
             id=given.get("id") or None,
             labels=_labels(given.get("labels", "")),
         )
         started = executions.start_execution(call._replace(body=body))
     except FlowEngineError as error:
         return _flow(call, {}, given, error)
-    return View("", {}, redirect=f"/executions/{started['execution']}")
+    return View("", {}, redirect=f"/executions/{quote(started['execution'])}")
 
 
 def address_again(call: Call, execution: str, flow: str) -> str | None:
     """Return the address of the form with the inputs of an execution, if the user may start it."""
     if not (call.may(Right.START, flow) and call.may(Right.CONTENT, flow)):
         return None
-    name = flow if flow in call.offered else call.engine.flow_of(execution).form
-    return f"/flows/{quote(name)}?like={quote(execution)}"
+    try:
+        administration.show_flow(call._replace(path={"flow": flow}))
+    except NotFound:
+        return None
+    return f"/flows/{quote(flow)}?like={quote(execution)}"
 
 
 def _flow(
     call: Call, known: dict[str, Any], given: dict[str, str], error: FlowEngineError | None
 ) -> View:
-    flow = _found(call)
+    flow = administration.show_flow(call)
     fields = [
         field._replace(value=given.get(field.name, "")) if given else field
-        for field in inputs_of(flow.inputs, known)
+        for field in inputs_of(flow["inputs"], known)
     ]
     names = {field.name.removeprefix("input.") for field in fields}
     return View(
         "flow.html",
         {
-            "flow": administration.flow_item(flow),
+            "flow": flow,
             "fields": fields,
-            "paths": [name for name in flow.inputs if name not in names],
+            "paths": [name for name in flow["inputs"] if name not in names],
             "labels": given.get("labels", ""),
             "id": secrets.token_hex(_ID_BYTES),
-            "may_start": call.may(Right.START, flow.id),
+            "may_start": call.may(Right.START, flow["flow"]),
             "error": error,
             "hint": None if error is None else hint_of(error),
-            **graph(flow, ()),
+            **graph(call.engine.kept_flow(flow["hash"]), ()),
         },
         200 if error is None else status_of(error),
     )
-
-
-def _found(call: Call) -> Any:
-    """Return a flow by its id or its hash.
-
-    Raises:
-        NotFound: The server offers no such flow, the store keeps none, or it is hidden.
-    """
-    name = call.path["flow"]
-    flow = call.offered.get(name)
-    if flow is None:
-        try:
-            flow = call.engine.kept_flow(name)
-        except NotFound:
-            flow = None
-    if flow is None or not call.may(Right.SEE, flow.id):
-        raise NotFound(f"the server offers no flow '{name}'")
-    return flow
 
 
 def _labels(text: str) -> dict[str, str]:

@@ -31,7 +31,7 @@ def me(call: Call) -> Any:
 def list_flows(call: Call) -> Any:
     """List the flows that the server offers."""
     offered = [flow for id, flow in sorted(call.offered.items()) if call.may(Right.SEE, id)]
-    return {"items": [flow_item(flow) for flow in offered]}
+    return {"items": [_flow_item(flow) for flow in offered]}
 
 
 def show_flow(call: Call) -> Any:
@@ -39,7 +39,7 @@ def show_flow(call: Call) -> Any:
     flow = call.offered.get(call.path["flow"])
     if flow is None or not call.may(Right.SEE, flow.id):
         raise NotFound(f"the server offers no flow '{call.path['flow']}'")
-    return flow_item(flow)
+    return _flow_item(flow)
 
 
 def list_tokens(call: Call) -> Any:
@@ -62,8 +62,7 @@ def list_audit(call: Call) -> Any:
     return {"items": [{**item, "at": format_time(item["at"])} for item in items], "next": following}
 
 
-def flow_item(flow: Any) -> dict[str, Any]:
-    """Return a flow as lists show it."""
+def _flow_item(flow: Any) -> dict[str, Any]:
     return {
         "flow": flow.id,
         "version": flow.version,
