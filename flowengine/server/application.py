@@ -90,6 +90,7 @@ class Application:
         pages: Callable[[Application], Sequence[PathRoute]] = lambda application: (),
     ) -> None:
         self._engine = engine
+        engine.keep_histories()
         self.records = records
         self._offered = {flow.id: flow for flow in flows}
         self.identity = Identity(records, engine.settings, engine.user, local_token)
