@@ -218,6 +218,10 @@ class ExecutionInfo(Again, total=False):
     inputs: dict[str, Any]
     state: dict[str, Any]
     """Values of its state; only if it is shown as it was before an event."""
+    event: dict[str, Any]
+    """The event before that, as in `events`. Absent: there is none."""
+    entries: int
+    """Length of its journal; with `event`."""
     steps: list[StepInfo]
     waits: list[WaitInfo]
     undelivered: list[dict[str, Any]]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Status,
         WaitInfo,
     )
+    from flowengine.engines.inspection.replayed import OpenHistories
     from flowengine.engines.results import ExecutionPage, ExecutionResult, Update, WaitPage
     from flowengine.journal.records import Due
     from flowengine.journal.store import Store
@@ -50,6 +51,8 @@ class Reader:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._histories: OpenHistories | None = None
+        """The executions that were shown last. None: they are not kept."""
 
     @property
     def store(self) -> Store:
@@ -84,6 +87,19 @@ class Reader:
         if status is None and found.status == "running" != record.status:
             status = "waiting"  # its process was stopped between two steps
         return found if found.ended or status is None else found._replace(status=status)
+
+    def keep_histories(self, events: int = 200_000) -> None:
+        """Keep the executions in memory that `show` returned last, and read only their new events.
+
+        For programs that show long executions again and again, such as servers.
+
+        Args:
+            events: Maximum number of events to keep, of which 25,000 take about 60 MB. Executions
+                that have not been shown for longest are dropped.
+        """
+        from flowengine.engines.inspection.replayed import OpenHistories
+
+        self._histories = OpenHistories(events)
 
     def summary(self, execution: str) -> ExecutionInfo:
         """Return an execution as `executions` lists it. The cost does not depend on its length.
@@ -131,7 +147,7 @@ class Reader:
         id = self.find(execution)
         with _sound(id):
             if until is None:
-                return show(self._host, id, step, plumbing=plumbing, tries=tries)
+                return show(self._host, id, step, self._histories, plumbing=plumbing, tries=tries)
             if step is not None:
                 raise UsageError("show takes either 'step' or 'until'")
             return show_past(self._host, id, until, plumbing=plumbing, tries=tries)

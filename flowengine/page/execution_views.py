@@ -25,6 +25,8 @@ from flowengine.server.rights import Right
 
 _MOST_FAILURES = 20
 """Failed steps above the list of all steps."""
+_MOST_EVENTS = 10**9
+"""More than a journal has."""
 _EVENTS = 50
 """Events in one view."""
 _MOST_CAUSES = 20
@@ -94,19 +96,17 @@ def show_timeline(call: Call, given: dict[str, str]) -> View:
 def show_history(call: Call, given: dict[str, str]) -> View:
     """Show an execution as it was after one of its events: graph, state, waits and steps."""
     id = call.path["execution"]
-    entries = list(call.engine.events(id))
-    if not entries:
+    info: Any = call.engine.show(id, until=_number(given, "event", _MOST_EVENTS) + 1)
+    if "event" not in info:
         raise NotFound(f"execution {id} has no events yet", hint="no step of it has begun")
-    number = min(_number(given, "event", len(entries) - 1), len(entries) - 1)
-    info: Any = call.engine.show(id, until=number + 1)
     return View(
         "history.html",
         {
             **_frame(call, call.engine.summary(id)),
             "past": info,
-            "entry": entries[number],
-            "number": number,
-            "last": len(entries) - 1,
+            "entry": info["event"],
+            "number": info["event"]["seq"],
+            "last": info["entries"] - 1,
             **graph(call.engine.flow_of(id), info["steps"]),
             "level": Folds(info["steps"]).level(given.get("at", ""), _number(given, "from")),
             "causes": list(_causes(info.get("error"))),

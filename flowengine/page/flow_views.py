@@ -6,12 +6,12 @@ import secrets
 from typing import Any
 from urllib.parse import quote
 
-from flowengine.errors import FlowEngineError, InputError
+from flowengine.errors import FlowEngineError, InputError, NotFound
 from flowengine.page.forms import entered_inputs, inputs_of
 from flowengine.page.pictures import graph
 from flowengine.page.view import View, hint_of
 from flowengine.server import administration, executions
-from flowengine.server.calls import Call, deployed_flow, flow_of_execution
+from flowengine.server.calls import Call, flow_of_execution
 from flowengine.server.models import StartBody
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
@@ -36,19 +36,19 @@ def show_flow(call: Call, given: dict[str, str]) -> View:
 
 def start(call: Call, given: dict[str, str]) -> View:
     """Start an execution, and show it. A refused form keeps its values."""
-    flow = deployed_flow(call, call.path["flow"])
-    call.need(Right.START, flow.id)
+    flow = administration.show_flow(call)
+    call.need(Right.START, flow["flow"])
     try:
         body = StartBody(
             flow=call.path["flow"],
-            inputs=entered_inputs(flow.inputs, given),
+            inputs=entered_inputs(flow["inputs"], given),
             id=given.get("id") or None,
             labels=_labels(given.get("labels", "")),
         )
         started = executions.start_execution(call._replace(body=body))
     except FlowEngineError as error:
         return _flow(call, {}, given, error)
-    return View("", {}, redirect=f"/executions/{started['execution']}")
+    return View("", {}, redirect=f"/executions/{quote(started['execution'])}")
 
 
 def address_again(call: Call, execution: str, flow: str) -> str | None:
@@ -58,7 +58,9 @@ def address_again(call: Call, execution: str, flow: str) -> str | None:
     """
     if not (call.may(Right.START, flow) and call.may(Right.CONTENT, flow)):
         return None
-    if not any(one["flow"] == flow for one in call.engine.deployed()):
+    try:
+        administration.show_flow(call._replace(path={"flow": flow}))
+    except NotFound:
         return None
     return f"/flows/{quote(flow)}?like={quote(execution)}"
 
@@ -66,24 +68,24 @@ def address_again(call: Call, execution: str, flow: str) -> str | None:
 def _flow(
     call: Call, known: dict[str, Any], given: dict[str, str], error: FlowEngineError | None
 ) -> View:
-    flow = deployed_flow(call, call.path["flow"])
+    flow = administration.show_flow(call)
     fields = [
         field._replace(value=given.get(field.name, "")) if given else field
-        for field in inputs_of(flow.inputs, known)
+        for field in inputs_of(flow["inputs"], known)
     ]
     names = {field.name.removeprefix("input.") for field in fields}
     return View(
         "flow.html",
         {
-            "flow": administration.flow_item(flow),
+            "flow": flow,
             "fields": fields,
-            "paths": [name for name in flow.inputs if name not in names],
+            "paths": [name for name in flow["inputs"] if name not in names],
             "labels": given.get("labels", ""),
             "id": secrets.token_hex(_ID_BYTES),
-            "may_start": call.may(Right.START, flow.id),
+            "may_start": call.may(Right.START, flow["flow"]),
             "error": error,
             "hint": None if error is None else hint_of(error),
-            **graph(flow, ()),
+            **graph(call.engine.kept_flow(flow["hash"]), ()),
         },
         200 if error is None else status_of(error),
     )

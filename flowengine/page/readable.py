@@ -62,11 +62,16 @@ def short_id(id: str) -> Markup:
 def as_text(value: Any) -> str:
     """Return a value as indented JSON, and its beginning if it is long."""
     text = json.dumps(value, ensure_ascii=False, indent=2, default=plain)
-    shown = "\n".join(map(printable, text.split("\n")))
-    if len(shown) <= _LONGEST_TEXT:
-        return shown
-    left_out = len(shown) - _LONGEST_TEXT
-    return f"{shown[:_LONGEST_TEXT]}\n… {left_out} more characters: flowengine show --json"
+    return beginning(text)
+
+
+def beginning(text: str) -> str:
+    """Return a text without characters that would disguise it, and only the start of a long one."""
+    shown = "\n".join(map(printable, text[:_LONGEST_TEXT].split("\n")))
+    left_out = len(text) - _LONGEST_TEXT
+    return (
+        shown if left_out <= 0 else f"{shown}\n… {left_out} more characters: flowengine show --json"
+    )
 
 
 def _moment(text: str, length: int) -> Markup:
@@ -74,5 +79,11 @@ def _moment(text: str, length: int) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(text, shown)
 
 
-FILTERS = {"as_text": as_text, "moment": moment, "precise": precise, "short_id": short_id}
+FILTERS = {
+    "as_text": as_text,
+    "beginning": beginning,
+    "moment": moment,
+    "precise": precise,
+    "short_id": short_id,
+}
 """Filters of the templates, by name."""

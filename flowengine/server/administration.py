@@ -31,12 +31,12 @@ def list_flows(call: Call) -> Any:
     """List the deployed flows, each with its current version."""
     deployed = [one["flow"] for one in call.engine.deployed() if one["current"]]
     seen = [call.engine.deployed_flow(id) for id in deployed if call.may(Right.SEE, id)]
-    return {"items": [flow_item(flow) for flow in seen]}
+    return {"items": [_flow_item(flow) for flow in seen]}
 
 
 def show_flow(call: Call) -> Any:
     """Show a deployed flow, with the schemas of its inputs."""
-    return flow_item(deployed_flow(call, call.path["flow"]))
+    return _flow_item(deployed_flow(call, call.path["flow"]))
 
 
 def list_tokens(call: Call) -> Any:
@@ -59,8 +59,7 @@ def list_audit(call: Call) -> Any:
     return {"items": [{**item, "at": format_time(item["at"])} for item in items], "next": following}
 
 
-def flow_item(flow: Any) -> dict[str, Any]:
-    """Return a flow as lists show it."""
+def _flow_item(flow: Any) -> dict[str, Any]:
     return {
         "flow": flow.id,
         "version": flow.version,

@@ -88,6 +88,7 @@ class Application:
         pages: Callable[[Application], Sequence[PathRoute]] = lambda application: (),
     ) -> None:
         self._engine = engine
+        engine.keep_histories()
         self.records = records
         self.identity = Identity(records, engine.settings, engine.user, local_token)
         self._noting: set[asyncio.Future[None]] = set()

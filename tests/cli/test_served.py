@@ -115,7 +115,7 @@ def _needed(name: str) -> list[str]:
         **{f"flows {verb}": ["refund"] for verb in ("show", "undeploy", "pause", "resume")},
         "flows trigger": ["refund"],
         "flows diff": ["refund", "failing"],
-        "flows backfill": ["refund", "--since", "2026-01-01"],
+        "flows backfill": ["refund", "--since", "1d"],
     }.get(name, [])
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.api import Api
+from tests.server.api import EXPENSE, PARCEL, Api
 
 SETTINGS = """
 groups: {finance: [carla]}
@@ -20,12 +20,18 @@ access:
 
 
 @pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+def flows() -> tuple[str, ...]:
+    """The texts of the flows that the server offers."""
+    return (EXPENSE, PARCEL)
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flows: tuple[str, ...]) -> Iterator[Api]:
     config = tmp_path / "config" / "flowengine"
     config.mkdir(parents=True)
     (config / "settings.yaml").write_text(SETTINGS)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
-    api = Api(tmp_path)
+    api = Api(tmp_path, flows)
     yield api
     api.close()

@@ -23,7 +23,8 @@ DRIVING = {
     *("updates", "consult", "consulting", "continue_with", "prune", "load", "leave"),
     *("acting_as", "environments", "store", "settings", "observations", "feed", "flow_of"),
     *("kept_flow", "may_answer", "summary"),
-    *("deploy", "undeploy", "deployed", "deployed_flow", "starts", "start_due"),
+    *("deploy", "undeploy", "deployed", "deployed_flow", "starts", "start_due", "trigger"),
+    *("backfill", "pause_schedules", "resume_schedules", "migrate", "keep_histories"),
 }
 """What needs the store itself, or steps of this process."""
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import httpx2
 import pytest
 
-from flowengine.page.readable import duration
+from flowengine.page.readable import as_text, beginning, duration
 from flowengine.page.site import PAGES, Page
 from flowengine.page.views import closed_as
 from tests.server.api import LOCAL, OWNER, Api
@@ -463,6 +463,14 @@ def test_a_map_is_one_fold_that_shows_what_failed_first_in_pages(api: Api) -> No
 )
 def test_durations_have_one_unit(ms: int, shown: str) -> None:
     assert duration(ms) == shown
+
+
+def test_values_are_shown_in_full_or_cut_and_without_characters_that_disguise_them() -> None:
+    assert as_text({"a": [1, b"x"]}) == '{\n  "a": [\n    1,\n    "eA=="\n  ]\n}'
+    assert as_text("a\u202eb") == '"a\ufffdb"'
+    assert beginning("a\nb\u200fc") == "a\nb\ufffdc"
+    long = beginning("x" * 20_005)
+    assert long.startswith("x" * 20_000 + "\n… 5 more")
 
 
 def test_filters_that_are_not_valid_are_errors_and_a_fault_shows_nothing_of_itself(

@@ -63,6 +63,20 @@ def test_the_page_works_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "approved by user:owner" in decided[0]
 
 
+async def _list_stays_current(page: Page, served: Served, folder: Path) -> None:
+    await page.clock.install()
+    await page.goto(f"{served.url}/executions")
+    begun = await asyncio.to_thread(served.api.engine.run, folder / "nested.yaml")
+    await page.clock.fast_forward(3000)
+    await page.wait_for_selector(f'a[href="/executions/{begun.execution}"]')
+    await page.context.set_offline(True)
+    await page.clock.fast_forward(3000)
+    await page.wait_for_selector("#connection", state="visible")
+    await page.context.set_offline(False)
+    await page.clock.fast_forward(3000)
+    await page.wait_for_selector("#connection", state="hidden")
+
+
 async def signed_in(browser: Browser, served: Served, *, scripts: bool) -> tuple[Page, list[str]]:
     """Return a page after signing in, and what its console reports."""
     context = await browser.new_context(java_script_enabled=scripts)
@@ -116,6 +130,7 @@ def test_each_view_is_accessible_and_fits_a_phone(
             await page.wait_for_selector("#moment .status.waiting")
             assert page.url.endswith("?event=1")
             assert await page.inner_text('label[for="event"]') == "After event 1 of 5"
+            await _list_stays_current(page, served, tmp_path)
             await browser.close()
             return found
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.server.api import Api
+from tests.server.api import EXPENSE, Api
 from tests.server.test_page import HOSTILE, Browser
 
 TRIP = """
@@ -24,10 +24,12 @@ steps: [{id: ask, approval: {title: "To ${{ inputs.city }}?"}}]
 
 
 @pytest.fixture
+def flows() -> tuple[str, ...]:
+    return (EXPENSE, TRIP)
+
+
+@pytest.fixture
 def owner(api: Api) -> Browser:
-    with open("trip.yaml", "w") as file:
-        file.write(TRIP)
-    api.engine.deploy("trip.yaml")
     return Browser(api)
 
 
@@ -89,7 +91,7 @@ def test_an_execution_is_started_from_the_schemas_of_its_inputs(api: Api, owner:
 
 
 def test_an_execution_is_started_again_with_the_same_inputs(api: Api, owner: Browser) -> None:
-    first = api.engine.run("trip.yaml", {"days": 3, "city": "Genf", "night": False}).execution
+    first = api.engine.run(api.flows[1], {"days": 3, "city": "Genf", "night": False}).execution
     text = owner("GET", f"/executions/{first}").text
     [again] = re.findall(r'href="(/flows/[^"]+)">Start again', text)
     form = submitted(owner, again)
@@ -102,11 +104,15 @@ def test_an_execution_is_started_again_with_the_same_inputs(api: Api, owner: Bro
 
 
 def test_who_may_not_start_or_see_a_flow_cannot(api: Api, owner: Browser) -> None:
-    first = api.engine.run("trip.yaml", {"days": 3, "city": "Genf"}).execution
+    first = api.engine.run(api.flows[1], {"days": 3, "city": "Genf"}).execution
     vera, sam = Browser(api, api.token("user:vera")), Browser(api, api.token("user:sam"))
     assert "lack the right" in vera("GET", "/flows/trip").text
     assert sam("GET", "/flows/trip").status_code == 404
     assert "trip" not in sam("GET", "/flows").text
+    with open("other.yaml", "w") as file:
+        file.write(TRIP.replace("id: trip", "id: other"))
+    hidden = api.engine.run("other.yaml", {"days": 1}).execution
+    assert "Start again" not in owner("GET", f"/executions/{hidden}").text
     otto = Browser(api, api.token("user:otto"))
     assert "Start again" not in otto("GET", f"/executions/{first}").text
     assert otto("GET", f"/flows/trip?like={first}").status_code == 403

@@ -10,19 +10,20 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine import registry
-from flowengine.engines.executions.replay import Moment, read, unpacked, walk, walk_on
-from flowengine.engines.executions.subjects import wholes
+from flowengine.engines.executions.replay import read, unpacked, walk, walk_on
 from flowengine.engines.executions.views import entry_view, execution_view, wait_view
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.call_endings import shown_status
 from flowengine.engines.inspection.indexed import Indexed, read_index
+from flowengine.engines.inspection.replayed import OpenHistories, Replayed
+from flowengine.engines.inspection.steps import OVER, StepLog
 from flowengine.engines.inspection.unattended import standing_view
 from flowengine.engines.interventions.retrying import again
 from flowengine.engines.messages.delivery import view as undelivered
-from flowengine.engines.people.waits import decision_view, stored_wait_view
+from flowengine.engines.people.waits import stored_wait_view
 from flowengine.engines.running.warnings import concerns_others
 from flowengine.errors import NotFound
 from flowengine.garbage import CollectedLater
@@ -30,14 +31,13 @@ from flowengine.journal.records import ENDED, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.engines.host import Host
-    from flowengine.engines.infos import AttemptInfo, ExecutionInfo, StepInfo
+    from flowengine.engines.infos import Again, ExecutionInfo, StepInfo
     from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event, Warned
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 FOLLOW_SECONDS = 0.2
 """Seconds between two polls of a followed journal."""
 _DONE = frozenset({"succeeded", "skipped", "cancelled"})
-_OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 
 
 class Last(NamedTuple):
@@ -62,11 +61,20 @@ class _Shown(NamedTuple):
     steps: list[StepInfo]
     last: Last | None
     """None: it has not begun."""
-    warnings: list[Warned]
+    events: Sequence[Event]
+    """All, or from an index only those that are shown."""
+    is_whole: bool = True
+    """Whether `events` are all."""
 
 
 def show(
-    host: Host, execution: str, step: str | None, *, plumbing: bool = False, tries: bool = False
+    host: Host,
+    execution: str,
+    step: str | None,
+    histories: OpenHistories | None = None,
+    *,
+    plumbing: bool = False,
+    tries: bool = False,
 ) -> ExecutionInfo:
     """Return all details of an execution.
 
@@ -74,6 +82,7 @@ def show(
         host: Provides the store.
         execution: Full id.
         step: Full address of the only step to show. None: all.
+        histories: The executions that were shown last. None: they are not kept.
         plumbing: Whether to include the connecting steps of a generated flow.
         tries: Whether all steps have their attempts.
 
@@ -84,12 +93,47 @@ def show(
         NotFound: The execution has no such step.
     """
     record = host.store.execution(execution)
-    with Sound(f"the journal of execution {execution}"):
-        shown = None
-        if step is None and not plumbing:
-            with CollectedLater():  # everything read here stays referenced until it is shown
-                shown = _by_index(host, record)
-        steps, last, warnings = shown or _by_replay(host, record)
+    if step is None and not plumbing:
+        with Sound(f"the journal of execution {execution}"), CollectedLater():
+            shown = _by_index(host, record)
+        if shown is not None:
+            return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
+    with _replayed(host, record, histories) as found:
+        now = None if found.last is None else Last(found.last.graph, found.last.state)
+        shown = _Shown(found.steps(), now, found.journal)
+        return _view(host, record, shown, step, plumbing=plumbing, tries=tries)
+
+
+@contextmanager
+def _replayed(
+    host: Host, record: ExecutionRecord, histories: OpenHistories | None
+) -> Iterator[Replayed]:
+    """Return an execution after all its events, in the block only."""
+    sound = Sound(f"the journal of execution {record.id}")
+    if histories is None:
+        with sound:
+            found = Replayed(host.flows, record.hash)
+            found.add(read(host.store, record.id))
+        yield found
+        return
+    with ExitStack() as stack:
+        with sound:
+            found = stack.enter_context(histories.opened(host.store, host.flows, record))
+        yield found
+
+
+def _view(
+    host: Host,
+    record: ExecutionRecord,
+    shown: _Shown,
+    step: str | None,
+    *,
+    plumbing: bool,
+    tries: bool,
+) -> ExecutionInfo:
+    """Return the result of `show`."""
+    steps, last, events, _ = shown
+    execution = record.id
     _wait_with_what_is_inside(steps)
     if step is not None:
         steps = [found for found in steps if found["address"] == step]
@@ -110,7 +154,7 @@ def show(
     error = unpack_error(record.error, f"execution {record.id}")
     return {
         **standing,
-        **(again(host, record, read(host.store, record.id)) if record.status == "failed" else {}),
+        **(_again(host, record, shown) if record.status == "failed" else {}),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
         "inputs": {} if last is None else last.state["inputs"],
@@ -120,7 +164,7 @@ def show(
             for wait in host.store.waits(WaitFilter(execution=execution), None, 1000).items
         ],
         "undelivered": [undelivered(sent) for sent in host.store.undelivered(execution)],
-        "warnings": [_warning(event) for event in warnings],
+        "warnings": [_warning(event) for event in _warnings(events)],
         "outputs": unpack_outputs(record.outputs, f"execution {record.id}"),
         "error": error,
     }
@@ -142,9 +186,12 @@ def show_past(
         See `ExecutionInfo`, without what is not part of the journal.
     """
     record = host.store.execution(execution)
-    journal = read(host.store, execution)[: max(until, 0)]
+    whole = read(host.store, execution)
+    journal = whole[: max(until, 0)]
     with Sound(f"the journal of execution {execution}"):
-        steps, last = _steps_of(host.flows, record.hash, journal)
+        found = Replayed(host.flows, record.hash)
+        found.add(journal)
+    steps, last = found.steps(), found.last
     _wait_with_what_is_inside(steps)
     if not plumbing:
         steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]
@@ -155,6 +202,8 @@ def show_past(
     if last is None:
         return {**view, "status": "recorded", "inputs": {}, "steps": [], "waits": [], "state": {}}
     state = last.state
+    view["event"] = entry_view(last.number, last.event, last.address, last.why)
+    view["entries"] = len(whole)
     if state["status"] in ENDED:
         view["ended_at"] = format_time(state["now"])
     return {
@@ -208,12 +257,10 @@ def _stop(steps: list[StepInfo], status: str) -> None:
                 each["status"] = status
 
 
-def _by_replay(host: Host, record: ExecutionRecord) -> _Shown:
-    """Return the steps of an execution, its last moment, and its warnings, from its journal."""
-    journal = read(host.store, record.id)
-    steps, last = _steps_of(host.flows, record.hash, journal)
-    now = None if last is None else Last(last.graph, last.state)
-    return _Shown(steps, now, _warnings(journal))
+def _again(host: Host, record: ExecutionRecord, shown: _Shown) -> Again:
+    """Return how a failed execution is continued."""
+    journal = list(shown.events) if shown.is_whole else read(host.store, record.id)
+    return again(host, record, journal)
 
 
 def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
@@ -221,7 +268,7 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
     found = read_index(host, record)
     if found is None:
         return None
-    log = _StepLog()
+    log = StepLog()
     done = _done_plumbing(found)
     for entry in found.records:
         if isinstance(entry, Observation):
@@ -235,7 +282,7 @@ def _by_index(host: Host, record: ExecutionRecord) -> _Shown | None:
         *(entry[1] for entry in found.records if not isinstance(entry, Observation)),
         *found.tail,
     ]
-    return _Shown([*log.steps.values()], Last(found.graph, found.state), _warnings(events))
+    return _Shown([*log.steps.values()], Last(found.graph, found.state), events, is_whole=False)
 
 
 def _done_plumbing(found: Indexed) -> set[str]:
@@ -257,35 +304,9 @@ def steps_of(flows: LinkedFlows, hash: str, journal: list[Event]) -> list[StepIn
         hash: Hash of the flow that the execution runs now.
         journal: All events.
     """
-    return _steps_of(flows, hash, journal)[0]
-
-
-def _steps_of(
-    flows: LinkedFlows, hash: str, journal: list[Event]
-) -> tuple[list[StepInfo], Moment | None]:
-    """Return every activation of a journal, and its last moment."""
-    log = _StepLog()
-    seen: list[Observation] = []
-    moment: Moment | None = None
-    for moment in walk(flows, hash, journal, seen):
-        log.take(moment, seen)
-    return list(log.steps.values()), moment
-
-
-def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
-    """Mark the steps as running again that had ended with the failure before a retry."""
-    view = View(moment.graph, moment.state)
-    acts = [other for other in moment.state["acts"].values() if not other.get("left_early")]
-    at_work = [(view.step_address(act), "running") for act in acts]
-    for unit in moment.state["units"].values():
-        status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
-        at_work.append((view.address(unit), status))
-    for address, status in at_work:
-        step = steps.get(address)
-        if step is not None and "ended_at" in step:
-            del step["ended_at"]
-            step["status"] = status
-            step["outcome"] = step["output"] = step["error"] = None
+    found = Replayed(flows, hash)
+    found.add(journal)
+    return found.steps()
 
 
 def _budgets(host: Host, execution: str, last: Last | None) -> ExecutionInfo:
@@ -340,7 +361,7 @@ def feed(host: Host, execution: str, since: int) -> Iterator[dict[str, Any] | No
     for moment in walk(host.flows, hash, journal):
         if moment.number >= since:
             yield entry_view(moment.number, moment.event, moment.address, moment.why)
-        ended = moment.state["status"] in _OVER
+        ended = moment.state["status"] in OVER
         while not ended and moment.number + 1 == len(journal):
             more = store.events(execution, len(journal))
             journal.extend(unpacked(execution, more))
@@ -354,158 +375,3 @@ def _warnings(events: Sequence[Event]) -> list[Warned]:
 
 def _warning(event: Warned) -> dict[str, Any]:
     return {"at": format_time(event["at"]), "about": event["about"], "message": event["message"]}
-
-
-class _StepLog:
-    """The observations of each activation.
-
-    Attributes:
-        steps: Address → activation, in order of beginning.
-    """
-
-    def __init__(self) -> None:
-        self.steps: dict[str, StepInfo] = {}
-        self._earlier: dict[str, int] = {}
-        """Number of tries of an activation before it began anew."""
-        self._begun: dict[str, str] = {}
-        """When the first item or round of a running step began."""
-        self._last_time = (0, "")
-
-    def take(self, moment: Moment, seen: list[Observation]) -> None:
-        """Record the effects of an event.
-
-        Args:
-            moment: The event.
-            seen: The observations. Empty afterwards.
-        """
-        for observation in seen:
-            self.fold(moment.graph, observation)
-        seen.clear()
-        if moment.event["type"] == "retry":
-            _reopen(moment, self.steps)
-        self.add(moment.address, moment.event)
-        if moment.subject is not None and moment.address in self.steps:
-            self.steps[moment.address]["subject"] = moment.subject
-
-    def add(self, address: str | None, event: Event) -> None:
-        """Record an event's information on a step that was not observed by the kernel."""
-        step = None if address is None else self.steps.get(address)
-        if step is None:
-            return
-        if event["type"] == "decided":
-            if "decision" in step:
-                step.setdefault("earlier_decisions", []).append(step["decision"])
-            step["decision"] = decision_view(dict(event))
-        if "evidence" in event:
-            _add_evidence(step, dict(event))
-
-    def fold(self, graph: Graph, seen: Observation) -> None:
-        """Record an observation of an activation."""
-        at = self._time(seen.at)
-        step = self.steps.get(seen.address)
-        if step is not None and "ended_at" in step and seen.status in _OVER:
-            return  # a failed step is withdrawn with its scope
-        if step is None or "ended_at" in step:
-            step = self._begin(graph, seen, at)
-        step["status"] = seen.status
-        if seen.input is not None:
-            step["input"] = seen.input
-        if seen.status == "running" and self._begins_late(step, seen):
-            step["tries"][-1]["started_at"] = at
-            return
-        if seen.status in ("running", "uncertain"):
-            _interrupt_attempt(step, at)
-        if seen.status == "running":
-            step["tries"].append(_attempt(seen, at, len(step["tries"]) + 1))
-        if seen.attempt:
-            step["attempts"] = max(len(step["tries"]) - self._earlier[seen.address], 1)
-        if seen.status in _OVER or seen.status == "retrying":
-            _end_attempt(step, seen, at)
-        if seen.status in _OVER:
-            teller = graph.node(seen.step).teller
-            if teller is not None and seen.output is not None:
-                summary = registry.summary(teller, seen.output)
-                step |= {} if summary is None else {"summary": summary}
-            step["ended_at"] = at
-            step["status"] = shown_status(seen, graph.flow["steps"][seen.step])
-            step["outcome"], step["output"] = seen.outcome, seen.output
-            step["error"] = None if step["status"] == "succeeded" else seen.error
-
-    def pass_over(self, seen: Observation) -> None:
-        """Record only that an item or round existed, because its step is not shown."""
-        for whole in wholes(seen.address):
-            self._begun.setdefault(whole, self._time(seen.at))
-
-    def _begins_late(self, step: StepInfo, seen: Observation) -> bool:
-        """Return whether an attempt begins that an earlier process left to a later one."""
-        number = len(step["tries"]) - self._earlier.get(seen.address, 0)
-        open_tries = [one for one in step["tries"][-1:] if "ended_at" not in one]
-        return number == seen.attempt and bool(open_tries)
-
-    def _time(self, at: int) -> str:
-        if self._last_time[0] != at:  # all effects of an event have the same time
-            self._last_time = at, format_time(at)
-        return self._last_time[1]
-
-    def _begin(self, graph: Graph, seen: Observation, at: str) -> StepInfo:
-        """Return a new activation. A map or loop begins with its first item or round."""
-        node = graph.node(seen.step)
-        tries = self.steps[seen.address]["tries"] if seen.address in self.steps else []
-        self._earlier[seen.address] = len(tries)
-        for whole in wholes(seen.address):
-            self._begun.setdefault(whole, at)
-        step = self.steps[seen.address] = {
-            "address": seen.address,
-            "step": node.id,
-            "kind": node.kind,
-            "status": seen.status,
-            "outcome": None,
-            "attempts": 0,
-            "started_at": self._begun.pop(seen.address, at),
-            "output": None,
-            "error": None,
-            "tries": tries,
-        }
-        if node.plumbing:
-            step["plumbing"] = True
-        return step
-
-
-def _add_evidence(step: StepInfo, event: dict[str, Any]) -> None:
-    """Record the evidence of a failed attempt."""
-    for attempt in reversed(step["tries"]):
-        if "ended_at" in attempt:
-            attempt["evidence"] = event["evidence"]
-            return
-
-
-def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:
-    return {
-        "attempt": number,
-        "status": "running",
-        "started_at": at,
-        "input": seen.input,
-    }
-
-
-def _interrupt_attempt(step: StepInfo, at: str) -> None:
-    """Note that the process of an attempt is gone: another attempt begins, or an operator is asked.
-
-    Nobody knows when it ended. It was noticed at the time `at`.
-    """
-    for last in step["tries"][-1:]:
-        if "ended_at" not in last:
-            last["status"], last["ended_at"] = "interrupted", at
-
-
-def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
-    tries = step["tries"]
-    if not tries or "ended_at" in tries[-1]:
-        return
-    last = tries[-1]
-    last["status"] = "failed" if seen.error is not None else seen.status
-    last["ended_at"] = at
-    if seen.error is not None:
-        last["error"] = seen.error
-    else:
-        last["output"] = seen.output

@@ -1,0 +1,192 @@
+"""What happened to each step of an execution, collected from the events of its journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine import registry
+from flowengine.engines.executions.subjects import wholes
+from flowengine.engines.inspection.call_endings import shown_status
+from flowengine.engines.people.waits import decision_view
+from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.view import View
+
+if TYPE_CHECKING:
+    from flowengine.engines.executions.replay import Moment
+    from flowengine.engines.infos import AttemptInfo, StepInfo
+    from flowengine.kernel import Graph
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.events import Event
+
+OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
+
+
+class StepLog:
+    """The observations of each activation.
+
+    Attributes:
+        steps: Address → activation, in order of beginning.
+    """
+
+    def __init__(self) -> None:
+        self.steps: dict[str, StepInfo] = {}
+        self._earlier: dict[str, int] = {}
+        """Number of tries of an activation before it began anew."""
+        self._begun: dict[str, str] = {}
+        """When the first item or round of a running step began."""
+        self._last_time = (0, "")
+
+    def take(self, moment: Moment, seen: list[Observation]) -> None:
+        """Record the effects of an event.
+
+        Args:
+            moment: The event.
+            seen: The observations. Empty afterwards.
+        """
+        for observation in seen:
+            self.fold(moment.graph, observation)
+        seen.clear()
+        if moment.event["type"] == "retry":
+            _reopen(moment, self.steps)
+        self.add(moment.address, moment.event)
+        if moment.subject is not None and moment.address in self.steps:
+            self.steps[moment.address]["subject"] = moment.subject
+
+    def add(self, address: str | None, event: Event) -> None:
+        """Record an event's information on a step that was not observed by the kernel."""
+        step = None if address is None else self.steps.get(address)
+        if step is None:
+            return
+        if event["type"] == "decided":
+            if "decision" in step:
+                step.setdefault("earlier_decisions", []).append(step["decision"])
+            step["decision"] = decision_view(dict(event))
+        if "evidence" in event:
+            _add_evidence(step, dict(event))
+
+    def fold(self, graph: Graph, seen: Observation) -> None:
+        """Record an observation of an activation."""
+        at = self._time(seen.at)
+        step = self.steps.get(seen.address)
+        if step is not None and "ended_at" in step and seen.status in OVER:
+            return  # a failed step is withdrawn with its scope
+        if step is None or "ended_at" in step:
+            step = self._begin(graph, seen, at)
+        step["status"] = seen.status
+        if seen.input is not None:
+            step["input"] = seen.input
+        if seen.status == "running" and self._begins_late(step, seen):
+            step["tries"][-1]["started_at"] = at
+            return
+        if seen.status in ("running", "uncertain"):
+            _interrupt_attempt(step, at)
+        if seen.status == "running":
+            step["tries"].append(_attempt(seen, at, len(step["tries"]) + 1))
+        if seen.attempt:
+            step["attempts"] = max(len(step["tries"]) - self._earlier[seen.address], 1)
+        if seen.status in OVER or seen.status == "retrying":
+            _end_attempt(step, seen, at)
+        if seen.status in OVER:
+            teller = graph.node(seen.step).teller
+            if teller is not None and seen.output is not None:
+                summary = registry.summary(teller, seen.output)
+                step |= {} if summary is None else {"summary": summary}
+            step["ended_at"] = at
+            step["status"] = shown_status(seen, graph.flow["steps"][seen.step])
+            step["outcome"], step["output"] = seen.outcome, seen.output
+            step["error"] = None if step["status"] == "succeeded" else seen.error
+
+    def pass_over(self, seen: Observation) -> None:
+        """Record only that an item or round existed, because its step is not shown."""
+        for whole in wholes(seen.address):
+            self._begun.setdefault(whole, self._time(seen.at))
+
+    def _begins_late(self, step: StepInfo, seen: Observation) -> bool:
+        """Return whether an attempt begins that an earlier process left to a later one."""
+        number = len(step["tries"]) - self._earlier.get(seen.address, 0)
+        open_tries = [one for one in step["tries"][-1:] if "ended_at" not in one]
+        return number == seen.attempt and bool(open_tries)
+
+    def _time(self, at: int) -> str:
+        if self._last_time[0] != at:  # all effects of an event have the same time
+            self._last_time = at, format_time(at)
+        return self._last_time[1]
+
+    def _begin(self, graph: Graph, seen: Observation, at: str) -> StepInfo:
+        """Return a new activation. A map or loop begins with its first item or round."""
+        node = graph.node(seen.step)
+        tries = self.steps[seen.address]["tries"] if seen.address in self.steps else []
+        self._earlier[seen.address] = len(tries)
+        for whole in wholes(seen.address):
+            self._begun.setdefault(whole, at)
+        step = self.steps[seen.address] = {
+            "address": seen.address,
+            "step": node.id,
+            "kind": node.kind,
+            "status": seen.status,
+            "outcome": None,
+            "attempts": 0,
+            "started_at": self._begun.pop(seen.address, at),
+            "output": None,
+            "error": None,
+            "tries": tries,
+        }
+        if node.plumbing:
+            step["plumbing"] = True
+        return step
+
+
+def _add_evidence(step: StepInfo, event: dict[str, Any]) -> None:
+    """Record the evidence of a failed attempt."""
+    for attempt in reversed(step["tries"]):
+        if "ended_at" in attempt:
+            attempt["evidence"] = event["evidence"]
+            return
+
+
+def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:
+    return {
+        "attempt": number,
+        "status": "running",
+        "started_at": at,
+        "input": seen.input,
+    }
+
+
+def _interrupt_attempt(step: StepInfo, at: str) -> None:
+    """Note that the process of an attempt is gone: another attempt begins, or an operator is asked.
+
+    Nobody knows when it ended. It was noticed at the time `at`.
+    """
+    for last in step["tries"][-1:]:
+        if "ended_at" not in last:
+            last["status"], last["ended_at"] = "interrupted", at
+
+
+def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
+    tries = step["tries"]
+    if not tries or "ended_at" in tries[-1]:
+        return
+    last = tries[-1]
+    last["status"] = "failed" if seen.error is not None else seen.status
+    last["ended_at"] = at
+    if seen.error is not None:
+        last["error"] = seen.error
+    else:
+        last["output"] = seen.output
+
+
+def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
+    """Mark the steps as running again that had ended with the failure before a retry."""
+    view = View(moment.graph, moment.state)
+    acts = [other for other in moment.state["acts"].values() if not other.get("left_early")]
+    at_work = [(view.step_address(act), "running") for act in acts]
+    for unit in moment.state["units"].values():
+        status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
+        at_work.append((view.address(unit), status))
+    for address, status in at_work:
+        step = steps.get(address)
+        if step is not None and "ended_at" in step:
+            del step["ended_at"]
+            step["status"] = status
+            step["outcome"] = step["output"] = step["error"] = None
