@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.execution_environment import register_provider, unregister_provider
+from tests.engines.temporal_server import RunningWorker, temporal_server
 from tests.engines.world import Clock
 from tests.execution_environment.toy import Toy
 
@@ -26,3 +29,45 @@ def toy(
     register_provider(provider)
     yield provider
     unregister_provider("toy")
+
+
+class Temporal(NamedTuple):
+    """A development server of Temporal."""
+
+    addresses: str
+    """The common part of the addresses of its stores."""
+    objects: str
+    """A directory for large values and files."""
+
+
+@pytest.fixture(scope="session")
+def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
+    """A server that the tests of this process share."""
+    with temporal_server("shared", "killed", "lost", "idle", "faults", "versions") as addresses:
+        yield Temporal(addresses, str(tmp_path_factory.mktemp("objects")))
+
+
+@pytest.fixture(scope="session")
+def shared_store(temporal: Temporal) -> Iterator[str]:
+    """A store with a worker that is stopped normally."""
+    address = f"{temporal.addresses}/shared"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, temporal.objects)
+        worker = RunningWorker(address)
+    with worker:
+        yield address
+        assert worker.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def server(temporal: Temporal) -> Iterator[str]:
+    """The server, whose workers and clients share a directory for large values and files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, temporal.objects)
+        yield temporal.addresses
+
+
+@pytest.fixture(scope="module")
+def store(server: str, shared_store: str) -> str:
+    """A store with a worker."""
+    return shared_store

@@ -10,7 +10,7 @@ import sys
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -32,31 +32,13 @@ from flowengine.errors import Conflict, FlowFileError, NotFound, StoreError, Usa
 from flowengine.journal.records import ENDED
 from flowengine.testing.random_flows import Author
 from tests.command_line import flowengine
-from tests.engines.temporal_server import RunningWorker, command_line, temporal_server
+from tests.engines.temporal_server import RunningWorker, command_line
 from tests.flow.examples import EXAMPLES, FILES, compiled
 
 WELCOME = Path(__file__).parents[2] / "examples" / "welcome.yaml"
 HEAD = "flowengine: 1\nid: f\n"
 RANDOM_FLOWS = 10
 TIMES = {"at", "sent", "started_at", "ended_at", "due", "since"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server, whose workers and clients share a directory for large values and files."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("objects")))
-        with temporal_server("shared", "killed", "lost", "idle") as addresses:
-            yield addresses
-
-
-@pytest.fixture(scope="module")
-def store(server: str) -> Iterator[str]:
-    """A store with a worker that is stopped normally."""
-    address = f"{server}/shared"
-    with RunningWorker(address) as worker:
-        yield address
-        assert worker.stop() == 0
 
 
 def without_times(value: Any) -> Any:

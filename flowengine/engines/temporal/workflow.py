@@ -542,10 +542,8 @@ class FlowExecution:
         self._begun = True
         await workflow.wait_condition(lambda: self._is_over() or self._is_to_continue())
         if not self._is_over():
-            workflow.continue_as_new(
-                args=[driver.continued(), ByReference(flow)],
-                memo=workflow.memo(),  # otherwise that of the start
-            )
+            given = [driver.continued(), ByReference(flow)]
+            workflow.continue_as_new(args=given, memo=workflow.memo())  # else that of the start
         await workflow.wait_condition(workflow.all_handlers_finished)
         if driver.broken is not None:
             raise ApplicationError(driver.broken, type="EngineError", non_retryable=True)
