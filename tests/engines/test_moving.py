@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.journal.sqlite.store import SqliteStore
 from tests.command_line import flowengine
 from tests.engines.temporal_server import command_line
-from tests.engines.test_temporal import shown, wait_until
+from tests.engines.test_temporal import replay, shown, wait_until
 
 EVERY_WAIT = """\
 flowengine: 1
@@ -97,6 +98,7 @@ def test_waits_are_the_same_in_the_other_store(store: str, tmp_path: Path) -> No
         addresses = {wait["address"] for wait in there.result("moves").waits}
         assert addresses == {"all/pause"}
         there.cancel("moves")
+    asyncio.run(replay(store, "moves"))
 
 
 def waits(engine: Engine) -> list[Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from flowengine import Engine
 from tests.engines.temporal_server import RunningWorker
-from tests.engines.test_temporal import shown, wait_until
+from tests.engines.test_temporal import replay, shown, wait_until
 
 MODULE = """\
 import time
@@ -78,6 +79,7 @@ def test_environments_of_all_scopes_are_those_of_a_folder(store: str, tmp_path: 
                 "shared": ["a"],
             }
         assert shown(there, "scopes") == shown(here, "scopes")
+    asyncio.run(replay(store, "scopes"))
 
 
 AGAIN = """\
