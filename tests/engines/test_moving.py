@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,22 +10,12 @@ from typing import Any
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.temporal.objects import VARIABLE
 from flowengine.engines.temporal.store import TemporalStore
 from flowengine.errors import Conflict, NotFound, UsageError
 from flowengine.journal.sqlite.store import SqliteStore
 from tests.command_line import flowengine
-from tests.engines.temporal_server import RunningWorker, command_line, temporal_server
-from tests.engines.test_temporal import shown, wait_until
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("objects")))
-        with temporal_server("moved") as addresses, RunningWorker(f"{addresses}/moved"):
-            yield f"{addresses}/moved"
-
+from tests.engines.temporal_server import command_line
+from tests.engines.test_temporal import replay, shown, wait_until
 
 EVERY_WAIT = """\
 flowengine: 1
@@ -85,13 +75,16 @@ def test_waits_are_the_same_in_the_other_store(store: str, tmp_path: Path) -> No
         there.signal("paid", 5, key="7", id="m2")  # it is dropped
         with there.store.open_artifact(file, "moves") as content:
             assert content.read() == b"x" * 200_000
-        assert [one["execution"] for one in there.executions().items] == ["moves"]
+        assert [one["execution"] for one in there.executions(flow="every").items] == ["moves"]
         settle(there, {"all/sign", "all/one"})
         known = shown(there, "moves"), waits(there)
 
         assert there.migrate("moves", to=folder) == "moves"
         assert (shown(here, "moves")[1], waits(here)) == (known[0][1], known[1])
-        assert (there.executions().items, here.result("moves").status) == ([], "waiting")
+        assert (there.executions(flow="every").items, here.result("moves").status) == (
+            [],
+            "waiting",
+        )
         with pytest.raises(NotFound):
             there.show("moves")
         assert not here.signal("paid", 5, key="7", id="m2").first
@@ -105,6 +98,7 @@ def test_waits_are_the_same_in_the_other_store(store: str, tmp_path: Path) -> No
         addresses = {wait["address"] for wait in there.result("moves").waits}
         assert addresses == {"all/pause"}
         there.cancel("moves")
+    asyncio.run(replay(store, "moves"))
 
 
 def waits(engine: Engine) -> list[Any]:

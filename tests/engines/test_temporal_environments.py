@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from flowengine import Engine
-from flowengine.engines.temporal.objects import VARIABLE
-from tests.engines.temporal_server import RunningWorker, temporal_server
-from tests.engines.test_temporal import shown, wait_until
+from tests.engines.temporal_server import RunningWorker
+from tests.engines.test_temporal import replay, shown, wait_until
 
 MODULE = """\
 import time
@@ -32,26 +31,10 @@ def hold(box: Folder, mark: str) -> list[str]:
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, str(tmp_path_factory.mktemp("objects")))
-        with temporal_server("own", "lost") as addresses:
-            yield addresses
-
-
-@pytest.fixture(scope="module")
-def store(server: str) -> Iterator[str]:
-    """A store with a worker that is stopped normally."""
-    with RunningWorker(f"{server}/own") as worker:
-        yield f"{server}/own"
-        assert worker.stop() == 0
-
-
 def write_flow(folder: Path, text: str) -> Path:
     (folder / "boxes.py").write_text(MODULE)
     path = folder / "flow.yaml"
-    path.write_text(f"flowengine: 1\nid: f\n{text}")
+    path.write_text(f"flowengine: 1\nid: boxes\n{text}")
     return path
 
 
@@ -96,6 +79,7 @@ def test_environments_of_all_scopes_are_those_of_a_folder(store: str, tmp_path: 
                 "shared": ["a"],
             }
         assert shown(there, "scopes") == shown(here, "scopes")
+    asyncio.run(replay(store, "scopes"))
 
 
 AGAIN = """\
@@ -155,22 +139,22 @@ def test_environments_are_lost_with_their_worker(
     short = ("--heartbeat", "2s")
     with Engine(address) as engine:
         with RunningWorker(address):
-            [wait] = engine.run(flow, id="lost").waits
+            [wait] = engine.run(flow, id="boxes").waits
         with RunningWorker(address, *short):  # it takes the place of the one that was killed
             engine.approve(wait["id"], resume=False)
             wait_until(lambda: all((tmp_path / name).exists() for name in "xy"))
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other host"))
         with RunningWorker(address, *short):
-            [uncertain] = engine.resume("lost").waits
+            [uncertain] = engine.resume("boxes").waits
             assert (uncertain["address"], uncertain["ran"]) == ("both/x", "maybe")
             decided = engine.decide(uncertain["id"], "result", value=[]).result
             assert decided is not None
             [missing] = decided.waits
             assert (missing["address"], missing["ran"]) == ("e", "no")
             assert "does not respond" in missing["error"]["message"]
-            assert engine.resume("lost").status == "stalled"
+            assert engine.resume("boxes").status == "stalled"
             decided = engine.decide(missing["id"], "retry").result
             assert decided is not None
             assert decided.outputs == {"c": ["a", "c"], "d": ["d"], "e": ["e"]}
-        tries = {step["address"]: step["attempts"] for step in engine.show("lost")["steps"]}
+        tries = {step["address"]: step["attempts"] for step in engine.show("boxes")["steps"]}
         assert (tries["both/x"], tries["both/y"]) == (1, 3)
