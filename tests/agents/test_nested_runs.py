@@ -349,7 +349,7 @@ def test_what_an_attempt_started_begins_nothing_more_when_it_is_withdrawn(tmp_pa
 
     def late(request: ModelRequest) -> dict[str, Any]:
         (tmp_path / "asked").touch()
-        assert over.wait(30)
+        assert over.wait(300)
         return PAY
 
     def last(request: ModelRequest) -> dict[str, Any]:
@@ -367,6 +367,6 @@ steps: [{{id: both, parallel: [{", ".join(both)}]}}]
     with case.engine_open() as engine:
         assert engine.run(case.path).status == "failed"
         over.set()
-        assert told.wait(30)
+        assert told.wait(300)
     assert case.called == []
     assert "was not called" in case.sent(1)[-1]["content"]

@@ -32,6 +32,7 @@ from flowengine_envs.sandboxes.docker.daemon import connect
 from flowengine_envs.sandboxes.docker.ownership import group, user
 from flowengine_envs.sandboxes.docker.sandbox import Docker
 from tests.envs.containers import skip_without_docker
+from tests.envs.enough import enough
 from tests.envs.opening import open_resource, opened, request_for
 
 
@@ -350,12 +351,17 @@ def test_a_spec_builds_relative_to_its_working_folder(
 @pytest.mark.wherever("kind")
 @pytest.mark.parametrize("kind", ["bash", "docker"])
 def test_a_build_may_take_longer_than_a_start(context: Path, tmp_path: Path, kind: str) -> None:
-    write(context, f"RUN echo {uuid.uuid4().hex}; sleep 11")
     spec: dict[str, Any] = {"kind": kind, "provider": "docker", "scope": "session"}
     spec["config"] = {"image": {"build": str(context)}}
 
-    with EnvironmentManager(tmp_path / "state", bounds=Bounds(start=10)) as manager:
-        assert manager.ensure(spec).resource.run(["true"]).exit_code == 0
+    def start(build: str, bound: float) -> None:
+        write(context, f"RUN {build}")
+        with EnvironmentManager(tmp_path / "state", bounds=Bounds(start=bound)) as manager:
+            assert manager.ensure(spec).resource.run(["true"]).exit_code == 0
+
+    start("true", 60)
+    seconds = enough(lambda: start("true", 60), least=3)  # it is built
+    start(f"echo {uuid.uuid4().hex}; sleep {seconds + 1}", seconds)
 
 
 def test_a_build_has_a_bound_of_its_own(context: Path, tmp_path: Path) -> None:

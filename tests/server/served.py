@@ -29,7 +29,7 @@ class Served:
         serving = Serving(limits=limits, **options)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(serving)))
         self._thread.start()
-        assert self.ready.wait(30)
+        assert self.ready.wait(300)
 
     @property
     def url(self) -> str:
@@ -46,7 +46,7 @@ class Served:
 
     def close(self) -> None:
         self.server.should_exit = True
-        self._thread.join(30)
+        self._thread.join(300)
         assert not self._thread.is_alive()
         self.api.close()
 
@@ -80,7 +80,7 @@ def status(answer: bytes) -> int:
 
 
 def until(happened: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while not happened():
         assert time.monotonic() < end
         time.sleep(0.01)

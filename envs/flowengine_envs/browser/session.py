@@ -247,7 +247,9 @@ class Session:
 
     async def _untracked(self) -> int:
         """Return the number of the browser's tabs that are not tracked."""
-        return await self._pages() - len([each for each in self.tabs if not each.is_closed])
+        pages = await self._pages()
+        tracked = len([each for each in self.tabs if not each.is_closed])  # by now
+        return max(0, pages - tracked)  # a closed tab may be reported late
 
     async def _pages(self) -> int:
         """Return the browser's number of tabs."""
