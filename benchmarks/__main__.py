@@ -500,6 +500,28 @@ def side_by_side(folder: Path) -> Iterator[Figure]:
                     )
 
 
+def chains_side_by_side(folder: Path) -> Iterator[Figure]:
+    """A chain of steps that act, against other libraries; `benchmarks/peer_steps.py` says how."""
+    python = os.environ.get("PEERS")
+    if python is None:
+        print("chains_side_by_side: skipped, PEERS names no interpreter (see peer_steps.py)")
+        return
+    flow, count = flows.chain(folder, 200, "act"), 200
+    program = Path(__file__).with_name("peer_steps.py")
+    levels: dict[str, Durability | None] = {"memory": None, "process": "process", "power": "power"}
+    for level, durability in levels.items():
+        for name in ("langgraph", "burr"):
+            command = [python, str(program), name, level, str(count)]
+
+            def theirs(command: list[str] = command, level: str = level) -> float:
+                printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+                return float(json.loads(printed)[level == "power"])
+
+            own, other = alternating(partial(run_once, folder, durability, flow), theirs)
+            told = f"{own / count * 1e6:.0f} us, theirs {other * 1e6:.0f}"
+            yield Figure(f"a step, {level}, against {name}", told, own / count / other, 1)
+
+
 def reading_documents(folder: Path) -> Iterator[Figure]:
     """Our converters against markitdown, on the same files."""
     from benchmarks import documents
@@ -622,6 +644,7 @@ ALL = {
         agent_turns,
         agent_calls,
         side_by_side,
+        chains_side_by_side,
         reading_documents,
         knowing_documents,
         browsing,

@@ -22,7 +22,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
+
+from flowengine.named_tuples import NamedTuple
 
 _PREFIX = "_flow_"
 _OWN_NAMES = re.compile(rf"\b{_PREFIX}[0-9a-f]{{16}}\.")

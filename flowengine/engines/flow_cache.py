@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.durable_files import write_whole
 from flowengine.errors import FlowEngineError
@@ -19,6 +19,7 @@ from flowengine.flow.compiler import compiler
 from flowengine.flow.source_digest import digest_of, source_digest
 from flowengine.journal.encoding import checksum, pack, unpack
 from flowengine.journal.shapes import Sound, unpack_flow
+from flowengine.named_tuples import NamedTuple
 from flowengine.store_folder import FLOWS, fault_of, make_private, state_folder
 
 if TYPE_CHECKING:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines import flow_cache
 from flowengine.flow.source_digest import source_digest
 from flowengine.journal.shapes import Sound
+from flowengine.named_tuples import NamedTuple
 from flowengine.path_checks import check_path
 
 if TYPE_CHECKING:

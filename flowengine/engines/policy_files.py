@@ -12,11 +12,12 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compiler import compiler
 from flowengine.flow.source_digest import source_digest
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.engines.host_rules import HostRules

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.journal.records import ENDED as ENDED  # noqa: PLC0414 - for those who see only the engine
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from binascii import crc32 as checksum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped]
 
 from flowengine.errors import InputError, StoreError
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,9 +1,11 @@
 """Records passed to and returned by a store."""
 
-# Annotations are not postponed here. NamedTuple would compile each from its text, which would make
-# importing this module, a part of every start, half as slow again.
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from flowengine.named_tuples import NamedTuple
 
 Plain = Any
 """JSON-like data plus bytes, as in `flowengine.kernel.graph.compiled`."""

@@ -8,7 +8,7 @@ each function accepts the arguments of its entry.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias
 
 from flowengine.kernel import flows, held_failures
 from flowengine.kernel.ending import cleaning, closing, compensation
@@ -33,6 +33,7 @@ from flowengine.kernel.steps import (
 )
 from flowengine.kernel.tokens import activations, joins, map_items
 from flowengine.kernel.transition import Transition
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData

@@ -3,11 +3,12 @@
 An engine carries them out once the event is on disk.
 """
 
-# Annotations are not postponed in this module. NamedTuple would compile each from its text, which
-# makes the import, a part of every start, take 50% longer.
-from typing import TYPE_CHECKING, NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -176,7 +177,7 @@ class End(NamedTuple):
 
     status: str
     outputs: dict[str, Plain] | None
-    error: "ErrorData | None"
+    error: ErrorData | None
 
 
 Command = (
@@ -200,7 +201,7 @@ class Observation(NamedTuple):
     outcome: str | None
     attempt: int
     output: Plain
-    error: "ErrorData | None"
+    error: ErrorData | None
     """The error of a failed activation. If the activation succeeded, the error that a handler
     replaced."""
     input: Plain

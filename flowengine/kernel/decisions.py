@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from flowengine.kernel.ending import cut_attempts
 from flowengine.kernel.recovery import interrupted
 from flowengine.kernel.transition import Transition
 from flowengine.kernel.view import DECIDABLE
 from flowengine.kernel.waiting import approvals, budget_questions, permissions
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Decided

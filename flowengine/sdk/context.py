@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     import logging

@@ -7,7 +7,9 @@ namespace together identify one process permanently.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from flowengine.named_tuples import NamedTuple
 
 
 class Owner(NamedTuple):

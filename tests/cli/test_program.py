@@ -208,6 +208,29 @@ def test_a_second_run_an_approval_and_a_resume_load_nothing_heavy(
     )  # which validates the pattern of the form
 
 
+def test_named_tuples_of_a_start_do_not_resolve_their_annotations(
+    flowengine: CommandLine, hello: Path, tmp_path: Path
+) -> None:
+    """Resolving them took a sixth of a start."""
+    flowengine("run", hello)
+
+    found = [
+        name
+        for name in modules(tmp_path, "run", hello.name)
+        if name.startswith("flowengine.") and name != "flowengine.named_tuples"
+        if re.search(r"^from typing import .*\bNamedTuple\b", source_of(name), re.MULTILINE)
+    ]
+
+    assert found == [], "import NamedTuple from flowengine.named_tuples"
+
+
+def source_of(module: str) -> str:
+    """Return the text of a module of the project."""
+    path = ROOT / module.replace(".", "/")
+    file = path.with_suffix(".py")
+    return (file if file.exists() else path / "__init__.py").read_text()
+
+
 def test_the_version_loads_no_engine(flowengine: CommandLine, tmp_path: Path) -> None:
     loaded = modules(tmp_path, "--version")
 

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from flowengine.engines.attempts.evidence import STREAMS, tail
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts.evidence import Mask

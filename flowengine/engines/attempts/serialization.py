@@ -8,10 +8,11 @@ although JSON would not, is checked part by part. This check also produces the e
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from flowengine.journal.encoding import pack_copied
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.named_tuples import NamedTuple
 from flowengine.sdk import ValidationError
 
 _DEEP = 200

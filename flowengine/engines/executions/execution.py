@@ -7,7 +7,7 @@ are collected into one `Append`, and the resulting commands wait here until it i
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.growing_lists import GrowingLists
 from flowengine.engines.executions.handed_files import HANDING, HandedFile, handed
@@ -42,6 +42,7 @@ from flowengine.kernel.commands import (
     SetTimer,
     Stop,
 )
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,9 @@ may read itself. Text from a model may name any file, but gives access to none.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Event

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.view import View
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

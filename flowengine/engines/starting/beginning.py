@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.runtime_resources import check_environments, check_names
 from flowengine.engines.executions.shared_locks import claim_of
@@ -16,6 +16,7 @@ from flowengine.journal.records import Beginning, Claim, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
 from flowengine.kernel.notation.times import format_time
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from flowengine.flow.building import Flow
     from flowengine.kernel.graph.specs import CompiledFlow
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
 
 class Starting(NamedTuple):
@@ -216,7 +217,7 @@ def execution_data(
     Raises:
         UsageError: The id is not valid.
     """
-    if id is not None and not _ID.match(id):
+    if id is not None and not re.fullmatch(_ID, id):
         raise UsageError(
             f"{id!r} is not a valid execution id",
             hint="up to 128 letters, digits and . _ -, starting with a letter or digit",

@@ -79,7 +79,7 @@ class Database:
             connection: Connection = self._own.connection
         except AttributeError:
             connection = self._own.connection = self._open(self._level)
-        return self._settled(connection) if connection.in_transaction else connection
+        return self._settled(connection)
 
     def reading(self) -> Transaction:
         """Return a transaction that reads one consistent state of the file."""

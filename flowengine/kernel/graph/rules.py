@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.specs import RuleSpec, ToolsSpec

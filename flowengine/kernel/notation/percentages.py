@@ -6,7 +6,6 @@ import re
 
 PERCENTAGE = r"(?:100(?:\.0{1,6})?|[0-9]{1,2}(?:\.[0-9]{1,6})?)%"
 """From 0% to 100%, such as `10%` or `0.5%`, without a sign or spaces."""
-_PARTS = re.compile(PERCENTAGE)
 
 
 def share(percentage: str, total: int) -> int:
@@ -19,7 +18,7 @@ def share(percentage: str, total: int) -> int:
     Raises:
         ValueError: It is not a percentage.
     """
-    if not _PARTS.fullmatch(percentage):
+    if not re.fullmatch(PERCENTAGE, percentage):
         raise ValueError(f"{percentage!r} is not a percentage from 0% to 100%")
     whole, _, part = percentage[:-1].partition(".")
     unit: int = 10 ** (len(part) + 2)

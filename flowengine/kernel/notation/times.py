@@ -17,13 +17,9 @@ UNITS = {
     "s": 1000,
     "ms": 1,
 }
-DURATION = re.compile(
-    r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?\Z", re.ASCII
-)
-RFC3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))",
-    re.ASCII,
-)
+# Compiled on first use: most starts of the program need neither.
+_DURATION = r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+)s)?(?:(\d+)ms)?\Z"
+_RFC3339 = r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))"
 LONGEST = 100 * 366 * UNITS["d"]
 """A hundred years. A longer duration is a mistake, and would exceed the range of `datetime`."""
 
@@ -40,7 +36,7 @@ def parse_duration(text: str) -> int:
     Raises:
         ValueError: `text` is not a duration, or is longer than a hundred years.
     """
-    match = DURATION.match(text)
+    match = re.match(_DURATION, text, re.ASCII)
     if not text or match is None:
         raise ValueError(f"{text!r} is not a valid duration; write for example 90s, 15m or 1h30m")
     total = sum(int(n) * unit for n, unit in zip(match.groups(), UNITS.values(), strict=True) if n)
@@ -78,7 +74,7 @@ def parse_microseconds(text: str) -> int:
     Raises:
         ValueError: `text` is not such a time, or it is before the year 1 or after 9999 in UTC.
     """
-    match = RFC3339.fullmatch(text)
+    match = re.fullmatch(_RFC3339, text, re.ASCII)
     found = None if match is None else _microseconds(match)
     if found is None:
         raise ValueError(f"{text!r} is not a valid time; write for example 2026-11-25T09:14:02Z")

@@ -11,9 +11,10 @@ leaves. `permissions` has the effects of an answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.waiting.waits import add_wait, close_wait
+from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain

@@ -1,0 +1,30 @@
+"""`NamedTuple` for the modules that most starts of the program load.
+
+It is `typing.NamedTuple` to a type checker, and makes the same classes. That one also resolves the
+annotation of each field, which compiles its text, and took a sixth of a start: a million
+instructions for a class of five fields, of which 0.4 million are left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import NamedTuple as NamedTuple  # noqa: PLC0414 - for the modules that import it
+else:
+    from collections import namedtuple
+
+    class _Meta(type):
+        """Makes a named tuple of a class whose base is `NamedTuple`."""
+
+        def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
+            fields = body.get("__annotations__", {})
+            defaults = [body[field] for field in fields if field in body]
+            made = namedtuple(name, fields, defaults=defaults, module=body["__module__"])
+            made.__annotations__ = fields
+            for key, value in body.items():
+                if key not in fields and key not in ("__module__", "__annotations__"):
+                    setattr(made, key, value)
+            return made
+
+    NamedTuple = type.__new__(_Meta, "NamedTuple", (), {})
