@@ -150,6 +150,11 @@ def test_only_assignees_decide_and_those_of_a_group_are_named_by_the_settings(
         in (refused.err)
     )
     assert flowengine("approvals", "list", "--mine").out == ""
+    group = flowengine("approve", wait, *APPROVE, "--as", "group:it", code=2)
+    assert group.err == (
+        f"error: {wait}: group:it is a group, and only users act and decide\n"
+        "  name one of its members\n"
+    )
     assert flowengine("approve", wait, *APPROVE, "--as", "ben").out == "paid: 80\n"
 
 
