@@ -40,11 +40,15 @@ def calls(folder: Path) -> list[str]:
         'call: std.read_file, with: {path: "/${{ inputs.value }}"}',
         'call: std.read_file, with: {path: "../${{ inputs.value }}"}',
         'call: std.read_file, with: {path: a, lines: "${{ int(inputs.value.size()) - 4 }}"}',
+        "fail: {type: TooLate, message: closed}",
+        "group: [{id: b, fail: {type: TooLate}}], on_error: [{fail: {type: Closed}}]",
+        'python: "asserted:later", with: {value: "${{ inputs.value }}"}',
     ],
 )
 def test_what_must_fail_again_with_the_same_values_needs_another_flow(
     engine: Engine, tmp_path: Path, step: str
 ) -> None:
+    (tmp_path / "asserted.py").write_text("def later(value):\n    assert value == 'later'\n")
     flow = f"inputs: {{value: {{type: string}}}}\nsteps: [{{id: a, {step}}}]\n"
     engine.run(world.make(tmp_path, flow), {"value": "soon"}, id="it")
 
@@ -648,6 +652,8 @@ steps:
     with pytest.raises(Conflict) as refused:
         engine.retry("repair")
     assert refused.value.hint == "flowengine show repair"
+    with pytest.raises(Conflict, match="'pay' was undone by execution repair"):
+        engine.fork("repair", from_step="pay/compensate")
 
 
 def test_fork_of_a_compensated_execution_replays_its_journal_twice_at_most(

@@ -20,7 +20,7 @@ from flowengine.engines.executions.replay import (
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.interventions.retracing import within
 from flowengine.engines.interventions.retrying import fork_at
-from flowengine.engines.interventions.undoing import compensations, undoing
+from flowengine.engines.interventions.undoing import compensations, undoing, undone_in
 from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.errors import Conflict, Hint, InputError, NotFound
 from flowengine.journal.shapes import Sound
@@ -80,8 +80,8 @@ def fork(
     changed = None if flow is None else as_loaded(host.store, flow)
     values, old = values or {}, host.store.find_execution(old)
     record = host.store.execution(old)
-    _check_not_undone(host, record, at)
     journal = read(host.store, old)
+    _check_not_undone(host, record, journal, at)
     with Sound(f"what is stored of execution {old}"):
         found = _past(host.flows, record.hash, journal, old, at)
     past, results = found.events, found.results
@@ -176,7 +176,9 @@ def _results(moment: Moment, journal: Sequence[Event]) -> Results:
     return found
 
 
-def _check_not_undone(host: Host, record: ExecutionRecord, at: str) -> None:
+def _check_not_undone(
+    host: Host, record: ExecutionRecord, journal: Sequence[Event], at: str
+) -> None:
     """Check that no fork has done already what a fork at a compensation does.
 
     Raises:
@@ -185,9 +187,12 @@ def _check_not_undone(host: Host, record: ExecutionRecord, at: str) -> None:
     if not at.endswith(COMPENSATION):
         return
     found = undoing(host, record)
+    step = at.removesuffix(COMPENSATION)
+    if step in undone_in(host, record, journal):
+        hint = Hint(f"flowengine show {host.store.short_execution(record.id)}")
+        raise Conflict(f"'{step}' was undone by execution {record.id}", hint=hint)
     if not found.by:
         return
-    step = at.removesuffix(COMPENSATION)
     step = step if step in found.by else next(iter(found.by))
     short = host.store.short_execution
     hint = Hint(f"see it: flowengine show {short(found.by[step])}")

@@ -149,7 +149,7 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
 # The command line
 
 
-LASTING = frozenset({"BudgetExceeded", "ExpressionError"})
+LASTING = frozenset({"AssertionError", "BudgetExceeded", "ExpressionError"})
 """Types of errors that recur after a retry: a used-up budget, or values that do not change. The
 number of a tool's calls is also kept."""
 
@@ -194,7 +194,8 @@ def _retry_command(
         retrace(host.flows, record.hash, journal)
     except Conflict as refused:
         return fork_at(id, refused.hint)
-    fixed = " --file FILE" if _comes_again(error) else ""
+    lasts = _comes_again(error) or _was_declared(host.flows.by_hash(record.hash), error)
+    fixed = " --file FILE" if lasts else ""
     return f"flowengine retry {id}{fixed}"
 
 
@@ -205,6 +206,15 @@ def _comes_again(error: ErrorData | None) -> bool:
             return True
         error = error.get("cause")  # Python's exceptions have none
     return False
+
+
+def _was_declared(linked: LinkedFlow, error: ErrorData | None) -> bool:
+    """Return whether an error began at a step with `fail`, which a retry would enter again."""
+    while error is not None and error.get("cause") is not None:
+        error = error["cause"]
+    step = "" if error is None else error.get("step", "").rpartition("/")[2]
+    id = step.partition("@")[0].partition("#")[0].partition("[")[0]
+    return any(one.get("action") == "fail" and one["id"] == id for one in linked.compiled["steps"])
 
 
 def _is_about_values(error: ErrorData) -> bool:
