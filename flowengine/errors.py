@@ -19,13 +19,13 @@ class Hint(str):
     Args:
         python: The remedy in a Python program.
         cli: On the command line. Default: the same.
-        http: For a client of the HTTP API, which cannot run commands. None: there is no remedy.
+        http: For a client of the HTTP API, which cannot run commands. None: no hint.
     """
 
     cli: str
     http: str | None
     page: None
-    """The page shows what can be done, so it needs no remedy in words."""
+    """The page has a form for each action, so it shows no hint."""
 
     def __new__(cls, python: str, cli: str | None = None, http: str | None = None) -> Self:
         """Return the hint."""

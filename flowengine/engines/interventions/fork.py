@@ -267,7 +267,7 @@ def _past(
     undone += compensations(seen)
     before = seen[:until]
     if undone and any("back" in event for event in journal):
-        before = []  # without what a retry has taken back
+        before = []  # without the results that a retry discarded
         for _ in walk(flows, hash, events, before):
             pass
     kept = {one.address for one in before if one.status == "succeeded"}

@@ -1,6 +1,6 @@
 """Misspelled error types in `retry` and `on_error` (W419).
 
-Python functions and packages raise errors of any name, so an unknown name is no fault in itself.
+Python functions and packages raise errors of any name, so an unknown name can be correct.
 One that differs only slightly from a known type most likely means that type, and would never match.
 """
 
