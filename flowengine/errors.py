@@ -7,7 +7,32 @@ command line (docs/cli.md).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
+
+Surface = Literal["cli", "http", "page"]
+"""Where an error is read, besides Python: the command line, the HTTP API, the server's page."""
+
+
+class Hint(str):
+    """A remedy that depends on where it is read. As text, it is the one in a Python program.
+
+    Args:
+        python: The remedy in a Python program.
+        cli: On the command line. Default: the same.
+        http: For a client of the HTTP API, which cannot run commands. None: no hint.
+    """
+
+    cli: str
+    http: str | None
+    page: None
+    """The page has a form for each action, so it shows no hint."""
+
+    def __new__(cls, python: str, cli: str | None = None, http: str | None = None) -> Self:
+        """Return the hint."""
+        hint = super().__new__(cls, python)
+        hint.cli = python if cli is None else cli
+        hint.http, hint.page = http, None
+        return hint
 
 
 class FlowEngineError(Exception):
@@ -15,7 +40,7 @@ class FlowEngineError(Exception):
 
     Args:
         message: The problem, and its place.
-        hint: The remedy, as a sentence or a command.
+        hint: The remedy, as a sentence or a command. A traceback shows it below the message.
     """
 
     exit_code: ClassVar[int] = 1
@@ -24,9 +49,20 @@ class FlowEngineError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint is not None:
+            self.add_note(str(hint))
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
+        return self.message
+
+    @property
+    def with_hint(self) -> str:
+        """The message and the remedy, if there is one, in one line."""
+        return self.message if self.hint is None else f"{self.message}; {self.hint}"
+
+    def hint_for(self, surface: Surface) -> str | None:
+        """Return the remedy in the words of the surface where it is read, or None."""
+        return getattr(self.hint, surface) if isinstance(self.hint, Hint) else self.hint
 
 
 class UsageError(FlowEngineError):

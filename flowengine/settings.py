@@ -28,7 +28,7 @@ from flowengine.errors import NotFound, UsageError
 from flowengine.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from flowengine.access_rules import AccessEntry
     from flowengine.hook_rules import HookEntry
@@ -65,12 +65,13 @@ class Settings(NamedTuple):
             for name in named
         )
 
-    def is_excluded(self, user: str, named: list[str]) -> bool:
-        """Return whether a user is named in a list of excluded users."""
-        return self.is_one_of(user, named) or any(
-            name.startswith("group:") and user in self.excluded_groups.get(name[6:], ())
-            for name in named
-        )
+    def excluding(self, user: str, named: Sequence[str]) -> str | None:
+        """Return the first of some excluded users and groups that a user is or belongs to."""
+        for name in named:
+            barred = self.excluded_groups.get(name[6:], ()) if name.startswith("group:") else ()
+            if user in barred or self.is_one_of(user, [name]):
+                return name
+        return None
 
     def without_members(self, named: Iterable[str]) -> dict[str, str]:
         """Return the groups in a list that have no members, each with a sentence that says why."""

@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from flowengine.durable_files import make_folder, write_whole
-from flowengine.errors import StoreError
+from flowengine.errors import Hint, StoreError
 
 SETTING = "FLOWENGINE_STORE"
 DEFAULT = ".flowengine"
@@ -359,7 +359,9 @@ def _why_unknown(folder: str) -> str:
 def _refuse(folder: str, why: str) -> NoReturn:
     raise StoreError(
         f"the store {folder} was not used: {why}",
-        hint="if you moved, copied or restored it yourself, confirm it once by naming "
-        f"it: flowengine --store {folder} list. Otherwise delete it, or name another "
-        "with --store",
+        hint=Hint(
+            "if you moved, copied or restored it yourself, confirm it once by naming "
+            f"it: flowengine --store {folder} list. Otherwise delete it, or name another "
+            "with --store"
+        ),
     )

@@ -11,6 +11,8 @@ from flowengine.cli.terminal.output import one_line
 from flowengine.errors import FlowEngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flowengine.cli.session import Session
 
 
@@ -42,16 +44,20 @@ def whole_parser() -> ArgumentParser:
 
 
 def _add_completers(parser: ArgumentParser) -> None:
-    """Complete ids from the store for arguments that take one."""
+    """Complete what the store knows: ids, the steps of an execution, the parts of a decision."""
+    completers = {
+        **dict.fromkeys(("execution", "executions", "other_execution"), executions),
+        **dict.fromkeys(("wait", "waits"), waits),
+        **dict.fromkeys(("from_step", "step"), steps),
+        "choice": choices,
+        "edit": editable,
+        "form": fields,
+        "environment": environments,
+        "name": declared,
+    }
     for action in parser._actions:
-        if action.dest in ("execution", "executions", "other_execution"):
-            action.completer = executions  # type: ignore[attr-defined]
-        elif action.dest in ("wait", "waits"):
-            action.completer = waits  # type: ignore[attr-defined]
-        elif action.dest == "environment":
-            action.completer = environments  # type: ignore[attr-defined]
-        elif action.dest == "name":
-            action.completer = declared  # type: ignore[attr-defined]
+        if action.dest in completers:
+            action.completer = completers[action.dest]  # type: ignore[attr-defined]
 
 
 def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
@@ -78,6 +84,46 @@ def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
             session.short_wait(one["id"]): one_line(one.get("title", ""))
             for one in session.engine.waits(kinds=KINDS).items
         }
+
+
+def steps(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+    """Return the steps of the execution on the command line: address → status."""
+    with_session = _session(parsed_args)
+    if with_session is None:
+        return {}
+    with with_session as session:
+        shown = session.engine.show(session.execution(parsed_args.execution))
+        return {step["address"]: step["status"] for step in shown["steps"]}
+
+
+def choices(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+    """Return the choices of the approval on the command line: id → label."""
+    offered = _named(parsed_args).get("choices", [])
+    return {str(choice["id"]): one_line(str(choice.get("label", ""))) for choice in offered}
+
+
+def editable(prefix: str, parsed_args: Namespace, **_: object) -> list[str]:
+    """Return the fields that the approval on the command line lets edit, as `NAME=`."""
+    wait = _named(parsed_args)
+    allowed = wait.get("edit") or []
+    return [f"{name}=" for name in (wait.get("subject", {}) if allowed is True else allowed)]
+
+
+def fields(prefix: str, parsed_args: Namespace, **_: object) -> list[str]:
+    """Return the form fields of the approval on the command line, as `NAME=`."""
+    return [f"{name}=" for name in _named(parsed_args).get("form", {}).get("properties", {})]
+
+
+def _named(parsed_args: Namespace) -> Mapping[str, Any]:
+    """Return the approval that the command line names, or nothing."""
+    with_session = _session(parsed_args)
+    if with_session is None:
+        return {}
+    with with_session as session:
+        try:
+            return session.engine.wait(parsed_args.waits[0])
+        except (FlowEngineError, IndexError):
+            return {}
 
 
 def environments(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:

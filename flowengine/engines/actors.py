@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.errors import UsageError
 from flowengine.kernel.waiting.approval_ownership import gave_away
 from flowengine.named_tuples import NamedTuple
 
@@ -34,6 +35,20 @@ class Actor(NamedTuple):
         return fields if self.entered_by is None else {**fields, "entered_by": self.entered_by}
 
 
+def check_user(user: str) -> None:
+    """Check the form of a user that a caller names.
+
+    Raises:
+        UsageError: It is a group, or not `user:NAME`.
+    """
+    if user.startswith("group:"):
+        raise UsageError(
+            f"{user} is a group, and only users act and decide", hint="name one of its members"
+        )
+    if not user.startswith("user:") or len(user) == len("user:"):
+        raise UsageError(f"{user!r} is not a user", hint="users are written as user:NAME")
+
+
 def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
     """Return whether a user is an assignee of a wait.
 
@@ -45,7 +60,22 @@ def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
     return not assignees or settings.is_one_of(user, assignees)
 
 
-def excluded(wait: Mapping[str, Any], users: Sequence[str], settings: Settings) -> str | None:
-    """Return the first of the users whom a wait excludes."""
-    named = wait.get("exclude") or []
-    return next((user for user in users if settings.is_excluded(user, named)), None)
+class Exclusion(NamedTuple):
+    """A user whom a wait excludes."""
+
+    user: str
+    entry: str
+    """The entry of `exclude`: the user, or a group with the user."""
+
+    def __str__(self) -> str:
+        belongs = "" if self.entry == self.user else f", which {self.user} belongs to"
+        return f"it excludes {self.entry}{belongs}"
+
+
+def excluded(wait: Mapping[str, Any], users: Sequence[str], settings: Settings) -> Exclusion | None:
+    """Return the first of the users whom a wait excludes, and the entry that does."""
+    for user in users:
+        entry = settings.excluding(user, wait.get("exclude") or [])
+        if entry is not None:
+            return Exclusion(user, entry)
+    return None

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from flowengine.argument_checks import check_keywords
-from flowengine.engines.actors import Actor
+from flowengine.engines.actors import Actor, check_user
 from flowengine.engines.reading import Reader
 from flowengine.engines.results import Decision
 from flowengine.engines.running.driving import Driving
@@ -244,9 +244,11 @@ class Decider(Reader):
 
         Raises:
             NotAllowed: The host's settings forbid acting on behalf of another user.
+            UsageError: `by` is not a user.
         """
         if by in (None, self.user):
             return Actor(self.user, self._via)
+        check_user(by)
         if not self._host.settings.act_for_others:
             raise NotAllowed(
                 f"{self.user} may not act for {by}: the host's settings say 'act_for_others: false'"

@@ -14,7 +14,7 @@ from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.leases import Keeper
 from flowengine.engines.policy_files import PolicyFiles
 from flowengine.engines.results import Update, deliver
-from flowengine.errors import NotFound, StoreError
+from flowengine.errors import Hint, NotFound, StoreError
 from flowengine.journal.lease_holders import steady_now
 from flowengine.journal.records import ENDED
 from flowengine.sdk import ExecutionContext
@@ -312,8 +312,12 @@ def _own_folder(given: str | PathLike[str]) -> str:
             raise StoreError(
                 f"the store {folder} cannot be recorded as yours in {state_folder()}: "
                 f"{error.strerror or error}",
-                hint="set XDG_STATE_HOME to a directory that may be written, or name the store: "
-                f"--store {folder}",
+                hint=Hint(
+                    "set XDG_STATE_HOME to a directory that may be written, or name the store: "
+                    f"Engine({folder!r})",
+                    "set XDG_STATE_HOME to a directory that may be written, or name the store: "
+                    f"--store {folder}",
+                ),
             ) from None
     return folder
 

@@ -194,7 +194,8 @@ class Again(TypedDict, total=False):
     not_undone: list[str]
     """Addresses of steps whose compensation failed, in the order in which they are undone."""
     undone_by: dict[str, str]
-    """Address of a step whose compensation failed → the fork that undid it, or is at work on it."""
+    """Address of a step whose compensation failed → the fork that undid it, or is at work on it.
+    In such a fork, that is the fork itself."""
 
 
 class ExecutionInfo(Again, total=False):

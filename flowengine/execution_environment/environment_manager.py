@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flowengine.errors import Conflict, StoreError
+from flowengine.errors import Conflict, Hint, StoreError
 from flowengine.execution_environment import reaper
 from flowengine.execution_environment.bookkeeping.books import Books, Given, check_names
 from flowengine.execution_environment.bookkeeping.capacity import Capacity
@@ -512,7 +512,10 @@ class EnvironmentManager:
         if not force and not is_dead(owner := entry.leftover.owner):
             raise Conflict(
                 f"environment '{name}' is in use by process {owner.pid} on {owner.host}",
-                hint="it ends with that process; --force ends it now, and its steps fail",
+                hint=Hint(
+                    "it ends with that process; force=True ends it now, and its steps fail",
+                    "it ends with that process; --force ends it now, and its steps fail",
+                ),
             )
         ending = reaper.end_entry(entry, self._around, self._books)
         return self._blocking(ending, "a thread without a loop")

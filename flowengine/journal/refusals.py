@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowengine.errors import Conflict, NotFound, UsageError
+from flowengine.errors import Conflict, Hint, NotFound, UsageError
 from flowengine.journal.records import ENDED, FlowGrant
 
 
@@ -23,7 +23,9 @@ def not_free(lock: str, holder: str, standing: object) -> Conflict:
         message = f"flow {flow} is at its concurrency limit{of}: execution {holder} is open"
     else:
         message = f"the lock {key!r} is held by execution {holder}"
-    hint = f"see why: flowengine why {holder}"
+    hint = Hint(
+        f"see why: flowengine why {holder}", http=f"see why: GET /v1/executions/{holder}/why"
+    )
     return Conflict(message, standing=standing, hint=hint)
 
 
@@ -39,9 +41,21 @@ def ended(execution: str, status: str, standing: object) -> Conflict:
     return Conflict(f"execution {execution} {how}", standing=standing)
 
 
+def no_execution(id: str) -> NotFound:
+    """Return the error for an unknown execution."""
+    hint = Hint("list them: flowengine list", http="list them: GET /v1/executions")
+    return NotFound(f"there is no execution {id}", hint=hint)
+
+
+def no_wait(id: str) -> NotFound:
+    """Return the error for an unknown wait."""
+    hint = Hint("list them: flowengine approvals list", http="list them: GET /v1/approvals")
+    return NotFound(f"there is no wait {id}", hint=hint)
+
+
 def no_grant(id: str) -> NotFound:
     """Return the error for an unknown grant."""
-    return NotFound(f"there is no grant {id}", hint="list them: flowengine grants list")
+    return NotFound(f"there is no grant {id}", hint=Hint("list them: flowengine grants list"))
 
 
 def revoked_already(grant: FlowGrant) -> Conflict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from flowengine.errors import NotFound, UsageError
+from flowengine.errors import Hint, NotFound, UsageError
 
 SHORT_WAIT = 4
 """Minimum number of digits of a wait's id to show."""
@@ -87,5 +87,5 @@ def the_one_of(noun: str, beginning: str, ids: Callable[[str], Sequence[str]], s
     found, hint = ids(noun), None
     other = WAIT if noun == EXECUTION else EXECUTION
     if beginning and not found and len(ids(other)) == 1:
-        hint = f"it is the id of an {other}: {_COMMANDS[other]} {beginning}"
+        hint = Hint(f"it is the id of an {other}: {_COMMANDS[other]} {beginning}")
     return the_one(beginning, found, noun, store, hint)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from flowengine.errors import FlowEngineError, InputError, NotFound
 from flowengine.page.forms import entered_inputs, inputs_of
 from flowengine.page.pictures import graph
-from flowengine.page.view import View, hint_of
+from flowengine.page.view import View
 from flowengine.server import administration, executions
 from flowengine.server.calls import Call, flow_of_execution
 from flowengine.server.models import StartBody
@@ -84,7 +84,7 @@ def _flow(
             "id": secrets.token_hex(_ID_BYTES),
             "may_start": call.may(Right.START, flow["flow"]),
             "error": error,
-            "hint": None if error is None else hint_of(error),
+            "hint": None if error is None else error.hint_for("page"),
             **graph(call.engine.kept_flow(flow["hash"]), ()),
         },
         200 if error is None else status_of(error),

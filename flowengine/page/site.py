@@ -119,7 +119,7 @@ class Site:
 
     def problem(self, request: Request, error: FlowEngineError) -> Response:
         """Return the page of an error."""
-        problem = problem_of(error)
+        problem = problem_of(error, "page")
         headers = error.headers if isinstance(error, Refused) else {}
         return self._render("problem.html", {"problem": problem}, status_of(error), headers)
 

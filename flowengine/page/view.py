@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from flowengine.errors import FlowEngineError, InputError
+from flowengine.errors import InputError
 from flowengine.server.models import Query
 
-_OPTION = re.compile(r"(?:^|\s)--?[a-z]")
 LIMIT = 50
 """Entries of a list in one view."""
 
@@ -35,8 +33,3 @@ def checked_query(model: type[Query], given: dict[str, Any]) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise InputError(f"{first['loc'][0]}: {first['msg']}") from None
-
-
-def hint_of(error: FlowEngineError) -> str | None:
-    """Return the hint of an error, unless it names an option of the command line."""
-    return None if _OPTION.search(error.hint or "") else error.hint

@@ -14,7 +14,7 @@ from flowengine.engines.results import ENDED
 from flowengine.errors import FlowEngineError, InputError, NotAllowed, NotFound, UsageError
 from flowengine.kernel.notation.times import parse_time
 from flowengine.page.forms import entered, fields_of
-from flowengine.page.view import View, checked_query, hint_of
+from flowengine.page.view import View, checked_query
 from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
 from flowengine.server.models import (
@@ -226,7 +226,7 @@ def _approval(call: Call, given: dict[str, str], error: FlowEngineError | None) 
             "is_held": not wait.get("claim") or wait.get("claimed_by") == call.principal.user,
             "why_not": None if may and addressed else _why_not(call, wait, addressed=addressed),
             "error": error,
-            "hint": None if error is None else hint_of(error),
+            "hint": None if error is None else error.hint_for("page"),
             "comment": given.get("comment", ""),
         },
         200 if error is None else status_of(error),

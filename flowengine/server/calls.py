@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.errors import Conflict, InputError, NotAllowed, NotFound, UsageError
+from flowengine.errors import Conflict, Hint, InputError, NotAllowed, NotFound, UsageError
 from flowengine.server.rights import Principal, Right
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def deployed_flow(call: Call, name: str) -> LoadedFlow:
         flow = None
     if flow is None or not call.may(Right.SEE, flow.id):
         raise NotFound(
-            f"no flow '{name}' is deployed", hint="GET /v1/flows lists them: flowengine deploy FILE"
+            f"no flow '{name}' is deployed",
+            hint=Hint("flowengine flows list", http="list them: GET /v1/flows"),
         )
     return flow
 

@@ -32,7 +32,7 @@ _REFUSALS = {
 }
 _PROBLEM = {
     "type": "object",
-    "description": "An error, by RFC 9457, with the code and the hint of the command line.",
+    "description": "An error, by RFC 9457. `code` is that of the command line.",
     "required": ["type", "title", "status", "code", "detail"],
     "properties": {
         "type": {"type": "string"},

@@ -1,4 +1,4 @@
-"""Errors as problems of RFC 9457, with the code and the hint of the command line."""
+"""Errors as problems of RFC 9457, with the code of the command line, and a hint for clients."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from flowengine.errors import (
     NotAllowed,
     NotFound,
     StoreError,
+    Surface,
     UsageError,
 )
 from flowengine.json_values import plain
@@ -62,8 +63,8 @@ def status_of(error: FlowEngineError) -> int:
     return next((_STATUSES[cls] for cls in type(error).__mro__ if cls in _STATUSES), 500)
 
 
-def problem_of(error: FlowEngineError) -> dict[str, Any]:
-    """Return an error as a problem."""
+def problem_of(error: FlowEngineError, surface: Surface = "http") -> dict[str, Any]:
+    """Return an error as a problem, with the hint for a surface."""
     status = status_of(error)
     phrase = HTTPStatus(status).phrase
     code = phrase.title().replace(" ", "").replace("-", "")
@@ -74,8 +75,8 @@ def problem_of(error: FlowEngineError) -> dict[str, Any]:
         "code": code if isinstance(error, Refused) else type(error).__name__,
         "detail": error.message,
     }
-    if error.hint is not None:
-        problem["hint"] = error.hint
+    if (hint := error.hint_for(surface)) is not None:
+        problem["hint"] = hint
     if isinstance(error, InputError) and error.field:
         problem["field"] = error.field
     if isinstance(error, FlowFileError):

@@ -19,7 +19,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from flowengine.durable_files import make_folder, write_whole
-from flowengine.errors import Conflict, NotFound, StoreError
+from flowengine.errors import Conflict, Hint, NotFound, StoreError
 from flowengine.server.rights import Access
 from flowengine.store_folder import claim, make_private, remote_store, state_folder
 
@@ -239,7 +239,8 @@ class Records:
             if token.name == name:
                 return token
         raise NotFound(
-            f"there is no token named '{name}'", hint="list them: flowengine tokens list"
+            f"there is no token named '{name}'",
+            hint=Hint("list them: flowengine tokens list", http="list them: GET /v1/tokens"),
         )
 
     # Sessions

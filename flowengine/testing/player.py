@@ -25,7 +25,7 @@ from flowengine.engines.people.approvals import GivenAnswer as Given
 from flowengine.engines.running.driver import Driver
 from flowengine.engines.seam import RandomIds
 from flowengine.engines.starting.beginning import Starting, begin
-from flowengine.errors import FlowEngineError, InputError
+from flowengine.errors import FlowEngineError, Hint, InputError
 from flowengine.flow.cases.loading import as_data
 from flowengine.flow.models.cases import Reply
 from flowengine.journal.encoding import pack
@@ -372,9 +372,11 @@ class Player(Driver):
         except FlowEngineError as error:
             if decided.refused:
                 return
-            hint = f"; {error.hint}" if error.hint and "--" not in error.hint else ""
-            raise CaseFailed(f"the decision on '{record['address']}' is refused: {error.message}"
-                             f"{hint}", decided.loc) from error  # fmt: skip
+            # A case has its own words for the parts of a decision.
+            why = error.message if isinstance(error.hint, Hint) else error.with_hint
+            raise CaseFailed(
+                f"the decision on '{record['address']}' is refused: {why}", decided.loc
+            ) from error
         if decided.refused:
             message = f"the decision on '{record['address']}' is not refused"
             raise CaseFailed(message, decided.loc)
@@ -402,7 +404,7 @@ class Player(Driver):
         for name in record.get("assignees") or ["user:test"]:
             users = sorted(settings.groups.get(name[6:], ())) if name[:6] == "group:" else [name]
             for user in users:
-                if not settings.is_excluded(user, excluded):
+                if settings.excluding(user, excluded) is None:
                     return user
         return "user:test"
 

@@ -470,7 +470,7 @@ def test_what_means_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="is not a target"):
         a.to(3)  # type: ignore[arg-type]
     flow.step("c", output=a)
-    with pytest.raises(UsageError, match=r"data is expected\n  write a.output"):
+    with pytest.raises(UsageError, match=r"data is expected\nwrite a.output"):
         flow.compile()
     other = Flow("set")
     other.step("c", output={1, 2})

@@ -32,10 +32,10 @@ def inside() -> Any:
     [
         (
             lambda: 1,
-            r"a lambda \(.*test_functions.py:\d+\) cannot be a step\n  write it as a function",
+            r"a lambda \(.*test_functions.py:\d+\) cannot be a step\nwrite it as a function",
         ),
-        (inside(), r"'inner' \(.*\) is defined inside 'inside'\n  move it to the top level"),
-        (Shop().pay, r"'Shop.pay' \(.*\) is a method\n  define a function that calls it"),
+        (inside(), r"'inner' \(.*\) is defined inside 'inside'\nmove it to the top level"),
+        (Shop().pay, r"'Shop.pay' \(.*\) is a method\ndefine a function that calls it"),
         (functools.partial(print, 1), r"partial.* has no name"),
     ],
 )

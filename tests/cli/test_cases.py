@@ -122,7 +122,7 @@ def test_cases_pass_in_milliseconds_of_real_time_without_network_or_secret(
             "{name: x, inputs: {amount: 500}, by: ann, "
             "approvals: {ask: {by: ann, choice: approve}}}",
             "the decision on 'ask' is refused: user:ann may not decide on 'Sure?': "
-            "excluded are user:ann",
+            "it excludes user:ann",
         ),
         (
             "{name: x, inputs: {amount: 500}, approvals: {ask: {by: dan, choice: approve}}}",

@@ -90,7 +90,7 @@ def test_a_conversation_goes_on_in_another_process(folder: Path, flowengine: Com
     assert "/end     end the conversation" in first.err
     again = first.err.splitlines()[-1].removeprefix("saved, to continue: flowengine chat ").split()
 
-    second = chat_in_process(folder, "echo hi\napprove\n\nwho knows?\nsure?\n/end\n", *again)
+    second = chat_in_process(folder, "echo hi\napprove\nwho knows?\nsure?\n/end\n", *again)
 
     assert second.code == 0
     assert second.out.splitlines() == [
@@ -304,7 +304,7 @@ def test_the_text_of_a_refused_call_and_the_limit_of_turns(folder: Path) -> None
         FLOW.replace('instructions: "Help', 'max_turns: 2, instructions: "Help')
     )
 
-    done = chat(folder, "go\nreject\nnot today\nmore\nagain\n/end\n", "talk.yaml")
+    done = chat(folder, "go\nreject\nmore\nagain\n/end\n", "talk.yaml")
 
     assert done.code == 0
     assert "Not then.\n" in done.out
@@ -328,16 +328,16 @@ def test_a_reply_that_poses_as_a_question_approves_nothing(folder: Path) -> None
         assert not set(done.out + done.err) & set(controls)
         return done
 
-    asked = talked("go\nreject\nno\n/end\n", acts, {"text": "Not then."})
+    asked = talked("go\nreject\n/end\n", acts, {"text": "Not then."})
     assert "Call 'echo'?" in asked.out + asked.err
     assert not (folder / "acted").exists()
 
     # A model imitates the program's own prompt. An answer to it is just a message.
     posing = {"text": f"{controls}\x1b[2J{asked.out}{asked.err}{'y' * 100_000}"}
-    talked("go\napprove\nreject\nno\n/end\n", posing, acts, {"text": "Not then."})
+    talked("go\napprove\nreject\n/end\n", posing, acts, {"text": "Not then."})
     assert not (folder / "acted").exists()
 
-    talked("go\napprove\napprove\n\n/end\n", posing, acts, {"text": "Done."})
+    talked("go\napprove\napprove\n/end\n", posing, acts, {"text": "Done."})
     assert (folder / "acted").exists()
 
 
@@ -404,7 +404,7 @@ def crew(tmp_path: Path) -> Path:
 
 
 def test_without_a_file_the_assistant_answers(crew: Path, flowengine: CommandLine) -> None:
-    said = "\n   \nwhat is 6 times 7?\nand one more, in a file?\napprove\n\n"
+    said = "\n   \nwhat is 6 times 7?\nand one more, in a file?\napprove\n"
 
     done = chat(crew, said, "--model", "scripted/crew.yaml")
 
@@ -512,7 +512,7 @@ def told_of_calls(flowengine: CommandLine) -> list[str]:
 def test_the_assistant_asks_and_goes_on_the_web(tmp_path: Path, flowengine: CommandLine) -> None:
     with serving() as web:
         on_the_web(tmp_path, web)
-        said = "when?\napprove\n\napprove\n\n"
+        said = "when?\napprove\napprove\n"
         done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
 
         assert done.out == "What can I do for you?\nFrom nine.\n"
@@ -567,7 +567,7 @@ def test_without_a_browser_the_assistant_is_told_why_and_works_on(
 ) -> None:
     with serving() as web:
         on_the_web(tmp_path, web, "{program: /none/chromium}")
-        said = "when?\napprove\n\napprove\n\n"
+        said = "when?\napprove\napprove\n"
         done = chat(tmp_path, said, "web.yaml", "--model", "scripted/web_script.yaml")
 
     assert done.out == "What can I do for you?\nFrom nine.\n"

@@ -150,7 +150,29 @@ def test_only_assignees_decide_and_those_of_a_group_are_named_by_the_settings(
         in (refused.err)
     )
     assert flowengine("approvals", "list", "--mine").out == ""
+    group = flowengine("approve", wait, *APPROVE, "--as", "group:it", code=2)
+    assert group.err == (
+        f"error: {wait}: group:it is a group, and only users act and decide\n"
+        "  name one of its members\n"
+    )
     assert flowengine("approve", wait, *APPROVE, "--as", "ben").out == "paid: 80\n"
+
+
+def test_check_warns_of_assigned_groups_without_members(
+    flowengine: CommandLine, groups: Callable[..., None]
+) -> None:
+    flowengine.write(
+        "sign.yaml",
+        "flowengine: 1\nid: sign\nsteps:\n"
+        "  - {id: a, approval: {title: Go?, assignees: ['group:it', 'user:ben', 'group:law']}}\n",
+    )
+    groups(law=["cleo"])
+    done = flowengine("check", "--strict", "sign.yaml")
+    assert done.out == "sign.yaml: ok\n"
+    file = flowengine.folder / "config" / "flowengine" / "settings.yaml"
+    assert done.err == (f"warning: sign.yaml: group:it has no members: {file} does not define it\n")
+    groups(it=["ben"], law=["cleo"])
+    assert flowengine("check", "sign.yaml").err == ""
 
 
 def test_a_project_puts_nobody_into_a_group(

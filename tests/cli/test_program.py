@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from argparse import Namespace, _SubParsersAction
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from flowengine.cli.parsing.command_table import COMMANDS, load
 from flowengine.cli.parsing.parser import add_common, parser_of
 from flowengine.cli.reference import MARK, reference
-from flowengine.cli.tab_completion import whole_parser
+from flowengine.cli.tab_completion import choices, steps, whole_parser
 from tests.cli.conftest import CommandLine
 from tests.command_line import PROGRAM
 
@@ -78,6 +79,7 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
         (["LIST"], "error: unknown command 'LIST'\n  did you mean 'flowengine list'?\n"),
         (["teach"], "error: unknown command 'teach'\n"),
         (["rerun", "x"], "did you mean 'flowengine retry'?\n"),
+        (["rm", "x"], "did you mean 'flowengine prune'?\n"),
         (["approvals", "reject", "x"], "did you mean 'flowengine reject'?\n"),
         (["approvals", "lst"], "did you mean 'flowengine approvals list'?\n"),
         (["approvals", "frobnicate"], "see: flowengine approvals --help\n"),
@@ -161,6 +163,28 @@ def test_commands_options_and_ids_complete(
         for word in complete(tmp_path, "flowengine show ")
         if word.strip()
     )
+
+
+def test_the_parts_of_a_decision_and_the_steps_of_an_execution_complete(
+    flowengine: CommandLine, refund: Path
+) -> None:
+    [wait] = flowengine("run", refund, "-i", "amount=80", code=4).ids
+    approvals = next(
+        one for one in whole_parser()._actions if isinstance(one, _SubParsersAction)
+    ).choices["approvals"]
+    decide = next(one for one in approvals._actions if isinstance(one, _SubParsersAction)).choices[
+        "decide"
+    ]
+    offered = {
+        one.dest: one.completer("", Namespace(waits=[wait]))
+        for one in decide._actions
+        if hasattr(one, "completer") and one.dest != "waits"
+    }
+
+    assert list(offered["choice"]) == ["approve", "reject", "later"]
+    assert (offered["edit"], offered["form"]) == (["amount="], ["cost_center="])
+    assert list(steps("", Namespace(execution=None))) == ["ask"]
+    assert choices("", Namespace(waits=["unknown"])) == {}
 
 
 def test_the_parser_for_completions_knows_every_command() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from flowengine.engines.deciding import PARTS
 from flowengine.engines.engine import Engine
 from flowengine.engines.infos import Answering, WaitInfo
-from flowengine.errors import Conflict, InputError, NotAllowed, NotFound
+from flowengine.errors import Conflict, InputError, NotAllowed, NotFound, UsageError
 from flowengine.journal.memory.store import MemoryStore
 from tests.engines import world
 
@@ -169,9 +170,44 @@ def test_who_is_excluded_does_not_decide_in_the_name_of_another(
     engine: Engine, tmp_path: Path
 ) -> None:
     wait = ask(engine, tmp_path, EXPENSE.replace("exclude: [", "exclude: [user:ben, "))["id"]
-    with pytest.raises(NotAllowed, match=r"user:ben may not decide .* excluded are user:ben"):
+    refusal = r"user:ben may not decide on '.*' on behalf of user:cleo: it excludes user:ben"
+    with pytest.raises(NotAllowed, match=refusal):
         engine.approve(wait, form=FORM, by="user:cleo")
     assert engine.wait(wait)["status"] == "pending"
+
+
+def test_hint_of_an_error_is_beside_its_text_and_in_the_words_of_a_program(
+    engine: Engine, tmp_path: Path
+) -> None:
+    wait = ask(engine, tmp_path)["id"]
+    with pytest.raises(InputError) as caught:
+        engine.reject(wait)
+    assert str(caught.value) == "'reject' needs a comment"
+    assert caught.value.hint == "add comment=TEXT"
+    assert format_exception(caught.value)[-1] == "add comment=TEXT\n"
+    with pytest.raises(NotAllowed) as refused:
+        engine.approve(wait, form=FORM, by="user:zoe")
+    assert (refused.value.hint or "").endswith("; by='user:NAME' acts on behalf of another user")
+
+
+def test_refusal_names_the_group_that_excludes_a_user(engine: Engine, tmp_path: Path) -> None:
+    wait = ask(engine, tmp_path, EXPENSE.replace("exclude: [", "exclude: [group:board, "))["id"]
+    with pytest.raises(NotAllowed, match="it excludes group:board, which user:ana belongs to"):
+        engine.approve(wait, form=FORM, by="user:ana")
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("group:finance", "group:finance is a group, and only users act and decide"),
+        ("ana", "'ana' is not a user"),
+        ("user:", "'user:' is not a user"),
+    ],
+)
+def test_only_users_decide(engine: Engine, tmp_path: Path, by: str, said: str) -> None:
+    wait = ask(engine, tmp_path)["id"]
+    with pytest.raises(UsageError, match=said):
+        engine.approve(wait, form=FORM, by=by)
 
 
 @pytest.mark.parametrize("verb", ["approve", "claim", "delegate", "signal", "cancel"])

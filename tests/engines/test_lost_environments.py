@@ -323,7 +323,7 @@ def test_a_result_must_be_given_and_be_one_that_the_step_returns(toy: Toy) -> No
             with pytest.raises(InputError, match=message) as error:
                 engine.decide(wait["id"], choice, **given)
             assert error.value.hint == (
-                "give what the step returns: --value 'INTEGER'" if choice == "result" else None
+                "give what the step returns: value=INTEGER" if choice == "result" else None
             )
         ended = engine.decide(wait["id"], "result", value=4).result
     assert ended is not None

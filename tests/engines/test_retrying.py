@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
+from flowengine.engines.executions import replay
 from flowengine.errors import Conflict, NotFound
+from flowengine.kernel.advance import advance
 from tests.engines import world
 
 TWICE = """
@@ -38,11 +40,15 @@ def calls(folder: Path) -> list[str]:
         'call: std.read_file, with: {path: "/${{ inputs.value }}"}',
         'call: std.read_file, with: {path: "../${{ inputs.value }}"}',
         'call: std.read_file, with: {path: a, lines: "${{ int(inputs.value.size()) - 4 }}"}',
+        "fail: {type: TooLate, message: closed}",
+        "group: [{id: b, fail: {type: TooLate}}], on_error: [{fail: {type: Closed}}]",
+        'python: "asserted:later", with: {value: "${{ inputs.value }}"}',
     ],
 )
 def test_what_must_fail_again_with_the_same_values_needs_another_flow(
     engine: Engine, tmp_path: Path, step: str
 ) -> None:
+    (tmp_path / "asserted.py").write_text("def later(value):\n    assert value == 'later'\n")
     flow = f"inputs: {{value: {{type: string}}}}\nsteps: [{{id: a, {step}}}]\n"
     engine.run(world.make(tmp_path, flow), {"value": "soon"}, id="it")
 
@@ -137,7 +143,7 @@ def test_a_mended_flow_is_checked_as_for_an_upgrade(engine: Engine, tmp_path: Pa
     with pytest.raises(Conflict, match="cannot continue with this version") as refused:
         engine.retry("it", flow=world.make(tmp_path, failing("fail").replace("id: no", "id: yes1")
                                            .replace("next: no", "next: yes1")))  # fmt: skip
-    assert "flowengine fork it --from-step" in str(refused.value)
+    assert "flowengine fork it --from-step" in (refused.value.hint or "")
     other = world.make(tmp_path, TWICE.replace("END", ""))
     other.write_text(other.read_text().replace("id: flow", "id: other"))
     with pytest.raises(Conflict, match="is of the flow 'flow', not 'other'"):
@@ -636,6 +642,38 @@ steps:
     assert result.error["type"] == "CompensationFailed"
     [why] = engine.why("it")
     assert why["command"] == "flowengine fork it --from-step pay/compensate"
-    forked = engine.fork("it", from_step="pay/compensate")
+    forked = engine.fork("it", from_step="pay/compensate", id="repair")
     assert forked.error is not None
     assert forked.error["type"] == "Nope"
+    [why] = engine.why("repair")
+    assert why["undone_by"] == {"pay": "repair"}
+    assert why["wakes"] == "nothing: it has undone what was left to undo"
+    assert "command" not in why, "not another booking"
+    with pytest.raises(Conflict) as refused:
+        engine.retry("repair")
+    assert refused.value.hint == "flowengine show repair"
+    with pytest.raises(Conflict, match="'pay' was undone by execution repair"):
+        engine.fork("repair", from_step="pay/compensate")
+
+
+def test_fork_of_a_compensated_execution_replays_its_journal_twice_at_most(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+on_error: compensate
+steps:
+  - {id: pay, output: 1, compensate: {call: std.print, with: {text: paid back}}}
+  - {id: no, fail: {type: Nope, message: no}}
+"""
+    assert engine.run(world.make(tmp_path, text), id="it").status == "failed"
+    applied: list[str] = []
+
+    def counted(graph: Any, state: Any, event: Any, *more: Any, **named: Any) -> Any:
+        applied.append(event["type"])
+        return advance(graph, state, event, *more, **named)
+
+    monkeypatch.setattr(replay, "advance", counted)
+    forked = engine.fork("it", from_step="no")
+    assert forked.status == "failed"
+    # Each replay begins with this event.
+    assert applied.count("started") == 2

@@ -69,9 +69,9 @@ def test_members_are_those_that_both_files_name_and_a_project_adds_none(
     assert settings.is_one_of("user:cleo", ["user:ben", "group:board"])
     assert not settings.is_one_of("user:eve", ["group:finance", "group:unknown", "group:ops"])
     for user in ("ana", "ben", "cleo", "eve"):  # a project cannot remove a user from an exclusion
-        assert settings.is_excluded(f"user:{user}", ["group:finance"])
-    assert settings.is_excluded("user:eve", ["group:ops"])
-    assert not settings.is_excluded("user:ben", ["group:ops", "user:eve"])
+        assert settings.excluding(f"user:{user}", ["group:finance"])
+    assert settings.excluding("user:eve", ["group:ops"])
+    assert not settings.excluding("user:ben", ["group:ops", "user:eve"])
 
 
 def test_circle_of_groups_ends(folders: tuple[Path, Path]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.errors import Conflict, InputError, UsageError
+from flowengine.errors import Conflict, InputError, NotFound, UsageError
 from tests.engines import world
 from tests.engines.world import Clock
 
@@ -47,6 +47,20 @@ def test_message_to_an_execution_moves_it(engine: Engine, tmp_path: Path) -> Non
     assert sent.result.outputs == {"n": 5}
     (entry,) = [e for e in engine.events(result.execution) if e["type"] == "message"]
     assert (entry["signal"], entry["by"], entry["data"]) == ("paid", "user:me", {"n": 5})
+
+
+def test_misspelled_signal_is_recognized_by_its_key(engine: Engine, tmp_path: Path) -> None:
+    id = engine.run(world.make(tmp_path, ORDER)).execution
+    with pytest.raises(NotFound, match="no open execution takes signal 'piad'") as refused:
+        engine.signal("piad", {"n": 1}, key="7")
+    assert refused.value.hint == "an open execution takes signal 'paid' with this key"
+    for name, key in (("piad", "8"), ("parcel", "7")):
+        with pytest.raises(NotFound) as refused:
+            engine.signal(name, {"n": 1}, key=key)
+        assert (refused.value.hint or "").startswith("it may have ended")
+    with pytest.raises(InputError) as unknown:
+        engine.signal("piad", {"n": 1}, execution=id)
+    assert unknown.value.hint == "did you mean 'paid'?"
 
 
 @pytest.mark.parametrize("where", ["execution", "key"])

@@ -103,7 +103,7 @@ def fill(path: str, start: str, step: str) -> None:
                 store.commit([Append("e1", 1, seq, [(seq, event("e1", seq))])])
                 seq += 1
         except StoreError as error:
-            say(seq, str(error).replace("\n", " "))
+            say(seq, error.with_hint)
         limit += int(step)
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     assert store.commit([Append("e1", 1, seq, [(seq, event("e1", seq))])]) == [None]
@@ -125,7 +125,7 @@ def nobody(path: str) -> None:
         say("opened", len(store.events("e1")))
         begin(store, "e2")
     except StoreError as error:
-        say(error.exit_code, str(error).replace("\n", " "))
+        say(error.exit_code, error.with_hint)
 
 
 def make(path: str) -> None:

@@ -165,7 +165,7 @@ def test_a_folder_that_may_not_be_written_is_named(open_folder: Path, start: Sta
     assert said.startswith("10 ")
     assert f"the store {open_folder / 's.db'} cannot be opened" in said
     assert "check the permissions" in said
-    assert "--store" in said
+    assert "give the engine another store" in said
 
 
 def test_a_store_in_a_read_only_folder_is_not_written(open_folder: Path, start: Start) -> None:

@@ -315,6 +315,20 @@ def test_a_body_that_is_not_the_documented_one_is_refused(
     assert said in problem["detail"]
 
 
+def test_hints_are_for_clients_and_name_no_commands(api: Api) -> None:
+    id, wait = api.started()
+    decision = f"/v1/approvals/{wait}/decision"
+    refused = api("POST", decision, {"choice": "approve"}, token=api.token("user:ada"))
+    unknown = api("POST", "/v1/signals/arived", {"key": "A1"}, code=404)
+    api.engine.cancel(id)
+    closed = api("POST", f"/v1/approvals/{wait}/claim", {}, code=409)
+
+    assert refused["code"] == "NotAllowed"
+    assert "hint" not in refused
+    assert unknown["hint"] == "it may have ended: GET /v1/executions"
+    assert closed["hint"] == f"GET /v1/approvals/{wait}"
+
+
 def test_the_same_error_has_the_code_and_hint_of_the_command_line(
     api: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:

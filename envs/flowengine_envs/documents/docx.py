@@ -199,6 +199,9 @@ class Word:
         boxes, self._boxes = self._boxes, []
         place = self._numbering.place(paragraph, style)
         number = self._numbering.mark(place) if place is not None and text else ""
+        if style.is_title and not self._is_inserted and not self._out.document.title:
+            # The properties of the file have none.
+            self._out.document.title = " ".join("".join(span.text for span in spans).split())
         if style.heading:
             self._out.heading(style.heading, f"{number} {text}" if text else "")
         elif place is not None and _MARKDOWN_NUMBER.fullmatch(number):

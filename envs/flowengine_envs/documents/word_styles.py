@@ -30,6 +30,8 @@ class Style(NamedTuple):
     """The list that the style belongs to."""
     level: int = 0
     is_hidden: bool = False
+    is_title: bool = False
+    """Whether it is the style of the document's title."""
 
 
 class ListPosition(NamedTuple):
@@ -83,6 +85,7 @@ class Styles:
     def _read(self, id: str) -> Style:
         """Return a style. Properties that it omits come from the styles that it is based on."""
         heading, is_quote, is_code, list_, level = 0, False, False, "", 0
+        is_title = False
         hides: bool | None = None
         for _ in range(_LONGEST_CHAIN):
             style = self._styles.get(id)
@@ -90,6 +93,7 @@ class Styles:
                 break
             name = _value(style, "name").lower()
             heading = heading or _heading(name, style.find(f"{W}pPr"))
+            is_title = is_title or name == "title"
             is_quote = is_quote or name in {"quote", "intense quote", "block text"}
             is_code = is_code or name in _CODE
             hides = _hides(style.find(f"{W}rPr")) if hides is None else hides
@@ -97,7 +101,7 @@ class Styles:
             if numbered is not None and not list_:
                 list_, level = _value(numbered, "numId"), _number(_value(numbered, "ilvl"))
             id = _value(style, "basedOn")
-        return Style(heading, is_quote, is_code, list_, level, bool(hides))
+        return Style(heading, is_quote, is_code, list_, level, bool(hides), is_title)
 
 
 class Level(NamedTuple):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.terminal.output import clean, err, err_text, out, out_json, out_text
+from flowengine.cli.terminal.output import clean, err, err_text, out, out_json, out_text, paint
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.kernel.graph.specs import CompiledFlow
 
@@ -78,6 +80,8 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
         out_text(_expanded(path).rstrip("\n"))
     elif not arguments.quiet and not (found and arguments.strict):
         out(f"{path}: ok{'' if flow is None else _host_steps(flow)}")
+        for why in [] if flow is None else _empty_groups(flow):
+            err(f"{paint('warning:', 'yellow')} {clean(path)}: {clean(why)}")
     return 3 if found and arguments.strict else 0, found
 
 
@@ -110,6 +114,28 @@ def _expanded(path: str) -> str:
     model = load_source(read(path), Diagnostics())
     assert model is not None
     return expanded(model)
+
+
+def _empty_groups(compiled: CompiledFlow) -> list[str]:
+    """Return why groups that approvals name as assignees have no members on this machine."""
+    from flowengine.settings import load_settings
+    from flowengine.store_folder import project_folder
+
+    named = dict.fromkeys(_assigned_groups(compiled))
+    return list(load_settings(project_folder()).without_members(named).values()) if named else []
+
+
+def _assigned_groups(compiled: CompiledFlow) -> Iterator[str]:
+    """Yield the groups that a flow names as assignees, if they are not computed."""
+    left: list[tuple[Any, bool]] = [(compiled, False)]
+    while left:
+        part, is_assignee = left.pop()
+        if isinstance(part, dict):
+            left += [(value, key == "assignees") for key, value in part.items()]
+        elif isinstance(part, list):
+            left += [(item, is_assignee) for item in part]
+        elif is_assignee and isinstance(part, str) and part.startswith("group:"):
+            yield part
 
 
 def _host_steps(compiled: CompiledFlow) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
-from flowengine.errors import UsageError
+from flowengine.errors import FlowEngineError, UsageError
 from flowengine.kernel.notation.times import format_time
 from flowengine.store_folder import remote_store
 
@@ -148,7 +148,8 @@ def _tell(log: Log, taken: Taken) -> None:
     if taken.result is not None:
         return
     if error is not None:
-        log("refused", execution=due.execution, flow=due.flow, error=str(error))
+        why = error.with_hint if isinstance(error, FlowEngineError) else str(error)
+        log("refused", execution=due.execution, flow=due.flow, error=why)
         return
     log("taken", execution=due.execution, flow=due.flow, why=due.why, deaths=due.deaths or None)
 

@@ -102,6 +102,8 @@ class Dialogue:
         self._answered = False
         self._ended = False
         self._asking: WaitInfo | None = None
+        self._asks_for_optional_parts = True
+        """Whether the parts of an answer that may be left empty are asked for."""
         self._over = threading.Event()
         """Tells a thread that waits for the user that the answer is no longer needed."""
 
@@ -248,7 +250,7 @@ class Dialogue:
         """Ask for the data of a choice: edits, the form, a result, a comment."""
         answer: dict[str, Any] = {}
         approves = choice.get("counts_as") == "approve"
-        if approves and wait.get("edit"):
+        if approves and wait.get("edit") and self._asks_for_optional_parts:
             answer["edit"] = self._edits(wait)
         if approves and "form" in wait:
             answer["form"] = self._form(wait["form"])
@@ -259,7 +261,7 @@ class Dialogue:
             said = self._read("result instead of the call (JSON or text): ")
             answer["value"] = by_type(wait.get("returns", {}), said, "result", "")
         comment = choice.get("comment", "optional")
-        if comment != "none":
+        if comment == "required" or (comment != "none" and self._asks_for_optional_parts):
             answer["comment"] = self._field("comment", "", required=comment == "required")
         return answer
 
@@ -281,6 +283,8 @@ class Dialogue:
         form: dict[str, Any] = {}
         for name, field in schema.get("properties", {}).items():
             required = name in schema.get("required", ()) and "default" not in field
+            if not required and not self._asks_for_optional_parts:
+                continue
             while said := self._field(name, _about(field), required=required):
                 try:
                     form[name] = by_type(field, said, f"'{name}'", name)

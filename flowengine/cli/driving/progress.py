@@ -151,8 +151,7 @@ class Progress:
         version = f" version {record.version}" if record.version not in (None, "", "0") else ""
         origin = self.session.origin(record.forked_from)
         parent = f", forked from {origin}" if origin else ""
-        width = address_width(self._flow(execution).compiled)
-        self._width = max(self._width, min(width, WIDEST_ADDRESS))
+        self._widen(address_width(self._flow(execution).compiled))
         name = paint(self.session.short(execution), "bold")
         self.line(f"execution {name} {record.flow}{version}{parent}")
 
@@ -181,6 +180,7 @@ class Progress:
             for whole in wholes(step.address):
                 self._since.setdefault((execution, whole), step.at)
             self.begin(step.address, step.at)
+            self._widen(len(step.address))  # a key, before the first line of an item is shown
             if self._verbose:
                 self._line(step.address, "running", _shown_value(step.input))
         elif step.status in TOLD:
@@ -278,8 +278,11 @@ class Progress:
 
     def _line(self, address: str, status: str, detail: str) -> None:
         shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))
-        self._width = max(self._width, min(len(address), WIDEST_ADDRESS))
+        self._widen(len(address))
         self.line(f"  {clean(address):{self._width}} {shown} {detail}".rstrip())
+
+    def _widen(self, width: int) -> None:
+        self._width = max(self._width, min(width, WIDEST_ADDRESS))
 
 
 def address_width(flow: Mapping[str, Any]) -> int:
@@ -293,13 +296,17 @@ def address_width(flow: Mapping[str, Any]) -> int:
     widest, before = 0, {0: 0}
     bodies = [0]
     for body in bodies:  # the list grows during iteration
+        if "final" in flow["bodies"][body]:
+            cleanup = flow["steps"][flow["bodies"][body]["final"]]["child"]
+            before[cleanup] = before[body] + len("finally/")
+            bodies.append(cleanup)
         for step in (flow["steps"][index] for index in flow["bodies"][body]["steps"]):
             width = before[body] + len(step["id"])
             if "map" in step:
                 width += KEY_WIDTH["key" in step["map"]]
             if "loop" in step:
                 width += len("@10")
-            widest = max(widest, width)
+            widest = max(widest, width + len("/compensate" if "compensate" in step else ""))
             child = step.get("child")
             if child is not None and child not in before:
                 before[child] = width + len("/")

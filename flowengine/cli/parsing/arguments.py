@@ -164,8 +164,8 @@ def moment(text: str) -> int:
 
 
 def user(text: str) -> str:
-    """Read a user: `ben` and `user:ben` are the same."""
-    return text if text.startswith("user:") else f"user:{text}"
+    """Read a user: `ben` and `user:ben` are the same. A group is left to be refused."""
+    return text if text.startswith(("user:", "group:")) else f"user:{text}"
 
 
 def add_limit(parser: ArgumentParser) -> None:

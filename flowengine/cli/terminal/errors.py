@@ -23,7 +23,7 @@ def show_error(error: FlowEngineError) -> None:
     """Write an error as text."""
     first, *more = error.message.split("\n")
     err(f"{paint('error:', 'red')} {first}")
-    for line in [*more, *(error.hint or "").splitlines()]:
+    for line in [*more, *(error.hint_for("cli") or "").splitlines()]:
         err(f"  {line}")
 
 
@@ -37,6 +37,6 @@ def _as_dicts(error: FlowEngineError) -> list[dict[str, Any]]:
             "column": None,
             "code": type(error).__name__,
             "message": error.message,
-            "hint": error.hint,
+            "hint": error.hint_for("cli"),
         }
     ]

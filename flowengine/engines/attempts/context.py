@@ -190,7 +190,7 @@ class AttemptContext:
         try:
             return registry.environment(name)
         except registry.UnknownKind as error:
-            raise EnvironmentUnavailable(str(error)) from error
+            raise EnvironmentUnavailable(error.with_hint) from error
 
     async def on_thread(self, function: Callable[[], _Result], *, settles: bool = False) -> _Result:
         """Call a function on a thread."""

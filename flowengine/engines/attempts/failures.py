@@ -105,8 +105,8 @@ def _type_of(error: BaseException) -> str:
 
 
 def _message_of(error: BaseException, mask: Mask) -> str:
-    if isinstance(error, FlowEngineError) and error.hint:
-        return f"{error.message}; {error.hint}"
+    if isinstance(error, FlowEngineError):
+        return error.with_hint
     try:
         text = public_name(str(error)) or type(error).__name__
     except BaseException:

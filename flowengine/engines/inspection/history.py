@@ -25,7 +25,7 @@ from flowengine.engines.interventions.retrying import again
 from flowengine.engines.messages.delivery import view as undelivered
 from flowengine.engines.people.waits import stored_wait_view
 from flowengine.engines.running.warnings import concerns_others
-from flowengine.errors import NotFound
+from flowengine.errors import Hint, NotFound
 from flowengine.garbage import CollectedLater
 from flowengine.journal.records import ENDED, WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
@@ -140,7 +140,10 @@ def _view(
         if not steps:
             raise NotFound(
                 f"execution {execution} has no step '{step}'",
-                hint=f"see its steps: flowengine show {execution}",
+                hint=Hint(
+                    f"see its steps: flowengine show {execution}",
+                    http=f"see its steps: GET /v1/executions/{execution}",
+                ),
             )
     elif not plumbing:
         steps = [step for step in steps if "plumbing" not in step or _needs_a_look(step, steps)]

@@ -108,6 +108,8 @@ def _ended(host: Host, execution: Execution) -> Reason:
     elif "undone_by" in how:
         forks = ", ".join(dict.fromkeys(map(host.store.short_execution, how["undone_by"].values())))
         reason["wakes"] = f"nothing: what it did not undo was undone in {forks}"
+        if record.id in how["undone_by"].values():
+            reason["wakes"] = "nothing: it has undone what was left to undo"
     return {**reason, **how}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.attempts.failures import COMPENSATION
 from flowengine.engines.attempts.runtime_resources import check_names
@@ -20,9 +20,9 @@ from flowengine.engines.executions.replay import (
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.interventions.retracing import within
 from flowengine.engines.interventions.retrying import fork_at
-from flowengine.engines.interventions.undoing import compensated, undoing
+from flowengine.engines.interventions.undoing import compensations, undoing, undone_in
 from flowengine.engines.starting.beginning import execution_data, new_record
-from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.errors import Conflict, Hint, InputError, NotFound
 from flowengine.journal.shapes import Sound
 from flowengine.kernel.view import View
 from flowengine.validation import validate
@@ -80,13 +80,12 @@ def fork(
     changed = None if flow is None else as_loaded(flow)
     values, old = values or {}, host.store.find_execution(old)
     record = host.store.execution(old)
-    _check_not_undone(host, record, at)
     journal = read(host.store, old)
+    _check_not_undone(host, record, journal, at)
     with Sound(f"what is stored of execution {old}"):
-        past, results = _past(host.flows, record.hash, journal, old, at)
-    upgrades = [event for event in past if event["type"] == "upgraded"]
-    after = upgrades[-1]["after"] if upgrades else first_form(journal, record.hash)
-    before = host.flows.by_hash(after)
+        found = _past(host.flows, record.hash, journal, old, at)
+    past, results = found.events, found.results
+    before = host.flows.by_hash(_form_then(journal, past, record.hash))
     linked = before if changed is None else host.flows.of(changed.compiled, changed.form)
     if linked is not before:
         _check_same_past(host.flows, before, linked, past, at)
@@ -110,11 +109,18 @@ def fork(
     written: Any = {"type": "state", "at": state["now"], "values": dict(values), "by": user}
     again, *late = _again(View(graph, state), at, results, now, user)
     if at.endswith(COMPENSATION):
-        again["undone"] = compensated(host.flows, record.hash, journal)
+        again["undone"] = found.undone
     else:
-        late += _warnings(host.flows, record, journal, past, now)
+        late += _warnings(record, found, now)
     execution.queue += [written, again, *late]
     return execution
+
+
+def _form_then(journal: Sequence[Event], past: Sequence[Any], hash: str) -> str:
+    """Return the hash of the flow that an execution ran at the end of a part of its journal."""
+    upgrades = [event for event in past if event["type"] == "upgraded"]
+    after: str = upgrades[-1]["after"] if upgrades else first_form(journal, hash)
+    return after
 
 
 def _again(view: View, at: str, results: Results, now: int, user: str) -> list[Any]:
@@ -170,7 +176,9 @@ def _results(moment: Moment, journal: Sequence[Event]) -> Results:
     return found
 
 
-def _check_not_undone(host: Host, record: ExecutionRecord, at: str) -> None:
+def _check_not_undone(
+    host: Host, record: ExecutionRecord, journal: Sequence[Event], at: str
+) -> None:
     """Check that no fork has done already what a fork at a compensation does.
 
     Raises:
@@ -179,39 +187,30 @@ def _check_not_undone(host: Host, record: ExecutionRecord, at: str) -> None:
     if not at.endswith(COMPENSATION):
         return
     found = undoing(host, record)
+    step = at.removesuffix(COMPENSATION)
+    if step in undone_in(host, record, journal):
+        hint = Hint(f"flowengine show {host.store.short_execution(record.id)}")
+        raise Conflict(f"'{step}' was undone by execution {record.id}", hint=hint)
     if not found.by:
         return
-    step = at.removesuffix(COMPENSATION)
     step = step if step in found.by else next(iter(found.by))
     short = host.store.short_execution
-    hint = f"see it: flowengine show {short(found.by[step])}"
+    hint = Hint(f"see it: flowengine show {short(found.by[step])}")
     if found.left:
-        hint = "undo what is left: " + fork_at(short(found.last), found.left[0] + COMPENSATION)
+        command = fork_at(short(found.last), found.left[0] + COMPENSATION)
+        hint = Hint(f"undo what is left: {command}")
     raise Conflict(
         f"'{step}' was undone by execution {found.by[step]}, a fork of this one", hint=hint
     )
 
 
-def _warnings(
-    flows: LinkedFlows,
-    record: ExecutionRecord,
-    journal: Sequence[Event],
-    past: Sequence[Event],
-    now: int,
-) -> list[Any]:
+def _warnings(record: ExecutionRecord, past: _Past, now: int) -> list[Any]:
     """Return a warning if steps that had succeeded before a fork begins were undone later."""
-    if not any("compensate" in step for step in flows.by_hash(record.hash).compiled["steps"]):
-        return []
-    undone = compensated(flows, record.hash, journal)
-    seen: list[Observation] = []
-    for _ in walk(flows, record.hash, past, seen) if undone else ():
-        pass
-    kept = {observation.address for observation in seen if observation.status == "succeeded"}
-    twice = [address.removesuffix(COMPENSATION) for address in undone if address not in kept]
-    steps = ", ".join(sorted(step for step in twice if step in kept))
+    undone = {address for address in past.undone if address not in past.kept}
+    steps = {address.removesuffix(COMPENSATION) for address in undone} & past.kept
     message = (
-        f"the fork keeps results that execution {record.id} has undone: {steps}; if it "
-        "compensates, they are undone again"
+        f"the fork keeps results that execution {record.id} has undone: "
+        f"{', '.join(sorted(steps))}; if it compensates, they are undone again"
     )
     return [{"type": "warning", "at": now, "about": "fork", "message": message}] if steps else []
 
@@ -223,45 +222,98 @@ def _whole(view: View) -> list[int]:
     return [n for n, timer in timers if timer["why"] == "duration" and timer["ref"] == root]
 
 
+class _Past(NamedTuple):
+    """The past of a fork, read in one walk through the journal of the execution."""
+
+    events: list[Any]
+    """The events up to the start of the step. The last of them holds the step before it begins. A
+    compensation is not held but restarted. So is a step that was queued for a lock: it starts when
+    it acquires the lock, after the steps queued before it."""
+    results: Results
+    """The later results of steps that run beside it."""
+    kept: set[str]
+    """Addresses of the steps that had succeeded by then."""
+    undone: list[str]
+    """Addresses of the compensations that have succeeded, then or later, or before a fork."""
+
+
 def _past(
     flows: LinkedFlows, hash: str, journal: Sequence[Event], execution: str, at: str
-) -> tuple[list[Any], Results]:
-    """Return the events up to the start of a step, and the later results of other steps.
-
-    The last of these events holds the step before it begins. A compensation is not held but
-    restarted. So is a step that was queued for a lock. It starts when it acquires the lock, after
-    the steps queued before it.
+) -> _Past:
+    """Return the past of a fork at a step.
 
     Raises:
         NotFound: No step with that address has started.
     """
+    search = _Search(journal, at)
     seen: list[Observation] = []
-    queued: tuple[list[Any], Results] | None = None
+    looked_at = until = 0
+    undone: list[str] = []
+    compensates = any("compensate" in step for step in flows.by_hash(hash).compiled["steps"])
     for moment in walk(flows, hash, journal, seen):
+        if moment.event["type"] == "retry":
+            undone += moment.event.get("undone", ())
+        if not search.is_over:
+            search.look(moment, seen[looked_at:])
+            looked_at = until = len(seen)
+        elif not compensates:
+            break
+    if search.found is None:
+        raise NotFound(
+            f"no step '{at}' has started in execution {execution}",
+            hint=Hint(f"see its steps: flowengine show {execution}"),
+        )
+    events, results = search.found
+    undone += compensations(seen)
+    before = seen[:until]
+    if undone and any("back" in event for event in journal):
+        before = []  # without the results that a retry discarded
+        for _ in walk(flows, hash, events, before):
+            pass
+    kept = {one.address for one in before if one.status == "succeeded"}
+    return _Past(events, results, kept, undone)
+
+
+class _Search:
+    """Looks for the start of a step in a journal.
+
+    Args:
+        journal: All events.
+        at: Address of the step.
+    """
+
+    def __init__(self, journal: Sequence[Event], at: str) -> None:
+        self._journal = journal
+        self._at = at
+        self.found: tuple[list[Any], Results] | None = None
+        """The past and the later results, as in `_Past`."""
+        self.is_over = False
+
+    def look(self, moment: Moment, seen: Sequence[Observation]) -> None:
+        """Look at the next moment.
+
+        Args:
+            moment: The moment.
+            seen: The observations that led to it.
+        """
+        at = self._at
         view, unit = View(moment.graph, moment.state), unit_at(moment.graph, moment.state, at)
         acts = moment.state["acts"].values()
-        begun = {view.step_address(act) for act in acts} | {
-            observation.address for observation in seen
-        }
-        seen.clear()
-        in_queue = unit is not None and moment.state["units"][unit]["phase"] == "lock"
-        if unit is None and queued is not None:
-            return queued  # it was withdrawn from the queue
-        if unit is None and at not in begun:
-            continue
-        past = line(journal, moment.number)
-        if in_queue:
-            queued = queued or (past, _results(moment, journal))
-            continue
-        if queued is None and not at.endswith(COMPENSATION):
+        begun = {view.step_address(act) for act in acts}
+        begun |= {observation.address for observation in seen}
+        if unit is None and self.found is not None:
+            self.is_over = True  # it was withdrawn from the queue
+        if self.is_over or (unit is None and at not in begun):
+            return
+        if unit is not None and moment.state["units"][unit]["phase"] == "lock":
+            if self.found is None:
+                past = line(self._journal, moment.number)
+                self.found = past, _results(moment, self._journal)
+            return
+        past = line(self._journal, moment.number)
+        if self.found is None and not at.endswith(COMPENSATION):
             past[-1] = with_holds(past[-1], {"at": at})
-        return past, _results(moment, journal)
-    if queued is not None:
-        return queued
-    raise NotFound(
-        f"no step '{at}' has started in execution {execution}",
-        hint=f"see its steps: flowengine show {execution}",
-    )
+        self.found, self.is_over = (past, _results(moment, self._journal)), True
 
 
 def _check_same_past(
@@ -275,7 +327,9 @@ def _check_same_past(
     if any(event["type"] == "upgraded" for event in past):
         raise Conflict(
             "it was upgraded to another version of its flow before that step",
-            hint="fork without a changed flow, then upgrade the fork: flowengine upgrade FILE ID",
+            hint=Hint(
+                "fork without a changed flow, then upgrade the fork: flowengine upgrade FILE ID"
+            ),
         )
     seen: tuple[list[Observation], list[Observation]] = ([], [])
     for linked, observed in zip((old, new), seen, strict=True):

@@ -12,8 +12,8 @@ from flowengine.engines.attempts.failures import (
 )
 from flowengine.engines.executions.replay import read
 from flowengine.engines.interventions.retracing import Held, event_of, retrace
-from flowengine.engines.interventions.undoing import undoing
-from flowengine.errors import Conflict, NotFound
+from flowengine.engines.interventions.undoing import undoing, undone_in
+from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.journal.shapes import unpack_error
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def retry(
         standing = f"has {status}" if status == "succeeded" else f"is {status}"
         raise Conflict(
             f"execution {execution.id} {standing}; only a failed execution can be retried",
-            hint=f"flowengine show {short}",
+            hint=Hint(f"flowengine show {short}"),
         )
     journal = read(host.store, execution.id)
     try:
@@ -100,12 +100,12 @@ def retry(
         message = f"execution {execution.id} cannot be retried: {refused.message}"
         how = again(host, host.store.execution(execution.id), journal)
         command = how.get("command") if how.keys() & _UNDOING else fork_at(short, refused.hint)
-        hint = f"flowengine show {short}"
+        hint = Hint(f"flowengine show {short}")
         if command is not None:
-            hint = f"start a new execution from there: {command}"
+            hint = Hint(f"start a new execution from there: {command}")
         raise Conflict(message, hint=hint) from None
     except NotFound as refused:
-        hint = f"see its steps: flowengine show {short}"
+        hint = Hint(f"see its steps: flowengine show {short}")
         raise NotFound(f"{refused.message} in execution {execution.id}", hint=hint) from None
     now = host.clock.now()
     event = event_of(held, now, execution.state["last"], who.user)
@@ -138,8 +138,10 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
         )
         raise Conflict(
             f"execution {execution.id} cannot continue with this version of its flow: {why}",
-            hint=f"change only what failed and what comes after it, or start over from a step: "
-            f"flowengine fork {short} --from-step STEP --file FILE",
+            hint=Hint(
+                "change only what failed and what comes after it, or start over from a step: "
+                f"flowengine fork {short} --from-step STEP --file FILE"
+            ),
         )
     return upgraded(execution, linked, {}, who, host.clock.now())
 
@@ -147,7 +149,7 @@ def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who
 # The command line
 
 
-LASTING = frozenset({"BudgetExceeded", "ExpressionError"})
+LASTING = frozenset({"AssertionError", "BudgetExceeded", "ExpressionError"})
 """Types of errors that recur after a retry: a used-up budget, or values that do not change. The
 number of a tool's calls is also kept."""
 
@@ -164,6 +166,9 @@ def again(host: Host, record: ExecutionRecord, journal: Sequence[Event]) -> Agai
     """
     error = unpack_error(record.error, f"execution {record.id}")
     if not failed_compensations(error):
+        # A fork that was to undo the rest has done so, although it ends with the first error.
+        if undone := undone_in(host, record, journal):
+            return {"undone_by": dict.fromkeys(undone, record.id)}
         return {"command": _retry_command(host, record, journal, error)}
     found = undoing(host, record)
     view: Again = {}
@@ -189,7 +194,8 @@ def _retry_command(
         retrace(host.flows, record.hash, journal)
     except Conflict as refused:
         return fork_at(id, refused.hint)
-    fixed = " --file FILE" if _comes_again(error) else ""
+    lasts = _comes_again(error) or _was_declared(host.flows.by_hash(record.hash), error)
+    fixed = " --file FILE" if lasts else ""
     return f"flowengine retry {id}{fixed}"
 
 
@@ -200,6 +206,15 @@ def _comes_again(error: ErrorData | None) -> bool:
             return True
         error = error.get("cause")  # Python's exceptions have none
     return False
+
+
+def _was_declared(linked: LinkedFlow, error: ErrorData | None) -> bool:
+    """Return whether an error began at a step with `fail`, which a retry would enter again."""
+    while error is not None and error.get("cause") is not None:
+        error = error["cause"]
+    step = "" if error is None else error.get("step", "").rpartition("/")[2]
+    id = step.partition("@")[0].partition("#")[0].partition("[")[0]
+    return any(one.get("action") == "fail" and one["id"] == id for one in linked.compiled["steps"])
 
 
 def _is_about_values(error: ErrorData) -> bool:

@@ -58,6 +58,17 @@ def _followed(host: Host, record: ExecutionRecord, left: list[str]) -> Undoing:
     return Undoing(by, left, last)
 
 
+def undone_in(host: Host, record: ExecutionRecord, journal: Sequence[Event]) -> list[str]:
+    """Return the addresses of the steps that a fork at a compensation has undone itself."""
+    if not str(record.forked_from).endswith(COMPENSATION):
+        return []
+    seen: list[Observation] = []
+    for moment in walk(host.flows, record.hash, journal, seen):
+        if moment.event["type"] == "retry":
+            seen.clear()  # the past of the execution that was forked
+    return [address.removesuffix(COMPENSATION) for address in compensations(seen)]
+
+
 def _forks_at_compensations(host: Host, execution: str) -> Iterator[ExecutionRecord]:
     """Return the forks of an execution that began at a compensation, newest first."""
     forks = every_execution(host.store, ExecutionFilter(forked_from=execution))
@@ -71,5 +82,10 @@ def compensated(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list
     for moment in walk(flows, hash, journal, seen):
         if moment.event["type"] == "retry":
             before += moment.event.get("undone", ())
-    ended = [observation.address for observation in seen if observation.status == "succeeded"]
-    return before + [address for address in ended if address.endswith(COMPENSATION)]
+    return before + compensations(seen)
+
+
+def compensations(seen: Sequence[Observation]) -> list[str]:
+    """Return the addresses of the compensations among observations that have succeeded."""
+    ended = (observation.address for observation in seen if observation.status == "succeeded")
+    return [address for address in ended if address.endswith(COMPENSATION)]

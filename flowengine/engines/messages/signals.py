@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.results import Sent
 from flowengine.engines.starting.deploying import deploy
-from flowengine.errors import Conflict, InputError, NotFound, UsageError
+from flowengine.errors import Conflict, FlowEngineError, Hint, InputError, NotFound, UsageError
 from flowengine.journal.encoding import pack
+from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.journal.shapes import unpack_event
+from flowengine.sdk.near_words import did_you_mean, nearest
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.journal.records import Beginning, Start
     from flowengine.journal.records import Sent as Stored
+
+_LOOKED_AT = 200
+"""Number of executions whose flows may declare a misspelled signal."""
 
 
 def signal(
@@ -94,7 +99,14 @@ def send_signal(
         event["data"] = check_for(host, execution, name, data)
         sent = host.store.send(execution, pack(event), at, f"{name} {id}")
     else:
-        sent = send_keyed(host, event, flow)
+        try:
+            sent = send_keyed(host, event, flow)
+        except NotFound as missing:
+            meant = _meant(host, name, str(key))
+            if meant is None:
+                raise
+            hint = Hint(f"an open execution takes signal {meant!r} with this key")
+            raise NotFound(missing.message, hint=hint) from None
     if not sent.first:
         _check_same_message(host, event, sent)
     return Sent(sent.execution, id, None, sent.began, sent.first)
@@ -149,7 +161,10 @@ def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None
         raise Conflict(
             f"message {event['id']!r} of signal '{event['signal']}' was sent before, with other "
             f"data: {', '.join(differences)}",
-            hint=f"use another id, or look at: flowengine show {sent.execution}",
+            hint=Hint(
+                f"use another id, or look at: flowengine show {sent.execution}",
+                http=f"use another id, or look at: GET /v1/executions/{sent.execution}",
+            ),
         )
 
 
@@ -159,13 +174,35 @@ def check(linked: LinkedFlow, name: str, data: Any) -> Any:
     Raises:
         InputError: The flow does not declare the signal, or the data does not match.
     """
+    declared = _declared(linked)
+    if name not in declared:
+        hint = did_you_mean(name, declared) or f"signals: {', '.join(declared) or 'none'}"
+        raise InputError(f"there is no signal '{name}'", field=name, hint=hint)
+    return validate(declared[name].get("data", True), data, f"signal '{name}'")
+
+
+def _declared(linked: LinkedFlow) -> dict[str, Any]:
+    """Return the signals that a flow or one of its subflows declares."""
     declared: dict[str, Any] = {}
     for flow in (linked.compiled, *linked.compiled.get("flows", ())):
         declared = {**flow.get("signals", {}), **declared}
-    if name not in declared:
-        known = ", ".join(declared) or "none"
-        raise InputError(f"there is no signal '{name}'", field=name, hint=f"signals: {known}")
-    return validate(declared[name].get("data", True), data, f"signal '{name}'")
+    return declared
+
+
+def _meant(host: Host, name: str, key: str) -> str | None:
+    """Return the signal with a similar name that an open execution takes with a key, if any.
+
+    Only the newest executions are looked at.
+    """
+    newest = host.store.executions(ExecutionFilter(), None, _LOOKED_AT).items
+    flows = {record.hash for record in newest if record.status not in ENDED}
+    with suppress(FlowEngineError):  # no such key, or a flow of another version of flowengine
+        names = {signal for hash in flows for signal in _declared(host.flows.by_hash(hash))}
+        meant = nearest(name, names - {name})
+        if meant is not None:
+            host.store.find_key(meant, key)
+            return meant
+    return None
 
 
 def check_for(host: Host, execution: str, name: str, data: Any) -> Any:
@@ -201,11 +238,17 @@ def _start(host: Host, name: str, key: str, flow: str | None) -> Start:
         names = ", ".join(start.flow for start in starts)
         raise Conflict(
             f"signal '{name}' starts executions of several flows: {names}",
-            hint=f"say which: flowengine signal --key KEY --file FILE {name}",
+            hint=Hint(
+                "say which: flow=FILE", f"say which: flowengine signal --key KEY --file FILE {name}"
+            ),
         )
     raise NotFound(
         f"no open execution takes signal {name!r} with key {key!r}, and no flow starts one",
-        hint="it may have ended: flowengine list; or name the flow that it starts: --file FILE",
+        hint=Hint(
+            "it may have ended: flowengine list; or name the flow that it starts: flow=FILE",
+            "it may have ended: flowengine list; or name the flow that it starts: --file FILE",
+            "it may have ended: GET /v1/executions",
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import excluded, is_assignee
-from flowengine.errors import Conflict, NotAllowed, UsageError
+from flowengine.errors import Conflict, Hint, NotAllowed, UsageError
 from flowengine.journal.encoding import pack
 from flowengine.journal.shapes import unpack_event, unpack_message
 from flowengine.kernel.waiting.approval_ownership import EVENTS, change, gave_away
@@ -94,7 +94,10 @@ def check_claim(wait: Mapping[str, Any], id: str, user: str) -> None:
     if wait.get("claim") and "claimed_by" not in wait:
         raise Conflict(
             f"{id} has to be claimed before it can be decided",
-            hint=f"claim it: flowengine approvals claim {id}",
+            hint=Hint(
+                f"claim it: flowengine approvals claim {id}",
+                http=f"claim it: POST /v1/approvals/{id}/claim",
+            ),
         )
 
 
@@ -116,31 +119,37 @@ def check_assignee(
     barred = excluded(wait, users, settings)
     if barred is None and is_assignee(wait, user, settings):
         return
-    gave = user in gave_away(wait)
+    about, hint = f"{what} '{wait.get('title') or wait['address']}'", None
     if barred is not None:
-        user = barred
-        reason = f"excluded are {', '.join(wait['exclude'])}"
-    elif gave:
+        reason = str(barred)
+        if barred.user != user:
+            about += f" on behalf of {user}"
+            hint = "'exclude' also applies to the user who enters the decision of another one"
+        user = barred.user
+    elif user in gave_away(wait):
         reason = f"{user} has delegated it"
     else:
         reason = f"assignees are {', '.join(wait['assignees'])}"
-    raise NotAllowed(
-        f"{user} may not {what} '{wait.get('title') or wait['address']}': {reason}",
-        hint=None if gave or barred is not None else _who_may(wait["assignees"], user, settings),
-    )
+        hint = _who_may(wait["assignees"], user, settings)
+    raise NotAllowed(f"{user} may not {about}: {reason}", hint=hint)
 
 
 def _who_may(assignees: Sequence[str], user: str, settings: Settings) -> str | None:
-    """Return why a user is in none of the groups that are assigned, and who else may decide."""
+    """Return why a user is in none of the groups that are assigned, and who else may decide.
+
+    A client of a server learns nothing about the host's files, and acts in person.
+    """
     empty = settings.without_members(assignees)
     parts = list(empty.values())
     others = [name for name in assignees if name not in empty]
     groups = ", ".join(name for name in others if name.startswith("group:"))
     if groups:
         parts.append(f"{user} is not in {groups}, see {settings_file()}")
+    python, cli = list(parts), list(parts)
     if others and settings.act_for_others:
-        parts.append("--as USER acts on behalf of another user")
-    return "; ".join(parts) or None
+        python.append("by='user:NAME' acts on behalf of another user")
+        cli.append("--as USER acts on behalf of another user")
+    return Hint("; ".join(python), "; ".join(cli)) if cli else None
 
 
 def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
@@ -165,7 +174,9 @@ def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
         raise Conflict(f"{wait.id} waits for a {record['kind']}, which has no assignees")
     if not wait.open:
         raise Conflict(
-            f"{wait.id} is closed", hint=f"flowengine approvals show {wait.id}", standing=wait
+            f"{wait.id} is closed",
+            hint=Hint(f"flowengine approvals show {wait.id}", http=f"GET /v1/approvals/{wait.id}"),
+            standing=wait,
         )
     if what == "released":
         if holder is None:
@@ -198,9 +209,8 @@ def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
         raise UsageError(f"an approval is delegated to another user, not to {to!r}")
     if record.get("delegate") is False:
         raise NotAllowed(f"{wait.id} may not be delegated: the flow says 'delegate: false'")
-    if settings.is_excluded(to, record.get("exclude") or []):
-        excluded = ", ".join(record["exclude"])
-        raise NotAllowed(f"{to} may not decide on {wait.id}: excluded are {excluded}")
+    if (barred := excluded(record, [to], settings)) is not None:
+        raise NotAllowed(f"{to} may not decide on {wait.id}: {barred}")
     cast = {unpack_event(vote, f"a vote on wait {wait.id}")["by"] for vote in wait.votes}
     voters = cast | wait.journaled.keys()
     for user in (by, to):
@@ -221,5 +231,8 @@ def _check_holder(record: Mapping[str, Any], id: str, user: str) -> None:
     raise Conflict(
         f"{id} is claimed by {holder} since {since}",
         standing={"claimed_by": holder, "at": since},
-        hint=f"{holder} may release it: flowengine approvals release {id}",
+        hint=Hint(
+            f"{holder} may release it: flowengine approvals release {id}",
+            http=f"{holder} may release it: POST /v1/approvals/{id}/release",
+        ),
     )

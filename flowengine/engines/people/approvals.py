@@ -21,7 +21,7 @@ from flowengine.engines.people.images import checked_images, digests, name_of, v
 from flowengine.engines.results import Decision
 from flowengine.engines.running.flow_grants import to_keep
 from flowengine.engines.starting.inputs import fill_defaults
-from flowengine.errors import Conflict, InputError
+from flowengine.errors import Conflict, Hint, InputError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.records import Vote
 from flowengine.journal.shapes import damage, unpack_event
@@ -79,7 +79,10 @@ def check_decidable(id: str, kind: str) -> None:
     if kind not in DECIDABLE:
         raise Conflict(
             f"{id} waits for {_OTHERS[kind]}, not for a decision",
-            hint=f"see what ends it: flowengine approvals show {id}",
+            hint=Hint(
+                f"see what ends it: flowengine approvals show {id}",
+                http=f"see what ends it: GET /v1/approvals/{id}",
+            ),
         )
 
 
@@ -109,7 +112,10 @@ def decide(store: Store, settings: Settings, id: str, answer: GivenAnswer, now: 
     if due is not None and due <= now:
         raise Conflict(
             f"{id} expired at {format_time(due)}",
-            hint=f"resume the execution: flowengine resume {wait.execution}",
+            hint=Hint(
+                f"resume the execution: flowengine resume {wait.execution}",
+                http=f"resume the execution: POST /v1/executions/{wait.execution}/resume",
+            ),
         )
     decision = check_answer(wait.record, answer, settings)
     images = checked_images(wait.record, answer.choice, answer.images) if answer.images else []
@@ -338,11 +344,18 @@ def _comment(choice: Mapping[str, Any], comment: str | None) -> str | None:
     wanted = choice.get("comment", "optional")
     if wanted == "required" and not (comment or "").strip():
         raise InputError(
-            f"'{choice['id']}' needs a comment", field="comment", hint="add --comment TEXT"
+            f"'{choice['id']}' needs a comment",
+            field="comment",
+            hint=_part("comment=TEXT", "--comment TEXT", "'comment': TEXT"),
         )
     if wanted == "none" and comment:
         raise InputError(f"'{choice['id']}' takes no comment", field="comment")
     return comment or None
+
+
+def _part(python: str, cli: str, http: str) -> Hint:
+    """Return the hint that a decision lacks a part, as it is written on each surface."""
+    return Hint(f"add {python}", f"add {cli}", f"add {http}")
 
 
 def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any:
@@ -370,8 +383,11 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
     form = fill_defaults(schema, given or {})
     for name in schema.get("required", ()):
         if name not in form:
+            field = f"{{{name!r}: VALUE}}"
             raise InputError(
-                f"the form needs '{name}'", field=name, hint=f"add --form {name}=VALUE"
+                f"the form needs '{name}'",
+                field=name,
+                hint=_part(f"form={field}", f"--form {name}=VALUE", f"'form': {field}"),
             )
     return validate({"type": "object", **schema}, form, "form")
 
@@ -392,7 +408,10 @@ def _value(wait: Mapping[str, Any], answer: GivenAnswer) -> Any:
     is_question = wait["kind"] == "question"
     about, what = ("step", "attempt") if is_question else ("tool", "call")
     schema = wait.get("returns", {})
-    hint = f"give what the {about} returns: --value '{_outline(schema)}'"
+    give, outline = f"give what the {about} returns", _outline(schema)
+    hint = Hint(
+        f"{give}: value={outline}", f"{give}: --value '{outline}'", f"{give}: 'value': {outline}"
+    )
     if answer.value is NOT_GIVEN:
         message = f"'{answer.choice}' needs a value: the output to record instead of the {what}'s"
         raise InputError(message, field="value", hint=hint)
@@ -401,8 +420,7 @@ def _value(wait: Mapping[str, Any], answer: GivenAnswer) -> Any:
     try:
         return validate(schema, answer.value, named)
     except InputError as error:
-        error.hint = error.hint or hint
-        raise
+        raise InputError(error.message, field=error.field, hint=error.hint or hint) from None
 
 
 def _outline(schema: Mapping[str, Any]) -> str:

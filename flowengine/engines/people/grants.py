@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.running.flow_grants import as_kernel_has_it
-from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.errors import Conflict, Hint, InputError, NotFound
 from flowengine.journal.encoding import pack
 from flowengine.journal.refusals import no_grant
 from flowengine.journal.short_ids import the_one
@@ -206,7 +206,7 @@ def _grant_of(host: Host, execution: str, id: str) -> GrantInfo:
     for grant in _of_execution(host, execution):
         if grant["id"] == id:
             return grant
-    hint = f"see them: flowengine grants list {host.store.short_execution(execution)}"
+    hint = Hint(f"see them: flowengine grants list {host.store.short_execution(execution)}")
     raise NotFound(f"no grant was given with the decision on {id}", hint=hint)
 
 

@@ -10,7 +10,7 @@ from base64 import b64decode
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from flowengine.errors import InputError
+from flowengine.errors import Hint, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,10 @@ def checked_images(
         raise InputError(
             "images go with the approval or rejection of a call",
             field="image",
-            hint="attach files to other decisions: --attach FILE",
+            hint=Hint(
+                "attach files to other decisions: attach=[FILE]",
+                "attach files to other decisions: --attach FILE",
+            ),
         )
     if len(images) > MOST:
         raise InputError(f"{len(images)} images are given; at most {MOST} may be", field="image")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.argument_checks import check_input_names
-from flowengine.errors import InputError
+from flowengine.errors import Hint, InputError
 from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.validation import validate
@@ -35,7 +35,9 @@ def check_inputs(
     for name, schema in schemas.items():
         if name not in given and "default" not in schema:
             text = schema.get("description") or schema.get("title")
-            hint = f"give it: -i {name}=VALUE" + (f"  ({text})" if text else "")
+            more = f"  ({text})" if text else ""
+            given = f"give it in 'inputs'{more}"
+            hint = Hint(given, cli=f"give it: -i {name}=VALUE{more}", http=given)
             raise InputError(f"input '{name}' is missing", field=name, hint=hint)
     inputs = with_defaults(graph, given, execution, now)
     for name, schema in schemas.items():

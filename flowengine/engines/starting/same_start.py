@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.starting.inputs import with_defaults
 from flowengine.equality import same
-from flowengine.errors import Conflict
+from flowengine.errors import Conflict, Hint
 from flowengine.journal.shapes import Sound, unpack_message
 from flowengine.kernel.notation.times import parse_time
 
@@ -35,7 +35,10 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
     Raises:
         Conflict: It runs another flow, or has other inputs.
     """
-    hint = f"use another id, or look at the existing one: flowengine show {id}"
+    hint = Hint(
+        f"use another id, or look at the existing one: flowengine show {id}",
+        http=f"use another id, or look at the existing one: GET /v1/executions/{id}",
+    )
     found = host.stored(id, 0)
     runs = found.linked.compiled["id"]
     if runs != flow.id:

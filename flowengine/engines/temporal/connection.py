@@ -17,7 +17,7 @@ from flowengine.engines.temporal.address import Address
 from flowengine.engines.temporal.objects import Objects
 from flowengine.engines.temporal.payloads import converter
 from flowengine.engines.temporal.requests import NO_TIME_YET
-from flowengine.errors import NotFound, StoreError
+from flowengine.errors import Hint, StoreError
 from flowengine.store_folder import REMOTE
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class Connection:
         """Return the error that no worker responds."""
         return StoreError(
             f"no worker of {self.location} answers",
-            hint=f"if there is none, start one: flowengine worker --store {self.location}",
+            hint=Hint(f"if there is none, start one: flowengine worker --store {self.location}"),
         )
 
     def close(self) -> None:
@@ -145,8 +145,3 @@ async def connect(address: Address, objects: Objects | None = None) -> Client:
             f"cannot connect to Temporal at {address.server}: {error}",
             hint="is the server running?",
         ) from error
-
-
-def no_execution(id: str) -> NotFound:
-    """Return the error for an unknown execution."""
-    return NotFound(f"there is no execution {id}", hint="list them: flowengine list")

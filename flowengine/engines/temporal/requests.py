@@ -75,7 +75,17 @@ def error_as_data(error: errors.FlowEngineError) -> list[Any]:
     standing = getattr(error, "standing", None)
     kind = type(standing).__name__ if isinstance(standing, ExecutionRecord | Wait) else None
     shown = plain(standing) if kind else None
-    return [type(error).__name__, error.message, error.hint, kind, shown]
+    return [type(error).__name__, error.message, hint_as_data(error.hint), kind, shown]
+
+
+def hint_as_data(hint: str | None) -> Any:
+    """Return a hint as data, with its wording on each surface."""
+    return [str(hint), hint.cli, hint.http] if isinstance(hint, errors.Hint) else hint
+
+
+def hint_of(data: Any) -> str | None:
+    """Return the hint that `hint_as_data` has returned the data of."""
+    return errors.Hint(*data) if isinstance(data, list) else data
 
 
 def raise_error(data: list[Any]) -> None:
@@ -86,7 +96,7 @@ def raise_error(data: list[Any]) -> None:
     """
     name, message, hint, kind, shown = data
     found: type[errors.FlowEngineError] = getattr(errors, name, errors.StoreError)
-    error = found(message, hint=hint)
+    error = found(message, hint=hint_of(hint))
     if isinstance(error, errors.Conflict) and kind is not None:
         error.standing = _STANDING[kind](shown)
     raise error

@@ -20,6 +20,7 @@ from flowengine.engines.temporal.requests import (
     REFUSED,
     SHARED,
     error_as_data,
+    hint_of,
     plain,
 )
 from flowengine.errors import Conflict, FlowEngineError, NotFound
@@ -263,7 +264,7 @@ class SharedWorkflow:
             BEGIN, begin, start_to_close_timeout=_PATIENCE, retry_policy=None
         )
         if refusal is not None:
-            raise Conflict(refusal[0], hint=refusal[1])
+            raise Conflict(refusal[0], hint=hint_of(refusal[1]))
 
     async def _forward_grant(self, message: Message) -> None:
         """Tell an execution that it was granted the lock, or must be cancelled."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
 
-from flowengine.engines.temporal.requests import BEGIN, SHARE, beginning
+from flowengine.engines.temporal.requests import BEGIN, SHARE, beginning, hint_as_data
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.journal.records import Outgoing
 
@@ -38,7 +38,7 @@ class Sharing:
         try:
             await asyncio.to_thread(self._begin, begin)
         except Conflict as error:
-            return [error.message, error.hint]
+            return [error.message, hint_as_data(error.hint)]
         return None
 
     def _begin(self, begin: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ from flowengine.engines.temporal.attributes import (
     label_digests,
     register,
 )
-from flowengine.engines.temporal.connection import PATIENCE, Connection, no_execution
+from flowengine.engines.temporal.connection import PATIENCE, Connection
 from flowengine.engines.temporal.listing import Listing, is_moved, record_of
 from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
 from flowengine.engines.temporal.past import Past, first_input, replayed
@@ -70,7 +70,7 @@ from flowengine.engines.temporal.support import (
     unsupported,
 )
 from flowengine.engines.temporal.workflow import WorkflowDriver, answered
-from flowengine.errors import Conflict, NotFound, StoreError, UsageError
+from flowengine.errors import Conflict, Hint, NotFound, StoreError, UsageError
 from flowengine.journal.encoding import pack, unpack
 from flowengine.journal.ports.moving import ExecutionCopy
 from flowengine.journal.records import (
@@ -101,7 +101,7 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.refusals import ended, not_free
+from flowengine.journal.refusals import ended, no_execution, no_wait, not_free
 from flowengine.journal.short_ids import EXECUTION, SHORT_EXECUTION, WAIT, shortest, the_one
 from flowengine.kernel.waiting.approval_ownership import EVENTS as HANDS
 
@@ -365,7 +365,7 @@ class TemporalStore:
         }
         head = ["running", append.at, None]
         if not self._call(self._begun(start, {HEAD: head}, reuse)):
-            raise Conflict(f"execution {id} exists, or is open", hint=f"flowengine show {id}")
+            raise Conflict(f"execution {id} exists, or is open", hint=Hint(f"flowengine show {id}"))
 
     async def _ended(self, id: str) -> WorkflowDriver:
         found = await self._described(id)
@@ -823,7 +823,7 @@ class TemporalStore:
             raise StoreError(
                 f"execution {execution} cannot continue: its workflow task fails again and again "
                 f"(attempt {tries})",
-                hint=f"see why: temporal workflow show --workflow-id {execution}",
+                hint=Hint(f"see why: temporal workflow show --workflow-id {execution}"),
             )
         return found.typed_search_attributes.get(STATUS) in RESTING
 
@@ -836,7 +836,7 @@ class TemporalStore:
         if not self._call(self._has_worker()):
             raise StoreError(
                 f"execution {execution} is recorded, and {self.location} has no worker",
-                hint=f"start one: flowengine worker --store {self.location}",
+                hint=Hint(f"start one: flowengine worker --store {self.location}"),
             )
 
     async def _has_worker(self) -> bool:
@@ -863,7 +863,7 @@ class TemporalStore:
         for id, execution in self._call(self._listing.found_waits(wait)):
             if id == wait:
                 return execution
-        raise NotFound(f"there is no wait {wait}", hint="list them: flowengine approvals list")
+        raise no_wait(wait)
 
 
 def _with_own_messages(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from flowengine.errors import Conflict, NotFound
+from flowengine.errors import Conflict, Hint, NotFound
 from flowengine.sdk.process_identity import is_dead
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def one_entry(registry: Registry, name: str) -> RegistryEntry:
     if not found:
         raise NotFound(
             f"no environment '{name}' is open or was left open",
-            hint="see: flowengine envs list",
+            hint=Hint("see: flowengine envs list"),
         )
     if len(found) > 1:
         ids = ", ".join(entry.id for entry in found)

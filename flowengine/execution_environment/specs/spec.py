@@ -237,7 +237,7 @@ def _provider(kind: Any, faults: list[Fault]) -> Provider[Any] | None:
     try:
         return providers.find_provider(kind)
     except FlowEngineError as error:
-        faults.append(Fault("kind", str(error)))
+        faults.append(Fault("kind", error.with_hint))
         return None
 
 

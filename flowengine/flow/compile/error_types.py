@@ -1,6 +1,6 @@
 """Misspelled error types in `retry` and `on_error` (W419).
 
-Python functions and packages raise errors of any name, so an unknown name is no fault in itself.
+Python functions and packages raise errors of any name, so an unknown name can be correct.
 One that differs only slightly from a known type most likely means that type, and would never match.
 """
 
@@ -36,12 +36,13 @@ def check_error_types(files: Iterable[File]) -> None:
             if name in known or name.endswith("*"):
                 continue
             meant = nearest(name, known)
-            if (
-                meant is not None
-                and SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= CLOSE
-            ):
+            if meant is not None and _is_close(name, meant):
                 message = f"the error type {name!r} is not known"
                 file.report.at("W419", message, loc, f"did you mean {meant!r}?")
+
+
+def _is_close(name: str, meant: str) -> bool:
+    return SequenceMatcher(None, name.lower(), meant.lower()).ratio() >= CLOSE
 
 
 @cache

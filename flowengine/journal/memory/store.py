@@ -52,7 +52,7 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.refusals import check_statuses, ended, not_free
+from flowengine.journal.refusals import check_statuses, ended, no_execution, no_wait, not_free
 from flowengine.journal.short_ids import (
     EXECUTION,
     SHORT_EXECUTION,
@@ -401,9 +401,7 @@ class MemoryStore(JournalStore):
         try:
             return self._journals[id]
         except KeyError:
-            raise NotFound(
-                f"there is no execution {id}", hint="list them: flowengine list"
-            ) from None
+            raise no_execution(id) from None
 
     # -- leases
 
@@ -643,9 +641,7 @@ class MemoryStore(JournalStore):
         try:
             return self._waits[id]
         except KeyError:
-            raise NotFound(
-                f"there is no wait {id}", hint="list them: flowengine approvals list"
-            ) from None
+            raise no_wait(id) from None
 
     # -- grants
 

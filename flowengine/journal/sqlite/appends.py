@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from flowengine.errors import Conflict, LeaseLost, NotFound
+from flowengine.errors import Conflict, Hint, LeaseLost
 from flowengine.journal.encoding import (
     SHORTEST,
     TextPosition,
@@ -30,6 +30,7 @@ from flowengine.journal.records import (
     NewExecution,
     Plain,
 )
+from flowengine.journal.refusals import no_execution
 from flowengine.journal.sqlite import queries
 from flowengine.journal.sqlite.claims import end_claims, rejected, write_claims
 from flowengine.journal.sqlite.journal_texts import JournalTexts, Places, shortened
@@ -133,7 +134,10 @@ def lease_lost(connection: sqlite3.Connection, execution: str, number: int | Non
         who = f"process {row[2]} on {row[4]} holds it now"
     return LeaseLost(
         f"this process lost execution {execution}: {who}; its last changes were not saved",
-        hint=f"see its current state: flowengine show {execution}",
+        hint=Hint(
+            f"see its current state: flowengine show {execution}",
+            http=f"see its current state: GET /v1/executions/{execution}",
+        ),
     )
 
 
@@ -348,6 +352,6 @@ def find_number(connection: sqlite3.Connection, execution: str) -> int:
     """
     row = connection.execute(queries.NUMBER, (execution,)).fetchone()
     if row is None:
-        raise NotFound(f"there is no execution {execution}", hint="list them: flowengine list")
+        raise no_execution(execution)
     number: int = row[0]
     return number

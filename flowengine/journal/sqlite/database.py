@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.durable_files import draft_of, give_name, make_folder, sync_file, sync_folder
-from flowengine.errors import StoreError, UsageError
+from flowengine.errors import Hint, StoreError, UsageError
 from flowengine.journal.sqlite import schema
 from flowengine.journal.sqlite.open_files import OpenFile
 from flowengine.store_folder import APPLICATION_ID
@@ -156,7 +156,9 @@ class Database:
         return StoreError(
             f"{path}, which belongs to the store, was {what} while it was in use; what was "
             "committed last may be lost",
-            hint="end every process that uses the store, then see what it has: flowengine list",
+            hint=Hint(
+                "end every process that uses the store, then see what it has: flowengine list"
+            ),
         )
 
     def durability(self) -> Durability:
@@ -184,7 +186,7 @@ class Database:
     def _explained(self, kind: str, error: Exception, code: str) -> StoreError:
         message, hint = _EXPLANATIONS[kind]
         values = {"path": self.path, "error": error, "code": code, "patience": self._patience}
-        return StoreError(message.format(**values), hint=hint.format(**values))
+        return StoreError(message.format(**values), hint=_hint(hint.format(**values)))
 
     def _prepare(self) -> None:
         """Create the file if missing, check that it is sound, and migrate it."""
@@ -231,7 +233,7 @@ class Database:
             return self._explained("SQLITE_FULL", error, "")
         return StoreError(
             f"the store {self.path} cannot be opened: {error.strerror or error}",
-            hint="check the permissions of the directory, or name another with --store",
+            hint=_hint(f"check the permissions of the directory, or {_OTHER}"),
         )
 
     def _make(self) -> None:
@@ -456,7 +458,15 @@ _RESTORE = (
     "keep a copy of it and of the files next to it; then restore a backup, or save what is "
     "readable with `sqlite3 FILE .recover`"
 )
-_ELSEWHERE = "name another place with --store"
+_OTHER = "name another with --store"
+
+
+def _hint(text: str) -> Hint:
+    """Return the remedy for a store, which the server's clients cannot apply."""
+    return Hint(text.replace(_OTHER, "give the engine another store"), text)
+
+
+_ELSEWHERE = Hint("give the engine another store", "name another place with --store")
 _SAFE = "what was committed before is kept; "
 
 _EXPLANATIONS: dict[str, tuple[str, str]] = {
@@ -474,15 +484,15 @@ _EXPLANATIONS: dict[str, tuple[str, str]] = {
     ),
     "SQLITE_READONLY": (
         "the store {path} is read-only: {error}",
-        _SAFE + "allow writing to the file and its directory, or name another with --store",
+        _SAFE + f"allow writing to the file and its directory, or {_OTHER}",
     ),
     "SQLITE_CANTOPEN": (
         "the store {path} cannot be opened: {error}",
-        "check the permissions of the file and its directory, or name another with --store",
+        f"check the permissions of the file and its directory, or {_OTHER}",
     ),
     "SQLITE_PERM": (
         "access to the store {path} was denied: {error}",
-        "check the permissions of the file and its directory, or name another with --store",
+        f"check the permissions of the file and its directory, or {_OTHER}",
     ),
     "SQLITE_BUSY": (
         "another process has locked the store {path} for more than {patience:g} s",

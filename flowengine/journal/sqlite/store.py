@@ -37,7 +37,7 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.refusals import ended
+from flowengine.journal.refusals import ended, no_execution, no_wait
 from flowengine.journal.shapes import DAMAGE_HINT, Sound
 from flowengine.journal.short_ids import (
     EXECUTION,
@@ -600,7 +600,7 @@ def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
     """Return the row of `sql.EXECUTION`."""
     row: tuple[Any, ...] | None = connection.execute(queries.EXECUTION, (id,)).fetchone()
     if row is None:
-        raise NotFound(f"there is no execution {id}", hint="list them: flowengine list")
+        raise no_execution(id)
     return row
 
 
@@ -623,7 +623,7 @@ def _find_wait(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
     """Return the row of `sql.WAIT`."""
     row: tuple[Any, ...] | None = connection.execute(queries.WAIT, (id,)).fetchone()
     if row is None:
-        raise NotFound(f"there is no wait {id}", hint="list them: flowengine approvals list")
+        raise no_wait(id)
     return row
 
 

@@ -46,6 +46,17 @@ def add(document: Any, xml: str) -> None:
     document.element.body.insert(-1, parse_xml(xml.replace(" W", f" {W}", 1)))
 
 
+def test_title_of_a_word_file_is_its_property_or_else_its_paragraph_of_that_style() -> None:
+    document = docx.Document()
+    document.add_heading("Chapter", 1)
+    for part in ("Annual", "Second"):
+        document.add_heading("", 0).add_run(f"{part} ").bold = True
+        document.paragraphs[-1].add_run("report")
+    assert read(document).title == "Annual report"
+    document.core_properties.title = "Property"
+    assert read(document).title == "Property"
+
+
 def test_word_blocks_come_in_the_order_of_the_document() -> None:
     document = docx.Document()
     document.add_heading("Top", 0)
