@@ -228,7 +228,13 @@ def test_no_update_of_an_execution_controls_the_terminal(
     for text in (HARMLESS, HOSTILE):
         Fake(monkeypatch, text, "signal")
         arguments = Namespace(
-            store=None, durability=None, quiet=False, verbose=verbose, json=False, events=False
+            store=None,
+            server=None,
+            durability=None,
+            quiet=False,
+            verbose=verbose,
+            json=False,
+            events=False,
         )
         (flowengine.folder / ".flowengine").mkdir(exist_ok=True)
         capsys.readouterr()
