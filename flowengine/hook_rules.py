@@ -5,7 +5,7 @@
       - {name: erp, scheme: hmac, header: X-Signature, secret: {file: /etc/erp.key}, signal: booked,
          key: number}
 
-They are in the user's `settings.yaml`. Each has a secret of its own, which the sender knows, too.
+They are in the user's `settings.yaml`. Each has its own secret, which the sender knows, too.
 """
 
 from __future__ import annotations

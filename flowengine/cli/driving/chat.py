@@ -187,7 +187,7 @@ class Chat(Dialogue):
         super().__init__(session)
         self.talk = talk
         self._at_terminal = is_terminal(sys.stdin)
-        # In a pipe, the next line is the next message: nobody reads a prompt and presses Enter.
+        # In a pipe, the next line is the next message, not the answer to a prompt.
         self._asks_for_optional_parts = self._at_terminal
         self._driven_since: str | None = None
         """Since when steps are driven beside the questions. None: all their output was shown."""

@@ -43,7 +43,7 @@ class Replayed:
         """Continue with further events."""
         if not events:
             return
-        if not self.journal:  # the walk goes on with what is appended to the journal
+        if not self.journal:  # the walk continues with what is appended to the journal
             self._walk = walk(self._flows, self._hash, self.journal, self._seen)
         self.journal += events
         with CollectedLater():  # all that is made here stays referenced

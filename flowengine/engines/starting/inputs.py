@@ -36,8 +36,8 @@ def check_inputs(
         if name not in given and "default" not in schema:
             text = schema.get("description") or schema.get("title")
             more = f"  ({text})" if text else ""
-            given = f"give it in 'inputs'{more}"
-            hint = Hint(given, cli=f"give it: -i {name}=VALUE{more}", http=given)
+            remedy = f"give it in 'inputs'{more}"
+            hint = Hint(remedy, cli=f"give it: -i {name}=VALUE{more}", http=remedy)
             raise InputError(f"input '{name}' is missing", field=name, hint=hint)
     inputs = with_defaults(graph, given, execution, now)
     for name, schema in schemas.items():
