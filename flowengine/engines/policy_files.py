@@ -48,7 +48,7 @@ class PolicyFiles:
 
     Args:
         folders: Directories whose files may allow calls. Never a project's directory.
-        store: Caches the compiled files, as it caches flows.
+        store: Caches the compiled files.
         project: Directory whose file may only restrict calls.
     """
 

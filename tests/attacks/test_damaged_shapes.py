@@ -65,7 +65,6 @@ TABLES = {
     "votes": ("event",),
     "messages": ("event",),
     "flows": ("compiled",),
-    "sources": ("files", "extra"),
 }
 
 

@@ -29,11 +29,11 @@ class FlowPort(Protocol):
     def remember_source(
         self, key: str, hash: str, sources: Sequence[tuple[str, str]], extra: bytes = b""
     ) -> None:
-        """Remember the compiled flow of a file, so that it need not be compiled again.
+        """Remember the result of compiling a file, so that it need not be compiled again.
 
         Args:
             key: Identifies the file and everything else that the result depends on.
-            hash: Hash of the compiled flow.
+            hash: Hash of a compiled flow, or the kind of the result.
             sources: (path, digest) of each file that was read.
             extra: Further data to return, such as warnings.
         """
