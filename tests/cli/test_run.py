@@ -555,6 +555,22 @@ def test_columns_stand_still(flowengine: CommandLine) -> None:
     assert len(places) == 1, done.err
 
 
+def test_columns_stand_still_beside_long_keys_of_items(flowengine: CommandLine) -> None:
+    flowengine.write(
+        "keys.yaml",
+        "flowengine: 1\nid: keys\nsteps:\n"
+        "  - id: each\n"
+        "    map: {over: '${{ [\"a\", \"a file with a long name\"] }}', as: f, key: '${{ f }}'}\n"
+        "    group: [{id: read, output: 1}, {id: longer_than_that, output: 1}]\n",
+    )
+
+    done = flowengine("run", "keys.yaml")
+
+    rows = [line for line in done.err.splitlines() if line.startswith("  ")]
+    assert rows[0].startswith("  each[a]/read ")
+    assert len({row.index(" succeeded") for row in rows}) == 1, done.err
+
+
 def test_functions_and_modules_have_any_name_that_python_allows(flowengine: CommandLine) -> None:
     flowengine.write("öl.py", "def größe_2(n):\n    return n + 1\n")
     flow = "flowengine: 1\nid: names\nsteps: [{id: a, python: '%s', with: {n: 1}}]\n"

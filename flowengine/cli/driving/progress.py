@@ -59,6 +59,7 @@ class Progress:
         self._quiet = session.arguments.quiet
         self._verbose = session.arguments.verbose
         self._width = ADDRESS_WIDTH
+        self._key_width = KEY_WIDTH[True]
         self._events = getattr(session.arguments, "events", False)
         self._since: dict[tuple[str, str], int] = {}
         self._decided: dict[tuple[str, str], str] = {}
@@ -180,7 +181,7 @@ class Progress:
             for whole in wholes(step.address):
                 self._since.setdefault((execution, whole), step.at)
             self.begin(step.address, step.at)
-            self._widen(len(step.address))  # a key, before the first line of an item is shown
+            self._make_room(execution, step.address)
             if self._verbose:
                 self._line(step.address, "running", _shown_value(step.input))
         elif step.status in TOLD:
@@ -281,17 +282,26 @@ class Progress:
         self._widen(len(address))
         self.line(f"  {clean(address):{self._width}} {shown} {detail}".rstrip())
 
+    def _make_room(self, execution: str, address: str) -> None:
+        """Widen the address column for the key of an item, before its first line is shown."""
+        keys = [part.partition("]")[0] for part in address.split("[")[1:]]
+        longest = max(map(len, keys), default=0) + len("[]")
+        if longest > self._key_width:
+            self._key_width = longest
+            self._widen(address_width(self._flow(execution).compiled, longest))
+
     def _widen(self, width: int) -> None:
         self._width = max(self._width, min(width, WIDEST_ADDRESS))
 
 
-def address_width(flow: Mapping[str, Any]) -> int:
+def address_width(flow: Mapping[str, Any], key_width: int = KEY_WIDTH[True]) -> int:
     """Return the width of the addresses of a flow's steps, as far as it can be known from the file.
 
     It keeps the columns stable from the first line on. Only keys of items can be wider.
 
     Args:
         flow: Compiled.
+        key_width: Width of the longest key of an item, with its brackets.
     """
     widest, before = 0, {0: 0}
     bodies = [0]
@@ -303,7 +313,7 @@ def address_width(flow: Mapping[str, Any]) -> int:
         for step in (flow["steps"][index] for index in flow["bodies"][body]["steps"]):
             width = before[body] + len(step["id"])
             if "map" in step:
-                width += KEY_WIDTH["key" in step["map"]]
+                width += key_width if "key" in step["map"] else KEY_WIDTH[False]
             if "loop" in step:
                 width += len("@10")
             widest = max(widest, width + len("/compensate" if "compensate" in step else ""))
