@@ -43,7 +43,7 @@ class Temporal(NamedTuple):
 @pytest.fixture(scope="session")
 def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Temporal]:
     """A server that the tests of this process share."""
-    with temporal_server("shared", "killed", "lost", "idle", "faults") as addresses:
+    with temporal_server("shared", "killed", "lost", "idle", "faults", "versions") as addresses:
         yield Temporal(addresses, str(tmp_path_factory.mktemp("objects")))
 
 

@@ -71,6 +71,12 @@ def configure(parser: ArgumentParser) -> None:
         help="in Temporal, after how long without a sign of life an attempt counts as cut off; "
         "default: 10s",
     )
+    parser.add_argument(
+        "--deployment",
+        metavar="NAME[:BUILD]",
+        help="in Temporal, the worker's deployment version, so that executions stay on workers of "
+        "the version on which they began; default BUILD: the version of flowengine",
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -106,6 +112,11 @@ async def _work(arguments: Namespace, log: Log) -> None:
         raise UsageError(
             "--heartbeat applies to stores in Temporal",
             hint="leave it out: in a directory, a dead process is noticed within a second",
+        )
+    if arguments.deployment is not None:
+        raise UsageError(
+            "--deployment applies to stores in Temporal",
+            hint="leave it out: in a directory, each version continues the executions of others",
         )
     arguments.linger = 0.0  # whatever waits makes room for others
     with Session(arguments, named=True) as session:
@@ -168,6 +179,7 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
             address,
             drain=arguments.drain,
             heartbeat=HEARTBEAT if arguments.heartbeat is None else arguments.heartbeat,
+            deployment=arguments.deployment,
             stopping=stopping,
             on_ready=begun,
             on_attempt=attempted,
