@@ -155,6 +155,7 @@ def _tell(log: Log, taken: Taken) -> None:
 
 async def _remote(arguments: Namespace, log: Log, address: str) -> None:
     """Take the work of a store in Temporal."""
+    from flowengine import __version__
     from flowengine.engines.temporal.opening import work as work_for
     from flowengine.worker.service import until_stopped
 
@@ -165,6 +166,9 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
         )
 
     is_ready = False
+    deployment = arguments.deployment
+    if deployment is not None and ":" not in deployment:
+        deployment = f"{deployment}:{__version__}"
 
     def begun() -> None:
         nonlocal is_ready
@@ -179,7 +183,7 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
             address,
             drain=arguments.drain,
             heartbeat=HEARTBEAT if arguments.heartbeat is None else arguments.heartbeat,
-            deployment=arguments.deployment,
+            deployment=deployment,
             stopping=stopping,
             on_ready=begun,
             on_attempt=attempted,

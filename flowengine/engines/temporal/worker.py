@@ -21,7 +21,6 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from flowengine import __version__
 from flowengine.engines.host import Host
 from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.engines.temporal.attempts import BEATS, Attempts
@@ -83,7 +82,7 @@ async def work(
             are interrupted.
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
         strict: Whether a step fails that leaves something running.
-        deployment: Name and build of its deployment version, `NAME[:BUILD]`. None: it takes the
+        deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
             executions of every version.
         stopping: Stops the worker when set.
         on_ready: Called when it starts to accept work.
@@ -130,7 +129,7 @@ def _deployment(text: str) -> WorkerDeploymentConfig:
     """Return the deployment version of a worker. Executions stay on the one on which they began."""
     name, _, build = text.partition(":")
     return WorkerDeploymentConfig(
-        version=WorkerDeploymentVersion(name, build or __version__),
+        version=WorkerDeploymentVersion(name, build),
         use_worker_versioning=True,
         default_versioning_behavior=VersioningBehavior.PINNED,
     )
