@@ -456,11 +456,15 @@ def test_messages_reach_executions_by_id_and_by_key(store: str, tmp_path: Path) 
         assert engine.signal("paid", 9, key="8").execution != begun.execution
 
 
-def test_of_two_first_messages_one_starts_the_execution(store: str, tmp_path: Path) -> None:
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_of_two_first_messages_one_starts_the_execution(
+    block: int, store: str, tmp_path: Path
+) -> None:
     flow = write_flow(tmp_path, ORDER)
     with Engine(store) as one, Engine(store) as other:
         one.deploy(flow)
-        keys = [f"race{n}" for n in range(10)]
+        keys = [f"race{block}-{n}" for n in range(20)]
         with ThreadPoolExecutor(20) as threads:
             sent = [
                 threads.submit(engine.signal, "paid", 1, key=key, resume=False)
@@ -471,6 +475,48 @@ def test_of_two_first_messages_one_starts_the_execution(store: str, tmp_path: Pa
         for first, second in zip(found[::2], found[1::2], strict=True):
             assert first.execution == second.execution
             assert first.began != second.began
+
+
+SIGNED = """\
+steps:
+  - id: each
+    map: 25
+    group:
+      - id: sign
+        approval: {title: "${{ 'Item ' + string(item) }}"}
+        on_error: [{type: Rejected, output: {choice: reject}}]
+    output: "${{ steps.sign.output.choice }}"
+outputs: {signed: "${{ steps.each.output }}"}
+"""
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("block", range(10))
+def test_of_two_decisions_one_takes_effect(block: int, store: str, tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, SIGNED)
+
+    def decide(engine: Engine, choice: str, wait: str) -> str:
+        """Decide, and return the decision that takes effect as this caller learns it."""
+        try:
+            engine.decide(wait, choice, resume=False)
+        except Conflict as refusal:
+            return "approve" if "was already approved by" in str(refusal) else "reject"
+        return choice
+
+    with Engine(store) as one, Engine(store) as other, ThreadPoolExecutor(10) as threads:
+        for number in range(4):
+            result = one.run(flow, id=f"raced{block}-{number}")
+            told = [
+                (
+                    threads.submit(decide, one, "approve", wait["id"]),
+                    threads.submit(decide, other, "reject", wait["id"]),
+                )
+                for wait in result.waits
+            ]
+            learned = [{one.result() for one in pair} for pair in told]
+            assert [len(pair) for pair in learned] == [1] * 25
+            taken = [choice for pair in learned for choice in pair]
+            assert one.resume(result.execution).outputs == {"signed": taken}
 
 
 DOUBLED = "outputs: {n: '${{ steps.a.output }}'}\n"

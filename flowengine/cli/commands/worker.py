@@ -73,6 +73,12 @@ def configure(parser: ArgumentParser) -> None:
         help="in Temporal, after how long without a sign of life an attempt counts as cut off; "
         "default: 10s",
     )
+    parser.add_argument(
+        "--deployment",
+        metavar="NAME[:BUILD]",
+        help="in Temporal, the worker's deployment version, so that executions stay on workers of "
+        "the version on which they began; default BUILD: the version of flowengine",
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -108,6 +114,11 @@ async def _work(arguments: Namespace, log: Log) -> None:
         raise UsageError(
             "--heartbeat applies to stores in Temporal",
             hint="leave it out: in a directory, a dead process is noticed within a second",
+        )
+    if arguments.deployment is not None:
+        raise UsageError(
+            "--deployment applies to stores in Temporal",
+            hint="leave it out: in a directory, each version continues the executions of others",
         )
     arguments.linger = 0.0  # whatever waits makes room for others
     with Session(arguments, named=True) as session:
@@ -164,6 +175,7 @@ def _tell_start(log: Log, start: ScheduledStart) -> None:
 
 async def _remote(arguments: Namespace, log: Log, address: str) -> None:
     """Take the work of a store in Temporal."""
+    from flowengine import __version__
     from flowengine.engines.temporal.opening import work as work_for
     from flowengine.worker.service import until_stopped
 
@@ -174,6 +186,9 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
         )
 
     is_ready = False
+    deployment = arguments.deployment
+    if deployment is not None and ":" not in deployment:
+        deployment = f"{deployment}:{__version__}"
 
     def begun() -> None:
         nonlocal is_ready
@@ -188,6 +203,7 @@ async def _remote(arguments: Namespace, log: Log, address: str) -> None:
             address,
             drain=arguments.drain,
             heartbeat=HEARTBEAT if arguments.heartbeat is None else arguments.heartbeat,
+            deployment=deployment,
             stopping=stopping,
             on_ready=begun,
             on_attempt=attempted,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -27,6 +28,8 @@ PATIENCE = timedelta(seconds=30)
 _ONE_QUERY = timedelta(seconds=10)
 """After this time, a query is repeated, because the worker that took it may be dead."""
 _NO_ANSWER = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+_FAILED_SECONDS = 5.0
+"""How long a request is repeated while the newest task of its workflow has failed."""
 _AGAIN_SECONDS = 0.2
 """Delay before a query is repeated."""
 
@@ -91,7 +94,9 @@ class Connection:
         while True:
             try:
                 one = min(patience, _ONE_QUERY)
-                return await handle.query("read", args=arguments, rpc_timeout=one)
+                return await again_if_failed(
+                    partial(handle.query, "read", args=arguments, rpc_timeout=one)
+                )
             except RPCError as error:
                 if error.status not in _NO_ANSWER or monotonic() >= until:
                     raise
@@ -145,3 +150,19 @@ async def connect(address: Address, objects: Objects | None = None) -> Client:
             f"cannot connect to Temporal at {address.server}: {error}",
             hint="is the server running?",
         ) from error
+
+
+async def again_if_failed(request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Return the answer of a workflow.
+
+    Temporal refuses a request while the newest task of the workflow has failed. This is also so for
+    a moment if something arrives while the workflow is continued in another run.
+    """
+    until = monotonic() + _FAILED_SECONDS
+    while True:
+        try:
+            return await request()
+        except RPCError as error:
+            if error.status != RPCStatusCode.FAILED_PRECONDITION or monotonic() > until:
+                raise
+        await asyncio.sleep(_AGAIN_SECONDS)

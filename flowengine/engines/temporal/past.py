@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 8
 """Number of replayed executions to keep in memory."""
+_REPLAYING = threading.Lock()
+"""Held while a history is replayed: stores of other threads may read the same execution."""
 
 
 class Past:
@@ -59,6 +62,7 @@ async def replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
         workflow_runner=UnsandboxedWorkflowRunner(),
         data_converter=client.data_converter,
     )
+    await asyncio.to_thread(_REPLAYING.acquire)
     drivers = READERS.setdefault(history.run_id, [])
     try:
         await replayer.replay_workflow(history)
@@ -69,6 +73,7 @@ async def replayed(client: Client, execution: str, run: str) -> WorkflowDriver:
         ) from error
     finally:
         del READERS[history.run_id]
+        _REPLAYING.release()
     return drivers[-1]
 
 

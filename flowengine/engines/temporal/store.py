@@ -7,6 +7,7 @@ lists, and reading an execution that has ended do not.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
@@ -43,7 +44,7 @@ from flowengine.engines.temporal.attributes import (
     label_digests,
     register,
 )
-from flowengine.engines.temporal.connection import PATIENCE, Connection
+from flowengine.engines.temporal.connection import PATIENCE, Connection, again_if_failed
 from flowengine.engines.temporal.listing import Listing, is_moved, record_of
 from flowengine.engines.temporal.objects import VARIABLE, Objects, objects
 from flowengine.engines.temporal.past import Past, first_input, replayed
@@ -800,8 +801,11 @@ class TemporalStore:
     async def _update(self, execution: str, method: str, arguments: Sequence[Any]) -> Any:
         handle = await self._connection.handle(execution)
         request = {"method": method, "arguments": plain([*arguments])}
+        name = os.urandom(16).hex()  # repeated, it counts once
         try:
-            answer = await handle.execute_update("write", request, rpc_timeout=PATIENCE)
+            answer = await again_if_failed(
+                lambda: handle.execute_update("write", request, id=name, rpc_timeout=PATIENCE)
+            )
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             raise self._connection.no_worker() from None
         except WorkflowUpdateFailedError as error:

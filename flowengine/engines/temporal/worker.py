@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-from temporalio.worker import Worker, WorkflowInstance, WorkflowInstanceDetails
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import (
+    Worker,
+    WorkerDeploymentConfig,
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+)
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from flowengine.engines.host import Host
@@ -21,7 +27,7 @@ from flowengine.engines.temporal.attempts import BEATS, Attempts
 from flowengine.engines.temporal.attributes import register
 from flowengine.engines.temporal.connection import connect
 from flowengine.engines.temporal.places import Place, own_place
-from flowengine.engines.temporal.requests import NO_TIME_YET, QUEUE
+from flowengine.engines.temporal.requests import NO_TIME_YET, QUEUE, SHARED
 from flowengine.engines.temporal.shared import SharedWorkflow
 from flowengine.engines.temporal.sharing import Sharing
 from flowengine.engines.temporal.store import TemporalStore
@@ -69,6 +75,7 @@ async def work(
     drain: float,
     heartbeat: float,
     strict: bool,
+    deployment: str | None = None,
     stopping: asyncio.Event,
     on_ready: Callable[[], None] = lambda: None,
     on_attempt: Callable[[str, str, str], None] = lambda execution, flow, address: None,
@@ -81,6 +88,8 @@ async def work(
             are interrupted.
         heartbeat: Seconds without a heartbeat after which an attempt is interrupted.
         strict: Whether a step fails that leaves something running.
+        deployment: Name and build of its deployment version, `NAME:BUILD`. None: it takes the
+            executions of every version.
         stopping: Stops the worker when set.
         on_ready: Called when it starts to accept work.
         on_attempt: Called with the execution, its flow and the address of the step when an attempt
@@ -104,7 +113,8 @@ async def work(
     with own_place(address) as place:
         host = _host(store, place)
         attempts = Attempts(client, host, store, strict=strict, queue=place.queue, tell=on_attempt)
-        worker, own = _workers(client, attempts, Sharing(host, store), place, times)
+        sharing = Sharing(host, store)
+        worker, own = _workers(client, attempts, sharing, place, times, deployment)
         watching = asyncio.create_task(attempts.cut_when_alone(heartbeat))
         try:
             with _guard():
@@ -118,7 +128,12 @@ async def work(
 
 
 def _workers(
-    client: Client, attempts: Attempts, sharing: Sharing, place: Place, times: Mapping[str, Any]
+    client: Client,
+    attempts: Attempts,
+    sharing: Sharing,
+    place: Place,
+    times: Mapping[str, Any],
+    deployment: str | None,
 ) -> tuple[Worker, Worker]:
     """Return a worker for all executions, and one for the environments of this process."""
     shared: list[Any] = [
@@ -133,8 +148,9 @@ def _workers(
         task_queue=QUEUE,
         workflows=[FlowExecution, SharedWorkflow],
         activities=shared,
-        workflow_runner=runner_of_workflows(),
+        workflow_runner=runner_of_workflows(versioned=deployment is not None),
         sticky_queue_schedule_to_start_timeout=_STICKY,
+        deployment_config=None if deployment is None else _deployment(deployment),
         **times,
     )
     own = Worker(
@@ -145,6 +161,16 @@ def _workers(
         **times,
     )
     return worker, own
+
+
+def _deployment(text: str) -> WorkerDeploymentConfig:
+    """Return the deployment version of a worker. Executions stay on the one on which they began."""
+    name, _, build = text.partition(":")
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(name, build),
+        use_worker_versioning=True,
+        default_versioning_behavior=VersioningBehavior.PINNED,
+    )
 
 
 @contextmanager
@@ -207,7 +233,32 @@ class _Runner(SandboxedWorkflowRunner):
         return instance
 
 
-def runner_of_workflows() -> SandboxedWorkflowRunner:
-    """Return a sandboxed runner of workflows, without access to clocks, files and randomness."""
+class _VersionedRunner(_Runner):
+    """Keeps executions on their version, and moves what they share to the newest one."""
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Return a workflow that names its behavior, if it is not the default."""
+        instance = super().create_instance(det)
+        if det.defn.name != SHARED:
+            return instance
+        activate = instance.activate
+
+        def activated(act: WorkflowActivation) -> WorkflowActivationCompletion:
+            completion = activate(act)
+            if completion.HasField("successful"):
+                upgrades: Any = VersioningBehavior.AUTO_UPGRADE.value
+                completion.successful.versioning_behavior = upgrades
+            return completion
+
+        instance.activate = activated  # type: ignore[method-assign]
+        return instance
+
+
+def runner_of_workflows(*, versioned: bool = False) -> SandboxedWorkflowRunner:
+    """Return a sandboxed runner of workflows, without access to clocks, files and randomness.
+
+    Args:
+        versioned: Whether the worker belongs to a deployment version.
+    """
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*_PASSED)
-    return _Runner(restrictions=restrictions)
+    return (_VersionedRunner if versioned else _Runner)(restrictions=restrictions)
