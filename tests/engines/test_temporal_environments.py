@@ -98,14 +98,14 @@ def test_what_cannot_be_opened_again_is_tried_by_each_resume(store: str, tmp_pat
     drafts, away = tmp_path / "drafts", tmp_path / "away"
     drafts.mkdir()
     with Engine(store, workdir=tmp_path) as engine:
-        [wait] = engine.run(flow, id="again").waits
+        [wait] = engine.run(flow, id="reopened").waits
         drafts.rename(away)
         stalled = engine.approve(wait["id"]).result
         assert stalled is not None
         assert (stalled.status, stalled.waits[0]["ran"]) == ("stalled", "no")
-        assert engine.resume("again").status == "stalled"
+        assert engine.resume("reopened").status == "stalled"
         away.rename(drafts)
-        assert engine.resume("again").outputs == {"two": ["one", "two"]}
+        assert engine.resume("reopened").outputs == {"two": ["one", "two"]}
 
 
 LOST = """\
