@@ -93,7 +93,11 @@ STANDS = {
         "until 2100-01-01",
         "flowengine resume E",
     ),
-    "failed": (step('fail: "no more"'), "failed with Failed: no more", "flowengine retry E"),
+    "failed": (
+        step('fail: "no more"'),
+        "failed with Failed: no more",
+        "flowengine retry E --file FILE",
+    ),
     "succeeded": (step("output: 1"), "succeeded", None),
 }
 
