@@ -194,7 +194,7 @@ def test_a_tool_says_what_follows_a_crash_in_its_call(
 ) -> None:
     head = HEAD.replace('"tools:add"}', f'"tools:add", on_crash: {on_crash}}}')
     cut = []
-    for write in range(5, 8):
+    for write in range(3, 7):
         folder = tmp_path / f"at{write}"
         folder.mkdir()
         case = Case(folder, flow(AGENT, head=head), [SCRIPT[1], SCRIPT[2]], by_turn=True)
