@@ -16,7 +16,7 @@ from flowengine.page.flow_views import address_again
 from flowengine.page.folds import Folds
 from flowengine.page.pictures import graph
 from flowengine.page.timeline import timeline
-from flowengine.page.view import View, checked_query
+from flowengine.page.view import View, checked_query, new_id
 from flowengine.server import approvals, executions
 from flowengine.server.calls import Call
 from flowengine.server.models import EventsQuery, ShowQuery, WaitsQuery
@@ -57,6 +57,8 @@ def show_execution(call: Call, given: dict[str, str]) -> View:
             "files": files_in([info.get("inputs"), info.get("outputs")]),
             "again": address_again(call, info["execution"], info["flow"]),
             "may_decide": call.may(Right.DECIDE, info["flow"]),
+            "may_operate": call.may(Right.OPERATE, info["flow"]),
+            "has_ended": has_ended,
         },
     )
 
@@ -74,6 +76,8 @@ def show_step(call: Call, given: dict[str, str]) -> View:
             "waits": [wait for wait in info["waits"] if wait.get("address") == step["address"]],
             "causes": list(_causes(step.get("error"))),
             "files": files_in(step),
+            "may_operate": call.may(Right.OPERATE, info["flow"]),
+            "id": new_id(),
         },
     )
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 from urllib.parse import quote
 
 from flowengine.errors import FlowEngineError, InputError, NotFound
 from flowengine.page.forms import entered_inputs, inputs_of
 from flowengine.page.pictures import graph
-from flowengine.page.view import View
+from flowengine.page.view import View, new_id
 from flowengine.server import administration, executions
 from flowengine.server.calls import Call, flow_of_execution
 from flowengine.server.models import StartBody
 from flowengine.server.problems import status_of
 from flowengine.server.rights import Right
-
-_ID_BYTES = 13
 
 
 def list_flows(call: Call, given: dict[str, str]) -> View:
@@ -81,7 +78,7 @@ def _flow(
             "fields": fields,
             "paths": [name for name in flow["inputs"] if name not in names],
             "labels": given.get("labels", ""),
-            "id": secrets.token_hex(_ID_BYTES),
+            "id": new_id(),
             "may_start": call.may(Right.START, flow["flow"]),
             "error": error,
             "hint": None if error is None else error.hint_for("page"),

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as PathRoute
 
 from flowengine.errors import FlowEngineError, NotAllowed
-from flowengine.page import execution_views, flow_views, views
+from flowengine.page import execution_views, flow_views, operations, views
 from flowengine.page.readable import FILTERS, between, is_past
 from flowengine.page.view import View
 from flowengine.sdk.threads import on_thread
@@ -71,6 +71,9 @@ PAGES = (
     ),
     Page("GET", "/executions/{execution}/events", Right.CONTENT, execution_views.show_events),
     Page("GET", "/executions/{execution}/compare", Right.CONTENT, execution_views.show_diff),
+    Page("POST", "/executions/{execution}/retry", Right.OPERATE, operations.retry),
+    Page("POST", "/executions/{execution}/fork", Right.OPERATE, operations.fork),
+    Page("POST", "/executions/{execution}/cancel", Right.OPERATE, operations.cancel),
     Page("GET", "/flows", Right.SEE, flow_views.list_flows),
     Page("GET", "/flows/{flow}", Right.SEE, flow_views.show_flow),
     Page("POST", "/flows/{flow}", Right.START, flow_views.start),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from flowengine.errors import InputError
 from flowengine.server.models import Query
 
+_ID_BYTES = 13
 LIMIT = 50
 """Entries of a list in one view."""
 
@@ -22,14 +24,24 @@ class View(NamedTuple):
     redirect: str | None = None
 
 
+def new_id() -> str:
+    """Return an id for the execution that a form starts. Sent twice, the form starts one."""
+    return secrets.token_hex(_ID_BYTES)
+
+
 def checked_query(model: type[Query], given: dict[str, Any]) -> Any:
-    """Return the parameters of a list, checked.
+    """Return the parameters of a list, checked. See `checked`."""
+    return checked(model, {"limit": LIMIT, **given})
+
+
+def checked(model: type[BaseModel], given: dict[str, Any]) -> Any:
+    """Return parameters or fields of a form, checked.
 
     Raises:
         InputError: One is not valid.
     """
     try:
-        return model.model_validate({"limit": LIMIT, **given})
+        return model.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise InputError(f"{first['loc'][0]}: {first['msg']}") from None

@@ -249,3 +249,36 @@ def test_a_wait_is_live_for_those_who_see_no_events(api: Api) -> None:
     text = Browser(api, api.token("user:vera"))("GET", path).text
     assert "data-events" not in text
     assert "data-poll" in text
+
+
+def test_an_execution_is_retried_forked_and_cancelled(api: Api, order: str) -> None:
+    """By operators, and the server drives none of it. A form that is sent twice makes one fork."""
+    path = f"/executions/{order}"
+    vera, owner = Browser(api, api.token("user:vera")), Browser(api)
+    assert "/retry" not in vera("GET", path).text
+    assert "/fork" not in vera("GET", f"{path}/step?at=ship").text
+    assert "/cancel" not in owner("GET", path).text  # it has ended
+
+    step = owner("GET", f"{path}/step?at=check").text
+    form = {
+        "form_token": owner.form_token(path),
+        "from_step": "check",
+        "id": re.findall(r'name="id" value="([^"]+)"', step)[0],
+    }
+    assert f'action="{path}/fork"' in step
+    [place] = {owner("POST", f"{path}/fork", form).headers["location"] for _ in range(2)}
+    forked = place.removeprefix("/executions/")
+    assert api.engine.show(forked)["forked_from"].startswith(f"{order} at check")
+    assert owner("POST", f"{path}/fork", {**form, "id": "x", "from_step": ""}).status_code == 422
+    assert owner("POST", f"{path}/fork", {**form, "id": "x", "from_step": "no"}).status_code == 404
+
+    assert f'action="{path}/retry"' in owner("GET", path).text
+    assert owner("POST", f"{path}/retry", form).headers["location"] == path
+    assert owner("POST", f"{path}/retry", form).status_code == 409
+
+    api.engine.resume(forked)
+    assert f'action="{place}/cancel"' in owner("GET", place).text
+    refused = owner("POST", f"{place}/cancel", {**form, "reason": "x" * 10_001})
+    assert refused.status_code == 422
+    assert owner("POST", f"{place}/cancel", {**form, "reason": "twice"}).status_code == 303
+    assert api.engine.resume(forked).status == "cancelled"
