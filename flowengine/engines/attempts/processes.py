@@ -28,6 +28,9 @@ MOST = 64 * 1024 * 1024
 GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 
+_EXITING = 0.5
+"""Seconds that the processes of an exited program have to exit, too: those of a pipe, for
+example. They do not count as left running."""
 _ROUND = 0.02
 _STREAMS = ("stdout", "stderr")
 
@@ -214,10 +217,15 @@ async def _ended(process: subprocess.Popen[bytes]) -> None:
 
 async def _end_left(family: Family, grace: float) -> list[Left]:
     """End the processes that an exited program left running, and return them."""
-    if not await asyncio.to_thread(family.members):
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _EXITING
+    members = await asyncio.to_thread(family.members)
+    while members and loop.time() < deadline:
+        await asyncio.sleep(_ROUND)
+        members = await asyncio.to_thread(family.members)
+    if not members:
         return []
-    await asyncio.sleep(_ROUND)  # processes that are just exiting do not count
-    left = [process_left(pid) for pid in await asyncio.to_thread(family.members)]
+    left = [process_left(pid) for pid in members]
     await _end_processes(family, grace)
     return left
 
